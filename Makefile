@@ -1,0 +1,96 @@
+# Needs python3 (3.11, 3.12 or 3.13, with venv) and make; everything else is installed into .venv from constraints.txt.
+# Another interpreter: make PYTHON=python3.12 test. One test: make test TESTS=tests/formats/test_job.py
+
+PYTHON ?= python3
+WORKERS ?= auto
+TESTS ?=
+BENCH ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PACKAGES := publisher formats
+SOURCES := $(PACKAGES) tests
+
+# pip, pytest and the rest must not see what the caller's shell happens to have.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-long lint format bench bench-quick constraints wheel clean
+
+help:  ## this list
+	@echo "usage publisher: make TARGET"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s%s\n", $$1, $$2 }'
+
+demo: $(VENV)/.plain  ## the whole path on this machine: simulated services, fixture jobs, nothing sent anywhere else
+	@rm -rf .demo
+	@$(BIN)/usage-publisher demo --directory .demo
+
+test: $(VENV)/.test  ## all tests but the exhaustive ones
+	@$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+test-long: $(VENV)/.test  ## all tests, with their exhaustive forms (many minutes)
+	@RUN_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(TESTS)
+
+lint: $(VENV)/.lint  ## ruff, mypy and the direction of imports
+	@failed=; \
+	$(BIN)/ruff check $(SOURCES) || failed=1; \
+	$(BIN)/ruff format --check $(SOURCES) || failed=1; \
+	$(BIN)/mypy || failed=1; \
+	$(BIN)/lint-imports || failed=1; \
+	test -z "$$failed"
+
+format: $(VENV)/.lint  ## rewrite the sources as ruff wants them
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+bench: $(VENV)/.test  ## the measurements; one of them: make bench BENCH=NAME
+	@$(BIN)/python -m tests.bench $(BENCH)
+
+bench-quick: $(VENV)/.test  ## the measurements with small inputs, to see that they run
+	@$(BIN)/python -m tests.bench --quick $(BENCH)
+
+constraints:  ## resolve constraints.txt anew for every supported Python
+	@$(PYTHON) -m venv --clear build/constraints
+	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@{ echo '# Exact versions of all that is installed, for Python 3.11 to 3.13. Made by `make constraints` from pyproject.toml:'; \
+	   echo '# every extra and the build system. Not to be edited by hand: change the range there, then make it anew.'; \
+	   echo 'setuptools>=77' | build/constraints/bin/uv pip compile --quiet --universal --upgrade --all-extras \
+	     --no-header --no-annotate pyproject.toml -; } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt
+	@git --no-pager diff --stat constraints.txt 2>/dev/null || true
+
+wheel: $(VENV)/.plain  ## the distribution, into dist/
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+clean:  ## remove all that make made here
+	@rm -rf $(VENV) build dist usage_publisher.egg-info .demo .bench .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each set of packages; a change of pyproject.toml or constraints.txt installs anew.
+$(VENV)/.plain: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the usage publisher into $(VENV) ..."
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.plain
+	@echo "Installing what the tests need ..."
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.plain
+	@echo "Installing the linters ..."
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[lint]'
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no $(PYTHON) here. Install Python 3.11, 3.12 or 3.13, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1); Python 3.11, 3.12 or 3.13 is needed. Name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) has no venv module. Install it (Debian and Ubuntu: apt-get install python3-venv) and try again." >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }

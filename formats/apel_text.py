@@ -1,0 +1,145 @@
+"""Grammar of APEL's text messages, both ways (facts on formats, 4.1 and 4.2).
+
+A message is a header line `TYPE: vX.Y` and records of `Key: value` lines, with `%%` between records. There is no way
+to escape anything, so a value is made to fit (`carried`) before it is written. Reading does as the server does: strip
+the whole, split at every character that `str.splitlines` knows, at `%%` wherever it stands, at the first colon.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+SEPARATOR: Final = b"%%\n"
+"""Stands between two records; each record ends in a newline."""
+
+NULL: Final = "None"
+"""The server's word for a value that is not there."""
+
+_NULL_WORDS: Final = frozenset({"", "none", "null"})
+_PERCENTS: Final = re.compile("%%+")
+_ENCRYPTED: Final = re.compile("(application)/((?:x-)?pkcs7-mime)", re.IGNORECASE)
+_SAFE: Final = re.compile(r"(?!.*%%)(?!.*pkcs7-mime)[!-~](?:[ -~]*[!-~])?").fullmatch
+
+CARRIED_RULE: Final = (
+    "one line of printable ASCII without %% (APEL text has no escapes; facts on formats, 4.1): accents are dropped, "
+    "other characters become \\xHH of their UTF-8 bytes, line breaks and control characters a blank, %% %25%25"
+)
+
+
+def is_null(value: str) -> bool:
+    """True for a value that the server takes as none: empty, `none` or `null` in any case."""
+    return value.strip().lower() in _NULL_WORDS
+
+
+def carried(value: str) -> str:
+    """A value as a message can carry it: `CARRIED_RULE`. Applied twice it changes nothing more.
+
+    The media type that makes SSM take a message for an encrypted one (facts on receivers, 3) loses its slash.
+    """
+    if _SAFE(value):
+        return value
+    text = value if value.isascii() else "".join(map(_ascii, value))
+    text = "".join(char if " " <= char <= "~" else " " for char in text).strip()
+    text = _PERCENTS.sub(lambda run: "%25" * len(run[0]), text)
+    return _ENCRYPTED.sub(r"\1-\2", text)
+
+
+def _ascii(char: str) -> str:
+    if char.isascii():
+        return char
+    if char.isspace():
+        return " "
+    plain = "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
+    if plain.isascii() and (plain or unicodedata.combining(char)):
+        return plain
+    return "".join(f"\\x{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def body(fields: Iterable[tuple[str, str | int]]) -> bytes:
+    """A record of these keys and values, which must be carried already."""
+    return "".join([f"{key}: {value}\n" for key, value in fields]).encode("ascii")
+
+
+def whole(value: str | None) -> int | None:
+    """A value as a whole number; None where it is missing or none."""
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        return None
+
+
+class TextMessage:
+    """The message around records: a header line."""
+
+    def __init__(self, kind: str, version: str) -> None:
+        """`kind`: e.g. `APEL-summary-job-message`; `version`: e.g. `0.2`."""
+        self._header = f"{kind}: v{version}\n".encode("ascii")
+
+    def of(self, bodies: Sequence[bytes]) -> bytes:
+        """The complete message. Its size is the header's, the records', and a separator between any two of them."""
+        return self._header + SEPARATOR.join(bodies)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of the header."""
+        return len(self._header)
+
+
+class TextRecord(msgspec.Struct, frozen=True):
+    """A record as it stands in a message: `number` from 1; `unreadable` are the lines without a colon."""
+
+    number: int
+    pairs: tuple[tuple[str, str], ...]
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Values by key; of a key that is repeated the last, as the server takes it."""
+        return dict(self.pairs)
+
+    def get(self, key: str) -> str | None:
+        """The value of a key; None where it is missing or null."""
+        value = self.fields.get(key)
+        return None if value is None or is_null(value) else value
+
+
+class ParsedMessage(msgspec.Struct, frozen=True):
+    """A message in its parts: `header` is the whole first line, `version` as written, with its `v`."""
+
+    header: str
+    kind: str
+    version: str
+    records: tuple[TextRecord, ...]
+
+
+class NotApelTextError(ValueError):
+    """The text has no header line with a colon: it is no APEL text message."""
+
+
+def parse(text: str) -> ParsedMessage:
+    """The parts of a message, as the server takes it apart. Raises `NotApelTextError`."""
+    lines = text.strip().splitlines()
+    if not lines or ":" not in lines[0]:
+        raise NotApelTextError("the first line is no header of an APEL message (TYPE: vX.Y)")
+    header = lines[0]
+    kind, _, version = header.partition(":")
+    pieces = [piece for piece in "\n".join(lines[1:]).strip().split("%%") if piece and not piece.isspace()]
+    records = tuple(_record(number, piece) for number, piece in enumerate(pieces, 1))
+    return ParsedMessage(header.strip(), kind.strip(), version.strip(": "), records)
+
+
+def _record(number: int, piece: str) -> TextRecord:
+    pairs: list[tuple[str, str]] = []
+    unreadable: list[str] = []
+    for line in piece.strip().splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            pairs.append((key.strip(), value.strip()))
+        else:
+            unreadable.append(line)
+    return TextRecord(number, tuple(pairs), tuple(unreadable))

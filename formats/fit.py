@@ -1,0 +1,150 @@
+"""Values made to fit the rules of a receiver, with a note of each alteration.
+
+Each function returns the text as it stands in the message, `""` for a value that is absent or left out, appends a
+`Note` for whatever it altered, and raises `CannotRenderError` where the rule says that the record is held.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from formats.record import CannotRenderError, Note
+from formats.rules import NameRule, NumberRule, TextRule, is_domain_name
+from formats.xml_text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
+
+_SHOWN_CHARACTERS: Final = 200
+_LARGEST_FLOAT: Final = 3.4e38
+"""Within xsd:float, which is of single precision."""
+
+
+def shown(value: object) -> str:
+    """A value as a note shows it: printable, at most some 200 characters, whatever it was."""
+    if isinstance(value, int) and abs(value) > 2**80:
+        return f"a number of {value.bit_length()} bits"
+    text = str(value)
+    cut = text[:_SHOWN_CHARACTERS].encode("unicode_escape").decode("ascii")
+    return cut if len(text) <= _SHOWN_CHARACTERS else f"{cut}... ({len(text)} characters)"
+
+
+def text(rule: TextRule, value: str | None, notes: list[Note]) -> str:
+    """A text, escaped."""
+    if not value:
+        return ""
+    if len(value) <= rule.longest and is_plain(value):
+        return value
+    return escape(fitting_text(rule, value, notes))
+
+
+def fitting_text(rule: TextRule, value: str, notes: list[Note]) -> str:
+    """As `text`, before escaping."""
+    cleaned = without_forbidden(value)
+    if not cleaned.strip():
+        notes.append(Note(rule.field, "a text of blanks is left out", shown(value), None))
+        return ""
+    if len(cleaned) > rule.longest:
+        if rule.too_long == "hold":
+            raise CannotRenderError(rule.field, f"{len(value)} characters; at most {rule.longest} ({rule.source})")
+        shortened = cleaned[: rule.longest].rstrip() if rule.too_long == "shorten" else ""
+        how = "shortened" if shortened else "left out"
+        notes.append(
+            Note(
+                rule.field, f"longer than {rule.longest}: {how} ({rule.source})", shown(value), shown(shortened) or None
+            )
+        )
+        return shortened
+    if cleaned != value:
+        notes.append(Note(rule.field, "characters that XML 1.0 forbids become ?", shown(value), shown(cleaned)))
+    return cleaned
+
+
+def token(rule: TextRule, value: str, notes: list[Note]) -> tuple[str, str]:
+    """An identifier, as it is and escaped.
+
+    What a token cannot hold becomes %XX of its UTF-8 bytes, so that two ids never fall together.
+    """
+    if len(value) <= rule.longest and is_plain(value) and " " not in value:
+        return value, value
+    safe = "".join(char if _holds(char) else _percent(char) for char in value)
+    if not safe:
+        raise CannotRenderError(rule.field, "there is none")
+    if len(safe) > rule.longest:
+        raise CannotRenderError(rule.field, f"{len(safe)} characters; at most {rule.longest} ({rule.source})")
+    if safe != value:
+        notes.append(Note(rule.field, "blanks and forbidden characters become %XX", shown(value), shown(safe)))
+    return safe, escape(safe)
+
+
+def _holds(char: str) -> bool:
+    return not char.isspace() and without_forbidden(char) == char
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def name(rule: NameRule, value: str | None, notes: list[Note]) -> str:
+    """A host's name; nothing in it needs escaping."""
+    if value and len(value) <= rule.longest and is_domain_name(value):
+        return value
+    if rule.otherwise == "hold":
+        if not value:
+            raise CannotRenderError(
+                rule.field, "there is none: neither an endpoint nor a cluster nor a configured name"
+            )
+        raise CannotRenderError(
+            rule.field, f"{shown(value)} is no host name ({rule.source}, {rule.longest} characters)"
+        )
+    if value:
+        notes.append(Note(rule.field, f"no host name ({rule.source})", shown(value), None))
+    return ""
+
+
+def number(rule: NumberRule, value: int | None, notes: list[Note]) -> str:
+    """A whole number. Zero is absent where only positive numbers fit: the schemas cannot say it."""
+    if value is None:
+        return ""
+    if rule.least <= value <= rule.largest:
+        return str(value)
+    if value == 0:
+        return ""
+    if rule.outside == "hold":
+        raise CannotRenderError(rule.field, f"{shown(value)} is not in {rule.least}..{rule.largest} ({rule.source})")
+    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
+    return ""
+
+
+def real(field: str, value: float, notes: list[Note]) -> str:
+    """A number as xsd:float; what is not finite, or beyond single precision, is left out."""
+    if -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT:  # NaN fails both
+        return repr(value)
+    notes.append(Note(field, "beyond xsd:float: left out", shown(value), None))
+    return ""
+
+
+def instant(field: str, value: int | None, notes: list[Note]) -> str:
+    """An instant as xsd:dateTime; one outside the years 1 to 9999 is left out."""
+    if value is None:
+        return ""
+    if FIRST_INSTANT <= value <= LAST_INSTANT:
+        return date_time(value)
+    notes.append(Note(field, "outside the years 1 to 9999: left out (xsd:dateTime)", shown(value), None))
+    return ""
+
+
+@lru_cache(maxsize=1024)
+def create_time(created: int) -> str:
+    """The createTime of a record, epoch seconds, as xsd:dateTime; no record goes without it."""
+    if FIRST_INSTANT <= created <= LAST_INSTANT:
+        return date_time(created)
+    raise CannotRenderError("RecordIdentity@createTime", f"{shown(created)} is outside the years 1 to 9999")
+
+
+def charge(value: float | None, rule: NumberRule, notes: list[Note]) -> str:
+    """The Charge element, which both formats have alike; a charge outside its range is left out."""
+    if value is None:
+        return ""
+    if rule.least <= value <= rule.largest:
+        return f"<Charge>{value!r}</Charge>"
+    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
+    return ""

@@ -1,0 +1,93 @@
+"""Record id, stored encoding and content digest of a run: the contract that makes sending again harmless.
+
+A record id is a pure function of the run. The digest is a function of every fact of the run and of nothing else, so an
+unchanged run read again, under whatever name its source has in the configuration, is recognised as the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from formats.job import Job
+
+ENCODING_VERSION: Final = 1
+"""First byte of every stored job. Raised when a field changes its meaning or type, not when one is added."""
+
+DIGEST_BYTES: Final = 16
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(Job)
+_VERSION_BYTE = bytes([ENCODING_VERSION])
+
+
+class UnknownEncodingError(ValueError):
+    """A stored job has an encoding version that this program does not know: the store is newer than the program."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"stored job has encoding version {version}; this program knows up to {ENCODING_VERSION}")
+        self.version = version
+
+
+def encode(job: Job) -> bytes:
+    """The stored form of a job: a version byte and MessagePack, defaults left out, mappings in sorted order."""
+    return _VERSION_BYTE + _encoder.encode(job)
+
+
+def decode(stored: bytes) -> Job:
+    """The job of a stored form.
+
+    Raises `UnknownEncodingError` for a version of a later program, `msgspec.DecodeError` or `msgspec.ValidationError`
+    for bytes that are no stored job.
+    """
+    if not stored:
+        raise msgspec.DecodeError("a stored job has no bytes")
+    if stored[0] != ENCODING_VERSION:
+        raise UnknownEncodingError(stored[0])
+    return _decoder.decode(memoryview(stored)[1:])
+
+
+def digest(stored: bytes) -> bytes:
+    """Content digest (16 bytes) of a job in its stored form, encoding version included."""
+    return hashlib.blake2b(stored, digest_size=DIGEST_BYTES).digest()
+
+
+def arc_record_id(endpoint_url: str, job_id: str) -> str:
+    """ARC's own record id, `ur-<host of the endpoint>-<job id>`, which SGAS services already hold (facts on ARC)."""
+    return f"ur-{endpoint_host(endpoint_url)}-{job_id}"
+
+
+def endpoint_host(endpoint_url: str) -> str:
+    """Host of an endpoint URL, without port, brackets or user; without a scheme it is read as a host with a path."""
+    if "://" not in endpoint_url:
+        endpoint_url = f"//{endpoint_url.lstrip('/')}"
+    try:
+        return urlsplit(endpoint_url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def run_record_id(system: str, cluster: str, local_id: str, start: int | None, part: str = "") -> str:
+    """Record id of a run of a batch system: system, cluster, job (with array index), start of the run.
+
+    The start tells the runs of a requeued job apart; `part` what else a source needs for that (a PE task, a het
+    component). Characters outside `[A-Za-z0-9._@:+-]` are written as `%XX` of their UTF-8 bytes, so that an id is a
+    token for every format and two ids never fall together.
+    """
+    words = [system, cluster, local_id, *([part] if part else []), str(start if start is not None else 0)]
+    if _ALL_SAFE.fullmatch("".join(words)):  # nearly always; this runs for every run that is read
+        return "ur-" + "/".join(words)
+    return "ur-" + "/".join(_token(word) for word in words)
+
+
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@:+-")
+_ALL_SAFE = re.compile(r"[A-Za-z0-9._@:+-]*", re.ASCII)
+
+
+def _token(word: str) -> str:
+    raw = word.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in raw)

@@ -1,0 +1,173 @@
+"""The record of one run of a job, as a batch system's accounting tells it.
+
+One `Job` is one *run*: a requeued job has several, an array task has its own, the slave lines of a tightly integrated
+parallel job are folded into their master. It holds facts as read; what configuration adds (VO mappings, benchmarks) is
+applied to a copy when a message is planned or rendered (`publisher.enrich`).
+
+Units are in the names. Instants are whole epoch seconds UTC, durations integer milliseconds, memory KiB, volumes bytes.
+`None` means that the source does not know; zero means that the source says zero.
+
+The fields are those of ARC's accounting record (ARC accounting technical details, tables 4 and 5) and of the accounting
+files listed in the documentation of the sources. New fields are added with a default and at the end; that leaves both
+the stored encoding and the digest of every older record as they were (`formats.identity`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Status = Literal["completed", "failed", "aborted", "cancelled", "running", "never_started", "lost"]
+"""How a run ended. `completed`, `failed` and `aborted` are ARC's terminal states; `cancelled` ran and was ended by its
+user or an administrator. `running` and `never_started` are known to reports and never published. `lost` ran and was
+thrown away without accounting (TORQUE's rerun): what it used is estimated, and only wanted by targets that say so."""
+
+FINISHED_STATUSES: frozenset[str] = frozenset({"completed", "failed", "aborted", "cancelled", "lost"})
+"""The states of a run that used something and is over: what may be published."""
+
+Infrastructure = Literal["grid", "local"]
+
+
+class Host(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An execution host of a run. `slots` are those granted on it, `gpus` the devices; None: the source is silent."""
+
+    name: str
+    slots: int | None = None
+    cores: int | None = None
+    gpus: int | None = None
+
+
+class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A file staged in or out for a run: `size_bytes` as transferred, `start` and `end` epoch seconds UTC."""
+
+    direction: Literal["download", "upload"]
+    url: str
+    size_bytes: int | None = None
+    start: int | None = None
+    end: int | None = None
+    from_cache: bool = False
+
+
+class Benchmark(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A benchmark score per core of the host that ran the job, e.g. type `HEPscore23`, value 14.2."""
+
+    type: str
+    value: float
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, array_like=True):
+    """Something that happened to the job: `at` epoch seconds UTC, `kind` in the source's own letters (Q, S, E, R)."""
+
+    at: int
+    kind: str
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One run of a job. See the module for units; `record_id` is the contract that makes sending again harmless."""
+
+    # --- which run
+    record_id: str
+    """Global, stable id of this run: a pure function of the run (`formats.identity`)."""
+    system: str
+    """The kind of accounting it was read from: arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf."""
+    status: Status
+    global_id: str | None = None
+    """Global job id (ARC's job id, HTCondor's GlobalJobId); the record id stands in when there is none."""
+    local_id: str | None = None
+    """The batch system's id of the job (with array index where it has one), unique in the cluster."""
+    name: str | None = None
+    run: int = 0
+    """Number of this run of the job, from 0, where the source counts or tells runs apart."""
+    array_id: str | None = None
+    array_task: int | None = None
+
+    # --- whose
+    user_dn: str | None = None
+    """Distinguished name of the user's certificate, slash form as the source has it."""
+    token_subject: str | None = None
+    token_issuer: str | None = None
+    local_user: str | None = None
+    local_group: str | None = None
+    vo: str | None = None
+    vo_issuer: str | None = None
+    fqans: tuple[str, ...] = ()
+    """VOMS attributes, the primary one first, each once: `/atlas/Role=production`."""
+    project: str | None = None
+    account: str | None = None
+    department: str | None = None
+
+    # --- where
+    cluster: str | None = None
+    """The batch system's server or cell: the UR's and CAR's MachineName unless the endpoint gives one."""
+    queue: str | None = None
+    parallel_environment: str | None = None
+    endpoint_url: str | None = None
+    endpoint_type: str | None = None
+    """The interface the job was submitted through, e.g. `org.nordugrid.arcrest`."""
+    client_host: str | None = None
+    """The host the job was submitted from, without a port."""
+    hosts: tuple[Host, ...] = ()
+    nodes: int | None = None
+    cores: int | None = None
+    slots: int | None = None
+    gpus: int | None = None
+    infrastructure: Infrastructure | None = None
+    lrms: str | None = None
+    """The batch system behind a grid front end: slurm, condor, pbs ..."""
+    middleware: str | None = None
+    middleware_version: str | None = None
+    service_class: str | None = None
+    """Coarse kind of worker node, ARC's wninstance."""
+    system_software: str | None = None
+    runtime_environments: tuple[str, ...] = ()
+
+    # --- when
+    submit: int | None = None
+    eligible: int | None = None
+    lrms_submit: int | None = None
+    start: int | None = None
+    """StartTime as accounted (for ARC by default the submission)."""
+    end: int | None = None
+    """EndTime as accounted (for ARC by default the reaching of the terminal state)."""
+    execution_start: int | None = None
+    """When the payload began, where that is told apart from `start`."""
+    execution_end: int | None = None
+    events: tuple[Event, ...] = ()
+
+    # --- how much
+    wall_ms: int | None = None
+    """Elapsed time of the run, not multiplied by cores."""
+    cpu_ms: int | None = None
+    """CPU time used, summed over cores: user plus system where the source tells them apart."""
+    cpu_user_ms: int | None = None
+    cpu_system_ms: int | None = None
+    memory_rss_kib: int | None = None
+    memory_virtual_kib: int | None = None
+    swap_kib: int | None = None
+    scratch_bytes: int | None = None
+    energy_j: float | None = None
+    stage_in_ms: int | None = None
+    stage_out_ms: int | None = None
+    stage_in_bytes: int | None = None
+    stage_out_bytes: int | None = None
+    transfers: tuple[Transfer, ...] = ()
+    charge: float | None = None
+    process_ids: tuple[int, ...] = ()
+
+    # --- how it ended, and what it ran on
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    end_reason: str | None = None
+    """The source's own word or code for the end: Grid Engine's failed code, Slurm's state, LSF's exitInfo."""
+    benchmarks: tuple[Benchmark, ...] = ()
+    """As the source says, each type once; the first is the source's choice."""
+    extras: dict[str, int | float | str] = {}
+    """Whatever else the source tells, under the source's own names (Grid Engine's ru_*, TRES, resource lists)."""
+    site: str | None = None
+    """The site that the run is accounted to, where it is not the view's. No source tells it; configuration may."""
+
+    @property
+    def finished(self) -> bool:
+        """True if the run is over and used something: the only kind that is ever published."""
+        return self.status in FINISHED_STATUSES

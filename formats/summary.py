@@ -1,0 +1,398 @@
+"""Folding runs into monthly summaries and sync counts: associative and in any order.
+
+Keeps the promise that summaries replace the earlier ones and nothing counts twice. Runs are grouped by the primary key
+of the *receiver's* table, compared as its database compares (facts on formats, 4.8): case and trailing blanks do not
+count, a benchmark score has three decimals. Two groups with one key would replace each other there. Sums are exact
+integers; what is rounded is rounded once, when a message is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from formats import apel_values as values
+from formats.apel_rules import JOB_NUMBERS, SUMMARY_NUMBERS
+from formats.apel_text import NULL
+from formats.job import Job
+from formats.machine import infrastructure_of
+from formats.month import SECONDS_A_DAY, Month, month_bounds, month_of
+from formats.record import Note
+from formats.rules import INT32
+from formats.view import View
+
+__all__ = ["Fold", "Group", "GroupKey", "Month", "SyncCount", "SyncFold", "SyncKey", "month_bounds", "month_of"]
+
+DIGEST_BYTES: Final = 16
+NORMALISED_UNITS: Final = 10**9
+"""Normalised durations are kept in 1e-9 of a second times the score: ms x score in thousandths x 1000, all exact."""
+
+_SI2K: Final = "Si2k"
+_PER_SI2K: Final = 1000 // 250
+"""The server takes a 250th of an Si2k score (facts on formats, 4.5): 4 thousandths, which keeps whole numbers whole."""
+_LONGEST_MS: Final = INT32 * 1000 + 499
+"""A longer run would not fit a job record either; its seconds would poison the sum of everybody in its group."""
+_CACHED_IDENTITIES: Final = 200_000
+
+
+class GroupKey(msgspec.Struct, frozen=True, order=True):
+    """The primary key of a summary at the receiver. `score_milli`: the benchmark's score in thousandths.
+
+    In normalised summaries the score is not part of the key and 0 here, in their version 0.3 neither is the benchmark.
+    """
+
+    site: str
+    year: int
+    month: int
+    user: str
+    vo: str
+    vo_group: str
+    vo_role: str
+    submit_host: str
+    infrastructure: str
+    benchmark: str
+    score_milli: int
+    nodes: int
+    processors: int
+
+    @property
+    def when(self) -> Month:
+        """The month of the group."""
+        return Month(self.year, self.month)
+
+    @property
+    def text(self) -> str:
+        """The key as one line: a JSON list, the same for equal keys only."""
+        return msgspec.json.encode(msgspec.structs.astuple(self)).decode("ascii")
+
+    def folded(self) -> GroupKey:
+        """The key as the receiver's database compares it."""
+        return GroupKey(
+            _folded(self.site), self.year, self.month, _folded(self.user), _folded(self.vo), _folded(self.vo_group),
+            _folded(self.vo_role), _folded(self.submit_host), _folded(self.infrastructure), _folded(self.benchmark),
+            self.score_milli, self.nodes, self.processors,
+        )  # fmt: skip
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A summary: its key as compared, its key as sent, and exact sums.
+
+    `spelling` is the least of the spellings that its runs have, so it does not depend on their order. Ends are epoch
+    seconds, None in a group without runs; `normalised_*` are in `NORMALISED_UNITS`.
+    """
+
+    key: GroupKey
+    spelling: GroupKey
+    jobs: int = 0
+    wall_ms: int = 0
+    cpu_ms: int = 0
+    earliest: int | None = None
+    latest: int | None = None
+    normalised_wall: int = 0
+    normalised_cpu: int = 0
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes over all that is sent: spelling and sums, not the notes."""
+        content = (
+            self.spelling, self.jobs, self.wall_ms, self.cpu_ms, self.earliest, self.latest, str(self.normalised_wall),
+            str(self.normalised_cpu),
+        )  # fmt: skip
+        return hashlib.blake2b(msgspec.json.encode(content), digest_size=DIGEST_BYTES).digest()
+
+    @property
+    def zeroed(self) -> Group:
+        """The same group without runs: what replaces one that vanished."""
+        return Group(self.key, self.spelling)
+
+    def plus(self, other: Group) -> Group:
+        """Both groups together; their keys must be equal."""
+        return Group(
+            self.key,
+            min(self.spelling, other.spelling),
+            self.jobs + other.jobs,
+            self.wall_ms + other.wall_ms,
+            self.cpu_ms + other.cpu_ms,
+            _least(self.earliest, other.earliest),
+            _greatest(self.latest, other.latest),
+            self.normalised_wall + other.normalised_wall,
+            self.normalised_cpu + other.normalised_cpu,
+            tuple(sorted({*self.notes, *other.notes}, key=_note_order)),
+        )
+
+    def to_json(self) -> bytes:
+        """The group for the store."""
+        return _group_encoder.encode(self)
+
+    @staticmethod
+    def from_json(stored: bytes) -> Group:
+        """The group of its stored form. Raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
+        return _group_decoder.decode(stored)
+
+
+_group_encoder = msgspec.json.Encoder()
+_group_decoder = msgspec.json.Decoder(Group)
+
+
+class _Sums:
+    """What is summed for one group; made into a `Group` when asked."""
+
+    __slots__ = ("cpu_ms", "earliest", "jobs", "key", "latest", "n_cpu", "n_wall", "notes", "spelling", "wall_ms")
+
+    def __init__(self, key: GroupKey, spelling: GroupKey, end: int) -> None:
+        self.key = key
+        self.spelling = spelling
+        self.jobs = self.wall_ms = self.cpu_ms = self.n_wall = self.n_cpu = 0
+        self.earliest = self.latest = end
+        self.notes: set[Note] = set()
+
+    def group(self) -> Group:
+        return Group(
+            self.key, self.spelling, self.jobs, self.wall_ms, self.cpu_ms, self.earliest, self.latest, self.n_wall,
+            self.n_cpu, tuple(sorted(self.notes, key=_note_order)),
+        )  # fmt: skip
+
+
+class Fold:
+    """Summaries of one receiver in the making. `normalised`: for `apel-normalised-summary`, whose key has no score."""
+
+    def __init__(self, view: View, *, normalised: bool = False) -> None:
+        self._view = view
+        self._normalised = normalised
+        self._typeless = normalised and view.version.removeprefix("v") == "0.3"
+        self._sums: dict[GroupKey, _Sums] = {}
+        self._stored: dict[GroupKey, Group] = {}
+        self._known: dict[tuple[object, ...], tuple[_Sums, int]] = {}
+        self._months: dict[int, int] = {}
+
+    def add(self, job: Job) -> GroupKey:
+        """Add a run; returns the key of its group.
+
+        Raises `CannotRenderError`, and adds nothing, for a run that is not over or lacks what APEL insists on: end,
+        wall and CPU time, a benchmark, a site. Such a run is held by the caller.
+        """
+        end, wall_ms, cpu_ms = job.end, job.wall_ms, job.cpu_ms
+        if (
+            end is None or wall_ms is None or cpu_ms is None
+            or not (0 <= end <= INT32 and 0 <= wall_ms <= _LONGEST_MS and 0 <= cpu_ms <= _LONGEST_MS)
+        ):  # fmt: skip
+            end, wall_ms, cpu_ms = _amounts(job)
+        month = self._months.get(end // SECONDS_A_DAY) or self._month(end)
+        benchmarks = job.benchmarks
+        identity = (
+            month, job.status, job.user_dn, job.fqans, job.vo, job.endpoint_url, job.endpoint_type, job.cluster,
+            job.infrastructure, job.site, job.token_subject, job.nodes, job.cores or job.slots,
+            benchmarks if len(benchmarks) != 1 else (benchmarks[0].type, benchmarks[0].value),
+        )  # fmt: skip
+        known = self._known.get(identity)
+        if known is None:
+            known = self._learn(identity, job, end)
+        sums, factor = known
+        sums.jobs += 1
+        sums.wall_ms += wall_ms
+        sums.cpu_ms += cpu_ms
+        sums.n_wall += wall_ms * factor
+        sums.n_cpu += cpu_ms * factor
+        if end < sums.earliest:
+            sums.earliest = end
+        elif end > sums.latest:
+            sums.latest = end
+        return sums.key
+
+    def add_all(self, jobs: Iterable[Job]) -> None:
+        """Add runs; stops at the first that cannot be (see `add`)."""
+        for job in jobs:
+            self.add(job)
+
+    def merge(self, other: Fold) -> None:
+        """Add all that another fold of the same view holds."""
+        for group in other.groups():
+            self.merge_group(group)
+
+    def merge_group(self, group: Group) -> None:
+        """Add a group, e.g. one from the store."""
+        held = self._stored.get(group.key)
+        self._stored[group.key] = group if held is None else held.plus(group)
+
+    def groups(self) -> Iterator[Group]:
+        """All groups, in the order of their keys."""
+        for key in sorted({*self._sums, *self._stored}):
+            sums, stored = self._sums.get(key), self._stored.get(key)
+            if sums is None:
+                assert stored is not None
+                yield stored
+            else:
+                yield sums.group() if stored is None else stored.plus(sums.group())
+
+    def __len__(self) -> int:
+        return len({*self._sums, *self._stored})
+
+    def _month(self, end: int) -> int:
+        number = self._months[end // SECONDS_A_DAY] = month_of(end).number
+        return number
+
+    def _learn(self, identity: tuple[object, ...], job: Job, end: int) -> tuple[_Sums, int]:
+        notes: list[Note] = []
+        spelling, factor = self._spelling(job, end, notes)
+        key = spelling.folded()
+        sums = self._sums.get(key)
+        if sums is None:
+            sums = self._sums[key] = _Sums(key, spelling, end)
+        elif spelling < sums.spelling:
+            sums.spelling = spelling
+        sums.notes.update(notes)
+        if len(self._known) >= _CACHED_IDENTITIES:
+            self._known.clear()
+        self._known[identity] = sums, factor
+        return sums, factor
+
+    def _spelling(self, job: Job, end: int, notes: list[Note]) -> tuple[GroupKey, int]:
+        """The key of a run as it would be sent, and what a millisecond of it is worth in `NORMALISED_UNITS`."""
+        values.finished(job)
+        benchmark = values.benchmark(job, self._view)
+        milli = round(benchmark.value * 1000)
+        vo, vo_group, vo_role = values.vo_fields(job, self._view, notes)
+        month = month_of(end)
+        spelling = GroupKey(
+            site=values.required("Site", job.site or self._view.site, notes),
+            year=month.year,
+            month=month.month,
+            user=values.user_name(job, self._view, notes),
+            vo=vo,
+            vo_group=vo_group,
+            vo_role=vo_role,
+            submit_host=values.submit_host(job, self._view, notes),
+            infrastructure=infrastructure_of(job),
+            benchmark=NULL if self._typeless else benchmark.type,
+            score_milli=0 if self._normalised else milli,
+            nodes=values.node_count(job, notes),
+            processors=values.processors(job, notes),
+        )
+        return spelling, milli * (_PER_SI2K if benchmark.type == _SI2K else 1000)
+
+
+class SyncKey(msgspec.Struct, frozen=True, order=True):
+    """The primary key of a sync count at the receiver."""
+
+    site: str
+    year: int
+    month: int
+    submit_host: str
+
+    @property
+    def when(self) -> Month:
+        """The month of the count."""
+        return Month(self.year, self.month)
+
+    @property
+    def text(self) -> str:
+        """The key as one line: a JSON list."""
+        return msgspec.json.encode(msgspec.structs.astuple(self)).decode("ascii")
+
+    def folded(self) -> SyncKey:
+        """The key as the receiver's database compares it."""
+        return SyncKey(_folded(self.site), self.year, self.month, _folded(self.submit_host))
+
+
+class SyncCount(msgspec.Struct, frozen=True):
+    """How many runs a site owes for a month and submit host. `key` as compared, `spelling` as sent."""
+
+    key: SyncKey
+    spelling: SyncKey
+    jobs: int = 0
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes over all that is sent."""
+        return hashlib.blake2b(msgspec.json.encode((self.spelling, self.jobs)), digest_size=DIGEST_BYTES).digest()
+
+    @property
+    def zeroed(self) -> SyncCount:
+        """The same count of no runs."""
+        return SyncCount(self.key, self.spelling)
+
+    def plus(self, other: SyncCount) -> SyncCount:
+        """Both counts together; their keys must be equal."""
+        return SyncCount(self.key, min(self.spelling, other.spelling), self.jobs + other.jobs)
+
+    def to_json(self) -> bytes:
+        """The count for the store."""
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def from_json(stored: bytes) -> SyncCount:
+        """The count of its stored form. Raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
+        return _sync_decoder.decode(stored)
+
+
+_sync_decoder = msgspec.json.Decoder(SyncCount)
+
+
+class SyncFold:
+    """Sync counts of one receiver in the making: by month and submit host as rendered (facts on formats, 4.6)."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._counts: dict[SyncKey, SyncCount] = {}
+
+    def add(self, job: Job) -> SyncKey:
+        """Count a run, held or not; raises `CannotRenderError` for one without a usable end, site or submit host."""
+        values.finished(job)
+        notes: list[Note] = []
+        month = month_of(values.needed(JOB_NUMBERS["EndTime"], job.end))
+        site = values.required("Site", job.site or self._view.site, notes)
+        spelling = SyncKey(site, month.year, month.month, values.submit_host(job, self._view, notes))
+        key = spelling.folded()
+        self.merge_count(SyncCount(key, spelling, 1))
+        return key
+
+    def merge(self, other: SyncFold) -> None:
+        """Add all that another fold of the same view has counted."""
+        for count in other.counts():
+            self.merge_count(count)
+
+    def merge_count(self, count: SyncCount) -> None:
+        """Add a count, e.g. one from the store."""
+        held = self._counts.get(count.key)
+        self._counts[count.key] = count if held is None else held.plus(count)
+
+    def counts(self) -> Iterator[SyncCount]:
+        """All counts, in the order of their keys."""
+        for key in sorted(self._counts):
+            yield self._counts[key]
+
+
+def normalised_seconds(units: int) -> int:
+    """Whole seconds of a normalised sum, half a second up, as the server's ROUND."""
+    return (units + NORMALISED_UNITS // 2) // NORMALISED_UNITS
+
+
+def _amounts(job: Job) -> tuple[int, int, int]:
+    """End, wall and CPU time of a run, looked at one by one; raises `CannotRenderError` for what is not usable."""
+    end = values.needed(SUMMARY_NUMBERS["LatestEndTime"], job.end)
+    amounts = []
+    for field, amount_ms in (("WallDuration", job.wall_ms), ("CpuDuration", values.cpu_ms(job))):
+        values.seconds(field, amount_ms)
+        assert amount_ms is not None
+        amounts.append(amount_ms)
+    return end, amounts[0], amounts[1]
+
+
+def _folded(text: str) -> str:
+    return text.rstrip(" ").lower()
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _greatest(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)
+
+
+def _note_order(note: Note) -> tuple[str, str, str, str]:
+    return note.field, note.before, note.after or "", note.rule

@@ -1,0 +1,55 @@
+"""How one receiver is to see the jobs: what a rendering depends on besides the job itself.
+
+A view is made from the configuration of a site and a target by the caller; every format takes it as an argument.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SubmitHostSpelling = Literal["arc", "url", "arc-6.17-internal", "host"]
+"""APEL's SubmitHost of an ARC endpoint. `arc`: `<interface without org.nordugrid.>:<URL>` for arcrest and internal, the
+bare URL for emies and gridftp; `url`: the bare URL always (ARC 6.17); `arc-6.17-internal`: as `arc`, with `internal`
+mangled to `ternal` as some ARC releases did; `host`: the host alone. A site keeps the spelling its history has."""
+
+VoSpelling = Literal["plain", "arc", "arc-6.17"]
+"""`plain`: group `/atlas`, role `Role=production` (the convention); `arc`: `/Role=production` and `Role=NULL`;
+`arc-6.17`: group `/atlas/Role` for a run with a role, and `Role=NULL` always, as that release wrote them."""
+
+NamespaceStyle = Literal["default", "prefixed"]
+"""`default`: elements in the default namespace; `prefixed`: every element carries the prefix `urf`."""
+
+DnPolicy = Literal["send", "hash", "withhold"]
+
+UrExtension = Literal["vo", "file-transfers", "submit-time", "exit-code", "runtime-environment", "user-time"]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A receiver's view of the jobs of a site."""
+
+    site: str
+    version: str = ""
+    """Of the format, where it has several (`0.2`, `0.3`, `0.4`); empty is the format's newest safe one."""
+    infrastructure_description: str | None = None
+    """None: `<accounting client>-<middleware or system>-<LRMS>`, as the CAR convention has it."""
+    record_id_prefix: str = ""
+    local_id_prefix: str = ""
+    submit_host: SubmitHostSpelling = "arc"
+    vo_spelling: VoSpelling = "plain"
+    vo_type: str = "voms"
+    vo_groups_for_sgas: Literal["stripped", "arc"] = "stripped"
+    benchmark: str | None = None
+    """Prefer this benchmark type where a job has several; None: HEPscore23, then HEPSPEC, then Si2k."""
+    ur_extensions: frozenset[UrExtension] = frozenset(
+        {"vo", "file-transfers", "submit-time", "exit-code", "runtime-environment", "user-time"}
+    )
+    namespace_style: NamespaceStyle = "default"
+    service_class_as_service_level: bool = False
+    """ARC's wninstance as the UR's ServiceLevel. Never the first ServiceLevel towards APEL."""
+    machine_name: str | None = None
+    """Overrides the host of the endpoint or the cluster as MachineName."""
+    dn: DnPolicy = "send"
+    dn_key: bytes = b""
+    """Key of the keyed hash for `dn = "hash"`."""

@@ -1,0 +1,1 @@
+"""The usage publisher: from the accounting of batch systems to accounting services, each run once."""

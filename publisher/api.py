@@ -1,0 +1,347 @@
+"""What the commands do, as a library: `Publisher` holds a configuration and its store.
+
+    publisher = Publisher.from_file(Path("publisher.toml"))
+    publisher.collect()
+    publisher.publish()
+    print(publisher.status().complete)
+
+Every method raises the errors of `publisher.errors`; trouble with one source or target is in its result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from publisher import config_file
+from publisher.config import Config
+from publisher.errors import StoreMissingError, UsageError
+from publisher.observe.events import Observer, ignore
+from publisher.pipeline import outbox, recall
+from publisher.pipeline.collect import Collected, TargetPlan, collect
+from publisher.pipeline.status import Status, status
+from publisher.pipeline.tools import Tools
+from publisher.sources import make_source
+from publisher.sources.base import Window
+from publisher.store import audit, deliveries, registry
+from publisher.store.database import Store, open_store
+from publisher.store.states import State
+
+if TYPE_CHECKING:
+    from publisher.finding import Finding
+    from publisher.pipeline.compare import Comparison
+    from publisher.pipeline.deliver import Delivery
+    from publisher.pipeline.explain import Explanation
+    from publisher.pipeline.recall import KnownRun
+    from publisher.pipeline.render import Rendering
+    from publisher.pipeline.republish import RepublishPlan
+    from publisher.report.reports import ReportRendering, Totals, Utilization
+    from publisher.report.request import ReportRequest
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """What a run did: collected by source, delivered by target. `busy`: another run is collecting."""
+
+    sources: dict[str, Collected]
+    targets: dict[str, Delivery]
+    busy: bool = False
+
+
+class ListedRecord(msgspec.Struct, frozen=True):
+    """A record that is rejected or held, and why."""
+
+    target: str
+    record_id: str
+    end_time: int
+    reason: str
+
+
+def wall_clock() -> int:
+    """Epoch seconds now."""
+    return int(time.time())
+
+
+class Publisher:
+    """A site's publisher. Close it, or use it in a `with` statement."""
+
+    def __init__(self, config: Config, tools: Tools | None = None) -> None:
+        self.config = config
+        self.tools = tools or Tools(wall_clock, ignore)
+        self._store: Store | None = None
+
+    @classmethod
+    def from_file(cls, path: Path | None = None, tools: Tools | None = None) -> Self:
+        """With the configuration of a file. Raises `ConfigError`."""
+        return cls(config_file.load(path), tools)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def observed_by(self, observer: Observer) -> Publisher:
+        """The same publisher telling its events to this observer."""
+        return Publisher(self.config, msgspec.structs.replace(self.tools, observer=observer))
+
+    @property
+    def store(self) -> Store:
+        """The opened store; made where it is missing."""
+        if self._store is None:
+            settings = self.config.store
+            self._store = open_store(settings.url, settings.busy_timeout)
+        return self._store
+
+    # --- the main job
+
+    def collect(self, names: Sequence[str] = (), window: Window | None = None) -> dict[str, Collected] | None:
+        """Read sources into the store: those named, or all. None where another process is collecting."""
+        self._require(names, self.config.sources, "source")
+        if not self.config.sources:
+            raise UsageError("no source is configured", hint="Add a table [sources.NAME] to the configuration")
+        chosen = names or list(self.config.sources)
+        made = {name: make_source(name, self.config.sources[name]) for name in chosen}
+        with self.store.lock("collect") as held:
+            if not held:
+                return None
+            plans = list(self._plans().values())
+            return {
+                name: collect(
+                    self.store,
+                    source,
+                    plans,
+                    self.tools.clock,
+                    self.tools.observer,
+                    window,
+                    self.config.sources[name].grid_log,
+                )
+                for name, source in made.items()
+                if not self.tools.stopping()
+            }
+
+    def publish(self, names: Sequence[str] = (), *, only_due: bool = False) -> dict[str, Delivery]:
+        """Send everything undelivered: to the targets named, or to all. `only_due`: not oftener than `every`."""
+        from publisher.pipeline.deliver import deliver_all  # noqa: PLC0415 - loads the network, which most commands need not
+
+        self._require(names, self.config.targets, "target")
+        if not self.config.targets:
+            raise UsageError("no target is configured", hint="Add a table [targets.NAME] to the configuration")
+        plans = self._plans()
+        chosen = {name: plans[name] for name in names or self.config.targets}
+        return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due)
+
+    def run(self) -> RunResult:
+        """Collect and publish: what the timer calls."""
+        collected = self.collect()
+        delivered = self.publish(only_due=True)
+        return RunResult(collected or {}, delivered, busy=collected is None)
+
+    def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
+        """What sending a window again to a target would mean."""
+        from publisher.pipeline.republish import plan_republish  # noqa: PLC0415
+
+        self._require([target], self.config.targets, "target")
+        plan = self._plans()[target]
+        from_, until = self._whole_months(target, window)
+        with self.store.read() as connection:
+            return plan_republish(connection, plan, from_, until, only_missing=only_missing)
+
+    def republish(self, target: str, window: Window, *, only_missing: bool = False) -> Delivery:
+        """Send a window again to a target."""
+        from publisher.pipeline.deliver import deliver  # noqa: PLC0415
+        from publisher.pipeline.republish import let_wait_again  # noqa: PLC0415
+
+        meaning = self.plan_republish(target, window, only_missing=only_missing)
+        plan = self._plans()[target]
+        with self.store.lock(f"target-{target}") as held:
+            if not held:
+                raise UsageError(f"another run is at work for target {target}", hint="Try again when it is done")
+            with self.store.write() as connection:
+                let_wait_again(connection, plan, target, meaning, self.tools.clock(), only_missing=only_missing)
+        return deliver(self.store, self.config, target, plan, self.tools)
+
+    def comparison(self, format_name: str, target: str, window: Window) -> Comparison:
+        """The records that publish would send beside those that were last delivered, without changing anything."""
+        from publisher.pipeline.compare import Comparison  # noqa: PLC0415
+
+        self._require([target], self.config.targets, "target")
+        return Comparison(self._collected_store(), self.config, format_name, target, window)
+
+    def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
+        """Why each value stands in the records of the runs with this record id, local id or global id."""
+        from publisher.pipeline.explain import explanations  # noqa: PLC0415
+
+        self._require([target] if target else [], self.config.targets, "target")
+        return explanations(self._collected_store(), self.config, format_name, target, name)
+
+    def report(self, request: ReportRequest) -> Utilization:
+        """Queue and CPU utilization of an interval, as DQS measures them."""
+        from publisher.report.reports import utilization  # noqa: PLC0415
+
+        return utilization(self._collected_store(), self.config, request)
+
+    def totals(self, request: ReportRequest) -> Totals:
+        """What the runs used that ended in an interval, by up to two keys."""
+        from publisher.report.reports import totals  # noqa: PLC0415
+
+        return totals(self._collected_store(), self.config, request)
+
+    def rendering(self, format_name: str, target: str | None, window: Window) -> Rendering | ReportRendering:
+        """The messages that publish would send, without sending and without changing anything.
+
+        `utilization` is that of the window, or of the 30 days up to its end, or up to now.
+        """
+        from publisher.pipeline.render import Rendering  # noqa: PLC0415
+
+        if format_name == "utilization":
+            from publisher.report.reports import ReportRendering  # noqa: PLC0415
+            from publisher.report.request import LAST_DAYS_S, ReportRequest  # noqa: PLC0415
+
+            if target is not None:
+                raise UsageError("no target is sent reports", hint="Leave --target away")
+            stop = self.tools.clock() if window.until is None else window.until
+            start = stop - LAST_DAYS_S if window.from_ is None else window.from_
+            return ReportRendering(self._collected_store(), self.config, ReportRequest(start=start, stop=stop))
+        self._require([target] if target else [], self.config.targets, "target")
+        return Rendering(self._collected_store(), self.config, format_name, target, window)
+
+    def _collected_store(self) -> Store:
+        store = self._store_if_there()
+        if store is None:
+            raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
+        return store
+
+    def check(self) -> list[Finding]:
+        """Everything that a run will need, tested: one finding each. Sends no records."""
+        from publisher.pipeline.check import check  # noqa: PLC0415
+
+        return check(self.config, self._store_if_there, self.tools.clock)
+
+    # --- what is known
+
+    def status(self) -> Status:
+        """The state of everything that is configured."""
+        return status(self._store_if_there(), self.config, self.tools.clock)
+
+    def job(self, name: str) -> list[KnownRun]:
+        """The runs with this record id, local id or global id, and where each went."""
+        store = self._store_if_there()
+        if store is None:
+            return []
+        with store.read() as connection:
+            return recall.known_runs(connection, name)
+
+    def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
+        """Runs that ended in a window, by end time, and where each went. Memory does not grow with their number."""
+        store = self._store_if_there()
+        after: tuple[int, int] | None = None
+        while store is not None:
+            with store.read() as connection:
+                found = [
+                    recall.KnownRun(run, recall.whereabouts(connection, run.run_id))
+                    for run, _class_id in recall.runs_in(connection, window.from_, window.until, after, page)
+                ]
+            yield from found
+            if len(found) < page:
+                return
+            last = found[-1].run
+            after = (last.job.end or 0, last.run_id)
+
+    def listed(self, state: State, target: str | None = None, limit: int = 1000) -> list[ListedRecord]:
+        """Records that are rejected or held, oldest first."""
+        self._require([target] if target else [], self.config.targets, "target")
+        store = self._store_if_there()
+        found: list[ListedRecord] = []
+        if store is None:
+            return found
+        with store.read() as connection:
+            for name in [target] if target else self.config.targets:
+                row = registry.get_target(connection, name)
+                if row is None:
+                    continue
+                for record_id, end, reason, _run_id in deliveries.listed(connection, row.id, state, limit):
+                    found.append(ListedRecord(name, record_id, end, reason or ""))
+        return found
+
+    def audit(self, limit: int = 1000) -> list[audit.Entry]:
+        """What people did, newest first."""
+        store = self._store_if_there()
+        if store is None:
+            return []
+        with store.read() as connection:
+            return audit.entries(connection, limit)
+
+    def unreadable(self, limit: int = 1000) -> list[registry.UnreadableRow]:
+        """Input that is no record, newest first."""
+        store = self._store_if_there()
+        if store is None:
+            return []
+        with store.read() as connection:
+            return registry.list_unreadable(connection, limit)
+
+    # --- what people decide
+
+    def retry(self, state: State, target: str, record_ids: Sequence[str] = ()) -> int:
+        """Let rejected or held records of a target wait again: those named, or all."""
+        from publisher.pipeline.decide import retry  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return retry(connection, plan.target_id, target, state, record_ids, now)
+
+    def waive(self, state: State, target: str, record_ids: Sequence[str], reason: str) -> int:
+        """Decide that rejected or held records are not to be sent, and why."""
+        from publisher.pipeline.decide import waive  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return waive(connection, plan, target, state, record_ids, reason, now)
+
+    # --- inner
+
+    @contextmanager
+    def _deciding(self, target: str) -> Iterator[tuple[TargetPlan, int]]:
+        self._require([target], self.config.targets, "target")
+        with self.store.lock(f"target-{target}") as held:
+            if not held:
+                raise UsageError(f"another run is at work for target {target}", hint="Try again when it is done")
+            yield self._plans()[target], self.tools.clock()
+
+    def _plans(self) -> dict[str, TargetPlan]:
+        return outbox.prepare(self.store, self.config, self.tools.clock())
+
+    def _store_if_there(self) -> Store | None:
+        if self._store is None:
+            settings = self.config.store
+            try:
+                self._store = open_store(settings.url, settings.busy_timeout, create=False)
+            except StoreMissingError:
+                return None
+        return self._store
+
+    def _whole_months(self, target: str, window: Window) -> tuple[int, int]:
+        from formats.month import month_bounds, month_of  # noqa: PLC0415
+        from publisher.config import SUMMARY_KINDS  # noqa: PLC0415
+
+        if window.from_ is None or window.until is None or window.from_ >= window.until:
+            raise UsageError("a window needs a beginning and a later end", hint="Give --from and --until")
+        if self.config.targets[target].records not in SUMMARY_KINDS:
+            return window.from_, window.until
+        return month_bounds(month_of(window.from_))[0], month_bounds(month_of(window.until - 1))[1]
+
+    @staticmethod
+    def _require(names: Sequence[str], known: Mapping[str, object], what: str) -> None:
+        for name in names:
+            if name not in known:
+                there = ", ".join(known) or "none is configured"
+                raise UsageError(f"there is no {what} {name!r}; there are: {there}")

@@ -1,0 +1,147 @@
+"""held and rejected: list, show, retry, waive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from publisher.cli.jobs_cmd import run_json, show_run
+from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.session import session
+from publisher.errors import UsageError
+from publisher.times import iso
+
+if TYPE_CHECKING:
+    from publisher.store.states import State
+
+TargetOption = Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only of this target.")]
+OneTarget = Annotated[str, typer.Argument(metavar="TARGET")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add both groups of commands."""
+    app.add_typer(_group("rejected", "Records that a service refused."), name="rejected")
+    app.add_typer(
+        _group("held", "Records that cannot be sent as they are: something is missing or unusable."), name="held"
+    )
+
+
+def _state(word: str) -> State:
+    from publisher.store.states import State  # noqa: PLC0415
+
+    return State.REJECTED if word == "rejected" else State.HELD
+
+
+def _group(word: str, text: str) -> typer.Typer:
+    group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+    for make in (_list, _show, _retry, _waive):
+        make(group, word)
+    return group
+
+
+def _list(group: typer.Typer, word: str) -> None:
+    def command(
+        target: TargetOption = None,
+        limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many of each target.")] = 1000,
+    ) -> None:
+        with session.publisher() as publisher:
+            found = publisher.listed(_state(word), target, limit)
+        if session.json:
+            records = [
+                {
+                    "target": item.target,
+                    "record_id": item.record_id,
+                    "end_time": iso(item.end_time),
+                    "reason": item.reason,
+                }
+                for item in found
+            ]
+            json_object({"records": records})
+        elif found:
+            rows: list[list[object]] = [
+                [item.target, item.record_id, iso(item.end_time), item.reason] for item in found
+            ]
+            show(make_table("", ["target", "record", "ended", "reason"], rows))
+        else:
+            say(f"nothing is {word}")
+
+    _add(group, "list", command, f"List the records that are {word}, oldest first, with the reasons.")
+
+
+def _show(group: typer.Typer, word: str) -> None:
+    def command(record: Annotated[str, typer.Argument(metavar="RECORD", help="Record id.")]) -> None:
+        from publisher.pipeline.render import message_for  # noqa: PLC0415
+
+        with session.publisher() as publisher:
+            known = [
+                item for item in publisher.job(record) if any(place.state is _state(word) for place in item.whereabouts)
+            ]
+            if not known:
+                raise UsageError(f"record {record} is not {word}", hint=f"`usage-publisher {word} list` shows those")
+            messages = [
+                {
+                    place.target: message_for(publisher.config, place.target, item.run)
+                    for place in item.whereabouts
+                    if place.state is _state(word)
+                }
+                for item in known
+            ]
+        if session.json:
+            json_object(
+                {
+                    "records": [
+                        run_json(item) | {"messages": {name: _text(message) for name, message in sent.items()}}
+                        for item, sent in zip(known, messages, strict=True)
+                    ]
+                }
+            )
+            return
+        for item, sent in zip(known, messages, strict=True):
+            show_run(item)
+            for name, message in sent.items():
+                data(f"\nThe record as {safe(name)} would get it:")
+                data("\n".join(safe(line) for line in _text(message).splitlines()))
+
+    _add(group, "show", command, f"Show a record that is {word}: what was read, what was sent, what was answered.")
+
+
+def _text(message: bytes) -> str:
+    return message.decode("utf-8", "backslashreplace")
+
+
+def _retry(group: typer.Typer, word: str) -> None:
+    def command(
+        target: OneTarget,
+        records: Annotated[list[str] | None, typer.Argument(metavar="[RECORD]...", help="Only these.")] = None,
+    ) -> None:
+        with session.publisher() as publisher:
+            count = publisher.retry(_state(word), target, records or ())
+        _tell({"waiting_again": count}, f"{count} wait again; `usage-publisher publish {target}` sends them")
+
+    _add(group, "retry", command, f"Let {word} records of a target wait again: those named, or all.")
+
+
+def _waive(group: typer.Typer, word: str) -> None:
+    def command(
+        target: OneTarget,
+        records: Annotated[list[str], typer.Argument(metavar="RECORD...")],
+        reason: Annotated[str, typer.Option("--reason", help="Why they need not be delivered.")] = "",
+    ) -> None:
+        with session.publisher() as publisher:
+            count = publisher.waive(_state(word), target, records, reason)
+        _tell({"waived": count}, f"{count} waived")
+
+    _add(group, "waive", command, f"Decide that {word} records are not to be delivered, and why.")
+
+
+def _tell(answer: dict[str, Any], message: str) -> None:
+    if session.json:
+        json_object(answer)
+    else:
+        say(message)
+
+
+def _add(group: typer.Typer, name: str, command: Callable[..., None], text: str) -> None:
+    group.command(name, help=text)(command)

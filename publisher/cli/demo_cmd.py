@@ -1,0 +1,46 @@
+"""demo: the main job from nothing."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from publisher.cli.output import data
+from publisher.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(demo)
+
+
+def demo(
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--directory", metavar="DIR", help="Leave everything here to look at. Default: a folder that goes."
+        ),
+    ] = None,
+) -> None:
+    """Show the main job from nothing, on this machine only: certificates, services, jobs, delivery, status."""
+    from publisher.demo.play import play  # noqa: PLC0415
+
+    if directory is not None:
+        if directory.exists() and any(directory.iterdir()):
+            raise UsageError(f"{directory} is not empty", hint="Name a new folder, or remove it")
+        directory.mkdir(parents=True, exist_ok=True)
+        raise typer.Exit(play(directory.absolute(), _say))
+    temporary = Path(tempfile.mkdtemp(prefix="usage-publisher-demo-"))
+    try:
+        code = play(temporary, _say)
+    finally:
+        shutil.rmtree(temporary)
+    raise typer.Exit(code)
+
+
+def _say(text: str) -> None:
+    data(text)

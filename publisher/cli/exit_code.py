@@ -1,0 +1,41 @@
+"""The exit code of a command, from everything that happened: the first that applies of 5, 2, 4, 1, 3, 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from publisher.errors import CredentialError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from publisher.pipeline.collect import Collected
+    from publisher.pipeline.deliver import Delivery
+    from publisher.pipeline.status import Status
+
+STORE, USAGE, CREDENTIALS, WAITING, REJECTED, DONE = 5, 2, 4, 1, 3, 0
+
+
+def of_run(collected: Iterable[Collected], delivered: Iterable[Delivery], status: Status | None) -> int:
+    """The exit code of a collect, a publish or both. `status` is that after the run, None after a collect alone."""
+    deliveries = list(delivered)
+    errors = [delivery.error for delivery in deliveries if delivery.error is not None]
+    if any(isinstance(error, StoreError) for error in errors):
+        return STORE
+    if any(isinstance(error, UsageError) for error in errors):
+        return USAGE
+    if any(isinstance(error, CredentialError) for error in errors) or any(
+        item.sent.unauthorised for item in deliveries
+    ):
+        return CREDENTIALS
+    unread = any(source.error is not None for source in collected)
+    stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
+    if unread or stopped or (status is not None and _waits(status, deliveries)):
+        return WAITING
+    return REJECTED if any(item.sent.rejected or item.sent.held for item in deliveries) else DONE
+
+
+def _waits(status: Status, delivered: list[Delivery]) -> bool:
+    """Something waits for a service that is not merely not due yet, or served by another run just now."""
+    if any(item.busy or item.early for item in delivered):
+        return False
+    return any(target.waiting or target.in_flight for target in status.targets.values())

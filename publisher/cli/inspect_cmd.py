@@ -1,0 +1,208 @@
+"""inspect: what a message is, who signed it, what it holds, and whether the service would take it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from publisher.cli.exit_code import DONE, REJECTED
+from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.session import session
+
+if TYPE_CHECKING:
+    from formats.inspection import InspectedRecord, Inspection
+    from formats.job import Job
+    from formats.violation import Violation
+    from publisher.inspection.inspect import Inspected
+    from publisher.inspection.unwrap import Layer
+
+_LARGEST_JSON_INTEGER = 2**63 - 1
+_JOB_COLUMNS = ["#", "record", "user", "VO", "queue", "cores", "start", "end", "wall s", "CPU s"]
+_GROUP_COLUMNS = ["#", "month", "submit host", "user", "VO", "VO group", "VO role", "jobs", "wall s", "CPU s"]
+_NUMBERS = {"#", "cores", "wall s", "CPU s", "jobs"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("inspect")(inspect)
+
+
+def inspect(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Messages, folders of them, or - for standard input.")
+    ],
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE|DIR", help="Ask these authorities for the signer, too.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", metavar="FILE", help="Of the receiver of encrypted messages.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Its RSA key.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Show at most so many records and rules each.")] = 100,
+) -> None:
+    """Say what messages are, who signed them, what they hold, and every rule of the service that they break.
+
+    Exit code 0 where the services would take all of them, 3 where one would be refused. Nothing is sent or changed.
+    """
+    from publisher.inspection.inspect import inspect_files  # noqa: PLC0415
+    from publisher.inspection.keys import load_keys  # noqa: PLC0415
+
+    taken = True
+    answers: list[dict[str, Any]] = []
+    for inspected in inspect_files(files, load_keys(certificate, key, ca), int(time.time())):
+        taken &= inspected.inspection.taken
+        if session.json:
+            answers.append(_json(inspected))
+        else:
+            _show(inspected, limit)
+    if session.json:
+        json_object({"taken": taken, "messages": answers})
+    elif not taken:
+        say("a service would refuse what is marked as an error")
+    raise typer.Exit(DONE if taken else REJECTED)
+
+
+def _show(inspected: Inspected, limit: int) -> None:
+    inspection = inspected.inspection
+    data(safe(f"{inspected.label}: {inspection.title}"))
+    for layer in inspected.layers:
+        data("  " + safe(_layer_text(layer)))
+    if inspection.records:
+        show(_table(inspection, limit))
+        _more(len(inspection.records), limit, "records")
+    for violation in inspection.violations[:limit]:
+        data("  " + safe(_violation_text(violation, inspection)))
+    _more(len(inspection.violations), limit, "rules broken")
+    data("  " + safe(_verdict(inspection)))
+
+
+def _more(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        data(f"  ({count - limit} more {what}; --json lists all)")
+
+
+def _layer_text(layer: Layer) -> str:
+    if layer.kind == "signed":
+        trust = {None: "authorities not asked", True: "authorities vouch for it", False: "not trusted"}[layer.trusted]
+        return f"signed by {layer.signer}; the signature fits; {trust}"
+    if layer.kind == "ams" and layer.attributes:
+        return "ams: " + ", ".join(f"{name} {value}" for name, value in sorted(layer.attributes.items()))
+    return layer.kind
+
+
+def _violation_text(violation: Violation, inspection: Inspection) -> str:
+    where = ""
+    if violation.record:
+        record = inspection.records[violation.record - 1] if violation.record <= len(inspection.records) else None
+        where = f"record {violation.record}" + (f" ({record.id})" if record is not None and record.id else "") + ": "
+    field = f"{violation.field}: " if violation.field else ""
+    source = f" [{violation.source}]" if violation.source else ""
+    return f"{violation.level}: {where}{field}{violation.rule}{source}"
+
+
+def _verdict(inspection: Inspection) -> str:
+    who = inspection.service or "a service"
+    errors = sum(violation.level == "error" for violation in inspection.violations)
+    warnings = len(inspection.violations) - errors
+    told = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"
+    does = "take" if inspection.taken else "refuse"
+    return f"{_count(len(inspection.records), 'record')}; {told}; {who} would {does} it"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _table(inspection: Inspection, limit: int) -> Any:
+    records = inspection.records[:limit]
+    if records and records[0].job is not None:
+        rows = [_job_row(record, record.job) for record in records if record.job is not None]
+        return make_table("", _JOB_COLUMNS, rows, right=_NUMBERS)
+    if inspection.format == "utilization":
+        bins = [[record.number, *record.fields.values()] for record in records]
+        return make_table("", ["#", *(records[0].fields if records else ())], bins, right=_NUMBERS)
+    return make_table("", _GROUP_COLUMNS, [_group_row(record) for record in records], right=_NUMBERS)
+
+
+def _job_row(record: InspectedRecord, job: Job) -> list[object]:
+    return [
+        record.number, record.id, job.user_dn or job.local_user, job.vo, job.queue, job.cores, _instant(job.start),
+        _instant(job.end), _seconds(job.wall_ms), _seconds(job.cpu_ms),
+    ]  # fmt: skip
+
+
+def _group_row(record: InspectedRecord) -> list[object]:
+    get = record.fields.get
+    return [
+        record.number, f"{get('Year', '?')}-{get('Month', '?'):>02}", get("SubmitHost"), get("GlobalUserName"),
+        get("VO"), get("VOGroup"), get("VORole"), get("NumberOfJobs"), get("WallDuration"), get("CpuDuration"),
+    ]  # fmt: skip
+
+
+def _instant(at: int | None) -> str | None:
+    from publisher.times import iso  # noqa: PLC0415
+
+    try:
+        return None if at is None else iso(at)
+    except (ValueError, OverflowError, OSError):
+        return f"@{at}"
+
+
+def _seconds(duration_ms: int | None) -> float | int | None:
+    return None if duration_ms is None else duration_ms // 1000 if duration_ms % 1000 == 0 else duration_ms / 1000
+
+
+def _json(inspected: Inspected) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415
+
+    inspection = inspected.inspection
+    return {
+        "file": inspected.label,
+        "layers": msgspec.to_builtins(inspected.layers),
+        "format": inspection.format or None,
+        "title": inspection.title,
+        "service": inspection.service or None,
+        "taken": inspection.taken,
+        "valid": inspection.valid,
+        "records": [
+            {
+                "number": record.number,
+                "id": record.id,
+                **({"job": _harmless(msgspec.to_builtins(record.job))} if record.job is not None else {}),
+                **({"fields": record.fields} if record.fields else {}),
+            }
+            for record in inspection.records
+        ],
+        "violations": _violations(inspection.violations),
+    }
+
+
+def _violations(violations: Iterable[Violation]) -> list[dict[str, Any]]:
+    return [
+        {
+            "level": violation.level,
+            "record": violation.record or None,
+            "field": violation.field or None,
+            "rule": violation.rule,
+            "source": violation.source or None,
+        }
+        for violation in violations
+    ]
+
+
+def _harmless(value: Any) -> Any:
+    """A value as JSON can hold it: numbers beyond 64 bits and those that are none become text."""
+    if isinstance(value, dict):
+        return {name: _harmless(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_harmless(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST_JSON_INTEGER:
+        return f"a number of {value.bit_length()} bits"
+    return value

@@ -1,0 +1,178 @@
+"""jobs: what is known of runs, and where each went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from publisher.cli import when
+from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.session import session
+from publisher.errors import UsageError
+from publisher.times import iso
+
+if TYPE_CHECKING:
+    from publisher.config import Config
+    from publisher.pipeline.recall import KnownRun
+
+_INSTANTS = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("jobs")(jobs)
+
+
+def jobs(
+    job: Annotated[str | None, typer.Argument(metavar="[ID]", help="Record id, local id or global id.")] = None,
+    from_: when.From = None,
+    until: when.Until = None,
+    user: Annotated[str | None, typer.Option("--user", help="Local user or distinguished name.")] = None,
+    vo: Annotated[str | None, typer.Option("--vo", help="Virtual organisation.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Queue or partition.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="As named in the configuration.")
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Of a delivery: waiting, held, rejected, accepted, superseded ...")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
+) -> None:
+    """What is known of one job in full, or a list of jobs by end time, and where each went."""
+    from publisher.sources.base import Window  # noqa: PLC0415
+
+    with session.publisher() as publisher:
+        if job is not None:
+            _one(publisher.job(job), job)
+            return
+        begin, end = when.window_bounds(from_, until)
+        _require_known(publisher.config, source, state)
+        chosen: list[KnownRun] = []
+        for known in publisher.jobs(Window(begin, end)):
+            if _matches(known, user, vo, queue, source, state):
+                chosen.append(known)
+                if len(chosen) >= limit:
+                    break
+    if session.json:
+        json_object({"jobs": [run_json(known) for known in chosen]})
+    elif chosen:
+        _list(chosen)
+    else:
+        say("no job matches")
+
+
+def _require_known(config: Config, source: str | None, state: str | None) -> None:
+    from publisher.store.states import State  # noqa: PLC0415
+
+    words = [known.word for known in State]
+    if state is not None and state not in words:
+        raise UsageError(f"there is no state {state!r}; there are: {', '.join(words)}")
+    if source is not None and source not in config.sources:
+        there = ", ".join(config.sources) or "none is configured"
+        raise UsageError(f"there is no source {source!r}; there are: {there}")
+
+
+def _matches(
+    known: KnownRun, user: str | None, vo: str | None, queue: str | None, source: str | None, state: str | None
+) -> bool:
+    job = known.run.job
+    return (
+        (user is None or user in {job.local_user, job.user_dn})
+        and (vo is None or job.vo == vo)
+        and (queue is None or job.queue == queue)
+        and (source is None or known.run.source == source)
+        and (state is None or any(place.state.word == state for place in known.whereabouts))
+    )
+
+
+def _one(found: list[KnownRun], name: str) -> None:
+    if not found:
+        raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
+    if session.json:
+        json_object({"jobs": [run_json(known) for known in found]})
+        return
+    for known in found:
+        show_run(known)
+
+
+def show_run(known: KnownRun) -> None:
+    """One run in full: every fact as read, then where it went."""
+    data(f"Run {safe(known.run.record_id)}  (source {safe(known.run.source)}, stored {iso(known.run.stored_at)})")
+    for name, value in facts(known).items():
+        for number, line in enumerate(_lines(value)):
+            data(f"  {'' if number else name:<22} {safe(line)}")
+    if not known.whereabouts:
+        data("  no target wants it")
+    for place in known.whereabouts:
+        line = f"  -> {safe(place.target)}: {place.state.word} since {iso(place.changed_at)}"
+        if place.batch is not None:
+            line += f", batch {place.batch.uid} of {place.batch.records} records"
+            receipt = place.batch.receipt.get(known.run.record_id)
+            line += f", receipt {safe(receipt)}" if receipt else ""
+        data(line + (f"\n     {safe(place.reason)}" if place.reason else ""))
+
+
+def facts(known: KnownRun) -> dict[str, Any]:
+    """Every fact of a run that its source tells; instants in ISO 8601."""
+    told: dict[str, Any] = {}
+    values: dict[str, Any] = msgspec.to_builtins(known.run.job)
+    for name, value in values.items():
+        if name == "extras":
+            told.update({f"extras.{key}": item for key, item in value.items()})
+        elif name == "events":
+            told[name] = [{"at": iso(at), "event": event} for at, event in value]
+        elif name == "transfers":
+            told[name] = [_timed(transfer) for transfer in value]
+        else:
+            told[name] = iso(value) if name in _INSTANTS else value
+    return told
+
+
+def _timed(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: iso(value) if name in _INSTANTS else value for name, value in part.items()}
+
+
+def _lines(value: Any) -> list[str]:
+    """A fact as people read it: one line, or one for each part."""
+    if isinstance(value, list | tuple):
+        return [_phrase(part) for part in value]
+    return [_phrase(value)]
+
+
+def _phrase(value: Any) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{name} {part}" for name, part in value.items())
+    return str(value)
+
+
+def run_json(known: KnownRun) -> dict[str, Any]:
+    """A run in full, as `--json` gives it."""
+    return {
+        "record_id": known.run.record_id,
+        "source": known.run.source,
+        "stored_at": iso(known.run.stored_at),
+        "facts": facts(known),
+        "targets": {
+            place.target: {
+                "state": place.state.word,
+                "since": iso(place.changed_at),
+                "reason": place.reason,
+                "batch": place.batch.uid if place.batch else None,
+                "receipt": place.batch.receipt.get(known.run.record_id) if place.batch else None,
+                "answer": place.batch.answer if place.batch else None,
+            }
+            for place in known.whereabouts
+        },
+    }
+
+
+def _list(chosen: list[KnownRun]) -> None:
+    rows: list[list[object]] = []
+    for known in chosen:
+        job = known.run.job
+        places = ", ".join(f"{place.target}: {place.state.word}" for place in known.whereabouts)
+        user = job.user_dn or job.local_user
+        rows.append([job.local_id or job.global_id, iso(job.end), job.status, job.queue, job.vo, user, places])
+    show(make_table("", ["job", "ended", "status", "queue", "vo", "user", "targets"], rows))

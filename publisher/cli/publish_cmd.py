@@ -1,0 +1,86 @@
+"""publish: everything undelivered to the targets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from publisher.cli import exit_code
+from publisher.cli.output import json_object, level_text, make_table, say, show
+from publisher.cli.session import session
+
+if TYPE_CHECKING:
+    from publisher.pipeline.deliver import Delivery
+    from publisher.pipeline.status import Status
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("publish")(publish)
+
+
+def publish(
+    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
+) -> None:
+    """Send everything undelivered to the targets."""
+    with session.publisher() as publisher:
+        delivered = publisher.publish(targets or ())
+        status = publisher.status()
+    if session.json:
+        json_object({"targets": delivered_json(delivered, status)})
+    elif not session.quiet:
+        show_delivered(delivered, status)
+    raise typer.Exit(exit_code.of_run((), delivered.values(), status))
+
+
+def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, Any]:
+    """What was delivered, as `--json` gives it: accepted and rejected are this run's, the others totals."""
+    result: dict[str, Any] = {}
+    for name, total in status.targets.items():
+        item = delivered.get(name)
+        entry: dict[str, Any] = {
+            "accepted": item.sent.accepted if item else 0,
+            "rejected": item.sent.rejected if item else 0,
+            "held": total.held,
+            "waiting": total.waiting,
+            "in_flight": total.in_flight,
+            "batches": item.sent.batches if item else 0,
+            "bytes": item.sent.bytes if item else 0,
+            "error": trouble(item) if item else None,
+            "busy": item.busy if item else False,
+        }
+        if total.groups is not None:
+            entry["groups"] = item.sent.groups if item else 0
+        result[name] = entry
+    return result
+
+
+def trouble(item: Delivery) -> str | None:
+    """What stopped a delivery, if anything did."""
+    return str(item.error) if item.error is not None else item.sent.paused
+
+
+def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
+    """A table of what was delivered; troubles were told when they happened."""
+    columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", ""]
+    rows: list[list[object]] = []
+    for name, item in delivered.items():
+        total = status.targets[name]
+        if item.busy:
+            remark = level_text("yellow", "another run is at work")
+        elif item.early:
+            remark = level_text("green", "not due yet")
+        elif trouble(item):
+            remark = level_text("red", "stopped")
+        else:
+            remark = level_text("yellow" if item.sent.rejected else "green", "done")
+        sent = item.sent
+        rows.append(
+            [name, sent.accepted, sent.rejected, total.held, total.waiting, sent.batches, sent.bytes // 1024, remark]
+        )
+    show(make_table("Published", columns, rows, right=set(columns[1:-1])))
+    if any(item.sent.rejected for item in delivered.values()):
+        say("`usage-publisher rejected list` shows what was rejected, with the answers")
+    if any(total.held for total in status.targets.values()):
+        say("`usage-publisher held list` shows what is held, with the reasons")

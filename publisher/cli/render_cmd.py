@@ -1,0 +1,176 @@
+"""render: the dry run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from publisher.cli import when
+from publisher.cli.exit_code import REJECTED
+from publisher.cli.output import data, json_object, safe, say
+from publisher.cli.session import session
+from publisher.errors import PublisherError, UsageError
+
+if TYPE_CHECKING:
+    from publisher.api import Publisher
+    from publisher.pipeline.render import RenderedMessage, Rendering
+    from publisher.pipeline.validate import Broken
+    from publisher.report.reports import ReportRendering
+
+_SHOWN = 20
+_ENDINGS = {"ogf-ur": "xml", "emi-car": "xml", "utilization": "json"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("render")(render)
+
+
+def render(
+    format_name: Annotated[str, typer.Argument(metavar="FORMAT", help="ogf-ur, emi-car, apel-job, apel-summary ...")],
+    from_: when.From = None,
+    until: when.Until = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="NAME", help="As this target is to see it. Without times: what waits."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="DIR", help="Write one file a message here, instead of showing.")
+    ] = None,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign the messages as they would be sent.")] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Check every message first; one that breaks a rule is not shown.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show what differs from what the target was last sent, instead.")
+    ] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", metavar="ID", help="Say which rule put each value of a job's record there."),
+    ] = None,
+) -> None:
+    """Show the very messages that `publish` would send, without sending and without changing anything."""
+    from publisher.cli.changes import show_changes  # noqa: PLC0415
+    from publisher.cli.explanations import show_explanations  # noqa: PLC0415
+    from publisher.pipeline.validate import Validation  # noqa: PLC0415
+    from publisher.sources.base import Window  # noqa: PLC0415
+
+    begin, end = when.window_bounds(from_, until)
+    with session.publisher() as publisher:
+        target = target or _only_target(publisher, format_name)
+        if explain is not None:
+            show_explanations(publisher.explanations(format_name, target, explain))
+            return
+        if diff:
+            if target is None:
+                raise UsageError("--diff compares with what a target was sent", hint="Name it with --target")
+            show_changes(publisher.comparison(format_name, target, Window(begin, end)))
+            return
+        rendering = publisher.rendering(format_name, target, Window(begin, end))
+        wrap = _signer(publisher, target) if sign else bytes
+        files = size = 0
+        validation = Validation(int(time.time())) if validate else None
+        if output is not None:
+            _make(output)
+        for message in rendering.messages():
+            if validation is not None and not validation.passes(message):
+                continue
+            payload = wrap(message.payload)
+            files += 1
+            size += len(payload)
+            if output is not None:
+                _write(output, files, message, payload, signed=sign)
+            elif not session.json:
+                _show(payload)
+    broken = validation.broken if validation is not None else None
+    _finish(rendering, files, size, output, broken)
+    if broken:
+        raise typer.Exit(REJECTED)
+
+
+def _only_target(publisher: Publisher, format_name: str) -> str | None:
+    """The one target that takes this format, if there is just one; the dry run of a site is then that of its target."""
+    names = [name for name, target in publisher.config.targets.items() if target.records == format_name]
+    return names[0] if len(names) == 1 else None
+
+
+def _signer(publisher: Publisher, target: str | None):  # type: ignore[no-untyped-def]
+    from publisher.credentials import load_credentials  # noqa: PLC0415
+    from publisher.signing import Signer  # noqa: PLC0415
+
+    config = publisher.config
+    settings = config.credentials_of(config.targets[target]) if target is not None else config.credentials
+    if settings.certificate is None or settings.key is None:
+        raise UsageError("nothing to sign with", hint="Set certificate and key in [credentials]")
+    return Signer(load_credentials(settings.certificate, settings.key, now_s=time.time()), clock=time.time).sign
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the folder {folder} cannot be made: {error.strerror}") from error
+
+
+def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, *, signed: bool) -> None:
+    ending = "eml" if signed else _ENDINGS.get(message.format, "txt")
+    path = folder / f"{number:06d}.{ending}"
+    try:
+        with path.open("xb") as file:
+            file.write(payload)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already", hint="Name an empty folder with --output") from None
+    except OSError as error:
+        raise PublisherError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _show(payload: bytes) -> None:
+    text = payload.decode("utf-8", "backslashreplace")
+    data("\n".join(safe(line) for line in text.replace("\r\n", "\n").split("\n")))
+
+
+def _finish(
+    rendering: Rendering | ReportRendering, files: int, size: int, output: Path | None, broken: list[Broken] | None
+) -> None:
+    if session.json:
+        json_object(
+            {
+                "records": rendering.records,
+                "held": len(rendering.held),
+                "rejected": 0,
+                "files": files,
+                "bytes": size,
+                "cut_otherwise": rendering.cut_otherwise,
+                "held_records": [{"record_id": item.record_id, "reason": item.reason} for item in rendering.held],
+                "notes": [
+                    {
+                        "record_id": item.record_id,
+                        "field": item.note.field,
+                        "rule": item.note.rule,
+                        "before": item.note.before,
+                        "after": item.note.after,
+                    }
+                    for item in rendering.notes
+                ],
+                **({} if broken is None else {"broken_rules": broken}),
+            }
+        )
+        return
+    if rendering.cut_otherwise is not None:
+        say(f"messages may be cut at other places when they are sent: {rendering.cut_otherwise}")
+    for rule in (broken or [])[:_SHOWN]:
+        record = rule.record or "as a whole"
+        say(f"not shown: message {rule.message}: {record}: {rule.field} {rule.rule} [{rule.source}]")
+    for held in rendering.held[:_SHOWN]:
+        say(f"held: {held.record_id}: {held.reason}")
+    for noted in rendering.notes[:_SHOWN]:
+        after = "left out" if noted.note.after is None else f"sent as {noted.note.after!r}"
+        say(f"note: {noted.record_id}: {noted.note.field} {noted.note.before!r} {after}: {noted.note.rule}")
+    more = sum(max(0, len(told) - _SHOWN) for told in (broken or [], rendering.held, rendering.notes))
+    if more:
+        say(f"(and {more} more; --json lists all)")
+    place = f" in {output}" if output is not None else ""
+    say(f"{rendering.records} records in {files} messages, {size} bytes{place}; {len(rendering.held)} held")

@@ -1,0 +1,34 @@
+"""What the options before a command say, and how a command gets its publisher."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from publisher.api import Publisher
+
+
+class Session(msgspec.Struct):
+    """The options that stand before (or behind) any command."""
+
+    config: Path | None = None
+    json: bool = False
+    verbose: bool = False
+    quiet: bool = False
+
+    def publisher(self) -> Publisher:
+        """The publisher of the configuration; with progress and messages as asked for."""
+        from publisher.api import Publisher, wall_clock  # noqa: PLC0415 - after --help has had its chance to be quick
+        from publisher.cli.progress import observer  # noqa: PLC0415
+        from publisher.cli.signals import told_to_stop, wait  # noqa: PLC0415
+        from publisher.pipeline.tools import Tools  # noqa: PLC0415
+
+        watch = observer(verbose=self.verbose, quiet=self.quiet or self.json, terminal=sys.stderr.isatty())
+        return Publisher.from_file(self.config, Tools(wall_clock, watch, sleep=wait, stopping=told_to_stop()))
+
+
+session = Session()

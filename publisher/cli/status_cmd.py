@@ -1,0 +1,149 @@
+"""status: one screen of where everything stands, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from publisher.cli.output import data, json_object, level_text, make_table, show
+from publisher.cli.session import session
+from publisher.times import iso
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("status")(status)
+
+
+def status() -> None:
+    """What was read, what each target has, what waits, is held or rejected, and what to do next."""
+    with session.publisher() as publisher:
+        found = publisher.status()
+    if session.json:
+        json_object(status_json(found))
+    else:
+        show_status(found)
+
+
+def status_json(found: Status) -> dict[str, Any]:
+    """The status as `--json` gives it."""
+    return {
+        "complete": found.complete,
+        "sources": {
+            name: {
+                "jobs": source.jobs,
+                "unreadable": source.unreadable,
+                "skipped": source.skipped,
+                "last_collected": iso(source.last_collected),
+                "last_job_end": iso(source.last_job_end),
+                "read_to_end": source.read_to_end,
+                "silent": source.silent,
+                "error": source.error,
+            }
+            for name, source in found.sources.items()
+        },
+        "targets": {name: _target_json(target) for name, target in found.targets.items()},
+    }
+
+
+def _target_json(target: TargetStatus) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "accepted": target.accepted,
+        "confirmed": target.confirmed,
+        "waiting": target.waiting,
+        "in_flight": target.in_flight,
+        "rejected": target.rejected,
+        "held": target.held,
+        "waived": target.waived,
+        "superseded": target.superseded,
+        "last_sent_end_time": iso(target.last_sent_end_time),
+        "complete_until": iso(target.complete_until),
+        "oldest_waiting_end_time": iso(target.oldest_waiting_end_time),
+        "last_attempt": iso(target.last_attempt),
+        "last_success": iso(target.last_success),
+        "last_error": target.last_error,
+        "certificate_days_left": target.certificate_days_left,
+    }
+    if target.groups is not None:
+        entry["groups"] = target.groups
+    return entry
+
+
+def show_status(found: Status) -> None:
+    """The status as people read it."""
+    source_columns = ["source", "jobs", "unreadable", "last read", "last job ended", ""]
+    rows: list[list[object]] = [
+        [name, item.jobs, item.unreadable, iso(item.last_collected), iso(item.last_job_end), _source_word(item)]
+        for name, item in found.sources.items()
+    ]
+    show(make_table("Sources", source_columns, rows, right={"jobs", "unreadable"}))
+    columns = ["target", "accepted", "waiting", "rejected", "held", "superseded", "sent up to", "complete until", ""]
+    rows = [
+        [
+            name,
+            item.accepted,
+            item.waiting + item.in_flight,
+            item.rejected,
+            item.held,
+            item.superseded,
+            iso(item.last_sent_end_time),
+            iso(item.complete_until),
+            _target_word(item),
+        ]
+        for name, item in found.targets.items()
+    ]
+    show(make_table("Targets", columns, rows, right=set(columns[1:6])))
+    for advice in _advice(found):
+        data(advice)
+
+
+def _source_word(item: SourceStatus) -> Text:
+    if item.error is not None:
+        return level_text("red", item.error)
+    if item.last_collected is None:
+        return level_text("yellow", "never read")
+    if item.silent:
+        return level_text("yellow", "silent for longer than expected")
+    if item.unreadable:
+        return level_text("yellow", "some input is unreadable")
+    return level_text("green", "read to its end")
+
+
+_FEW_DAYS = 14
+
+
+def _target_word(item: TargetStatus) -> Text:
+    if item.last_error is not None:
+        return level_text("red", item.last_error)
+    if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
+        return level_text("yellow", f"certificate ends in {item.certificate_days_left} days")
+    if item.rejected or item.held or item.superseded:
+        return level_text("yellow", "needs a look")
+    if item.waiting or item.in_flight:
+        return level_text("yellow", "waiting")
+    return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
+
+
+def _advice(found: Status) -> list[str]:
+    targets = found.targets.values()
+    advice = []
+    if any(source.unreadable for source in found.sources.values()):
+        advice.append("Unreadable input:  usage-publisher collect --unreadable")
+    if any(target.rejected for target in targets):
+        advice.append("Rejected records:  usage-publisher rejected list")
+    if any(target.held for target in targets):
+        advice.append("Held records:      usage-publisher held list")
+    if any(target.superseded for target in targets):
+        advice.append(
+            "Superseded: these runs changed after a service took them and keeps its first version: "
+            "usage-publisher jobs --state superseded"
+        )
+    if any(target.waiting or target.in_flight for target in targets):
+        advice.append("Send what waits:   usage-publisher publish")
+    return advice

@@ -1,0 +1,322 @@
+"""Typed settings from one TOML file. Every error names the file, the key and the values allowed there.
+
+Relative paths are relative to the file, durations become seconds, dates instants. `publisher.config_file` reads it;
+everything else gets one of these frozen objects.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+
+from formats.job import Infrastructure
+from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
+from publisher import add_ons
+from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, When
+from publisher.config_types import FilePath, Instant, Seconds, Settings, ZoneName
+
+__all__ = [
+    "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "SUMMARY_KINDS", "AddOnTarget", "AmsTarget", "Benchmark",
+    "BenchmarkRule", "Config", "Credentials", "DirectoryTarget", "FilePath", "GridLog", "HttpsTarget", "Instant",
+    "MapRule", "RecordsKind", "Seconds", "Settings", "SgasTarget", "Site", "Source", "SourceType", "Store", "Target",
+    "TargetSettings", "When", "ZoneName",
+]  # fmt: skip
+
+
+class Site(Settings):
+    """`[site]`: who we are."""
+
+    name: str = Field(min_length=1, max_length=255, description="Name of the site, as in GOCDB.")
+
+
+class Store(Settings):
+    """`[store]`: where the state is kept."""
+
+    url: str = Field(
+        default="sqlite:////var/lib/usage-publisher/store.db",
+        description="`sqlite:////absolute/path`, `sqlite:///path/relative/to/this/file` or `postgresql://...`.",
+    )
+    busy_timeout: Seconds = Field(default=30.0, description="How long to wait for a store that another process holds.")
+
+
+SourceType = Literal["arc", "gridengine", "torque", "pbs", "dqs", "slurm", "htcondor", "lsf"]
+
+
+class Source(Settings):
+    """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
+
+    type: str = Field(description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings.")
+    path: FilePath | None = Field(default=None, description="A file, a folder or a glob, as suits the type.")
+    benchmark: Benchmark | None = Field(default=None, description="Score per core where the source has none.")
+    timezone: ZoneName = Field(default="UTC", description="Of logs that are written in local time.")
+    expect_every: Seconds | None = Field(default=None, description="Silent for longer: yellow in `status`.")
+    complete_since: Instant | None = Field(
+        default=None, description="Where a rotated log cannot tell: from then on every job is there."
+    )
+    cluster: str | None = Field(default=None, description="Name of the cluster or cell where the source has none.")
+    infrastructure: Infrastructure | None = Field(default=None, description="`grid` or `local`.")
+    site: str | None = Field(
+        default=None, min_length=1, max_length=255, description="Name of the site, where it is not that of `[site]`."
+    )
+    submit_host: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The computing element that jobs come through, where the source has none.",
+    )
+    local_id_prefix: str = Field(
+        default="", description="Before every LocalJobId of this source, so that those of two do not collide."
+    )
+    benchmarks: tuple[BenchmarkRule, ...] = Field(
+        default=(), description="Score per core by queue, host and date; the first that matches."
+    )
+    map: tuple[MapRule, ...] = Field(
+        default=(), description="Grid identity where the source does not tell it; the first that matches."
+    )
+    grid_log: GridLog | None = Field(default=None, description="Log that tells whose each local job is.")
+    options: dict[str, Any] = Field(default_factory=dict, description="What an add-on's type wants to know besides.")
+    start_time: Literal["submission", "execution"] = Field(
+        default="submission",
+        description="ARC: what counts as StartTime. `submission` is what ARC's own publisher uses.",
+    )
+    end_time: Literal["terminal", "lrms"] = Field(
+        default="terminal", description="ARC: what counts as EndTime. It is in APEL's key: changing it counts twice."
+    )
+    overlap: Seconds = Field(default=86400.0 * 7, description="ARC: how far back each read looks for late rows.")
+    busy_timeout: Seconds = Field(default=10.0, description="How long to wait for a source that its writer locks.")
+
+    @model_validator(mode="after")
+    def _options_are_for_add_ons(self) -> Source:
+        if self.options and self.type in get_args(SourceType):
+            raise ValueError(f"options are for the types of add-ons; {self.type} has its keys beside `type`")
+        return self
+
+
+class Credentials(Settings):
+    """`[credentials]`, or a target's own: the client certificate and who is trusted."""
+
+    certificate: FilePath | None = Field(default=None, description="PEM file with the certificate (and its chain).")
+    key: FilePath | None = Field(default=None, description="PEM file with the key, mode 0600 or 0400, no pass phrase.")
+    ca_directory: FilePath | None = Field(default=None, description="Hashed directory of CA certificates.")
+    ca_file: FilePath | None = Field(default=None, description="PEM file of CA certificates.")
+
+    @model_validator(mode="after")
+    def _together(self) -> Credentials:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key go together")
+        return self
+
+
+BUILT_IN_RECORDS: Final = ("ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary")
+"""The formats of this program that targets can be sent. Reports (`utilization`) are rendered, and not delivered."""
+JOB_RECORD_KINDS: frozenset[str] = frozenset({"apel-job", "emi-car"})
+"""Of the formats that APEL takes, those with one record a job."""
+SUMMARY_KINDS: frozenset[str] = frozenset({"apel-summary", "apel-normalised-summary"})
+
+
+def _format(value: str) -> str:
+    if value == "utilization":
+        raise ValueError(
+            "is 'utilization': reports are rendered, but targets are not sent them; write them with "
+            "`usage-publisher render utilization` or `usage-publisher report`, and let the target have "
+            f"another format: {', '.join(BUILT_IN_RECORDS)}"
+        )
+    if value not in BUILT_IN_RECORDS and value not in (others := add_ons.names(add_ons.FORMATS)):
+        raise ValueError(f"is {value!r}; allowed: {', '.join([*BUILT_IN_RECORDS, *others])}")
+    return value
+
+
+RecordsKind = Annotated[str, AfterValidator(_format)]
+"""A format of this program or of an installed add-on."""
+
+
+class TargetSettings(Settings):
+    """What all kinds of target have."""
+
+    vo: tuple[str, ...] = Field(default=(), description="Only jobs of these VOs; empty: of all.")
+    statuses: tuple[str, ...] | None = Field(
+        default=None, description="Which ends count. Default: completed and failed of ARC, every run of batch systems."
+    )
+    since: Instant | None = Field(default=None, description="Nothing that ended before.")
+    delivered_until: Instant | None = Field(
+        default=None, description="Jobs that ended up to then were delivered before us; set by `import`."
+    )
+    every: Seconds | None = Field(default=None, description="Publish not oftener than this.")
+    unknown_vo: Literal["hold", "send", "skip"] | None = Field(
+        default=None,
+        description="Jobs whose VO is unknown. Default: held until a mapping tells it if `vo` is given, else sent.",
+    )
+    local_jobs: Literal["send", "skip"] | None = Field(
+        default=None, description="Jobs without a grid identity. Default: sgas, https and directory send, ams skips."
+    )
+    sources: tuple[str, ...] = Field(default=(), description="Only jobs of these sources; empty: of all.")
+    batch_records: int = Field(default=100, ge=1, le=100_000, description="Most records of a message.")
+    batch_bytes: int = Field(default=1_000_000, ge=10_000, description="Most bytes of a message as it travels.")
+    timeout: Seconds = Field(default=60.0, gt=0, description="For each answer of the service.")
+    attempts: int = Field(default=3, ge=1, le=20, description="Tries of one message in one run.")
+    retry_wait: Seconds = Field(default=1.0, gt=0, description="Pause before the second try; doubles with each.")
+    retry_budget: Seconds = Field(default=120.0, description="Most time spent on such pauses in one run.")
+    proxy: str | None = Field(default=None, description="HTTP proxy; the environment's settings are ignored.")
+    credentials: Credentials | None = Field(default=None, description="Instead of the common ones.")
+    version: str = Field(default="", description="Of the format, where it has several.")
+    record_id_prefix: str = Field(default="", description="Before every record id that is not yet fixed.")
+    local_id_prefix: str = Field(default="", description="ARC's localid_prefix: before every LocalJobId.")
+    machine_name: str | None = Field(default=None, description="Instead of the host of the endpoint or cluster.")
+    submit_host: SubmitHostSpelling = Field(default="arc", description="Spelling of APEL's SubmitHost.")
+    vo_spelling: VoSpelling = Field(default="plain", description="Of VO groups and roles towards APEL.")
+    benchmark_type: str | None = Field(default=None, description="Which benchmark to use where a job has several.")
+    ur_extensions: frozenset[UrExtension] = Field(
+        default=frozenset({"vo", "file-transfers", "submit-time", "exit-code", "runtime-environment", "user-time"}),
+        description="Extensions of SGAS and ARC to write into usage records.",
+    )
+    namespace_style: NamespaceStyle = Field(
+        default="default", description="Of XML: elements in the default namespace, or each with the prefix urf."
+    )
+    service_class_as_service_level: bool = Field(default=False, description="ARC's wninstance as UR ServiceLevel.")
+    dn: DnPolicy = Field(default="send", description="Send names of users, send a keyed hash, or withhold them.")
+    dn_key: FilePath | None = Field(default=None, description="File with the key of the hash, mode 0600.")
+
+
+class SgasTarget(TargetSettings):
+    """`[targets.NAME]` with `type = "sgas"`."""
+
+    type: Literal["sgas"] = Field(description="An SGAS service: usage records by HTTPS.")
+    url: str = Field(pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing.")
+    records: Literal["ogf-ur"] = Field(default="ogf-ur", description="What is sent; SGAS takes nothing else.")
+
+
+class AmsTarget(TargetSettings):
+    """`[targets.NAME]` with `type = "ams"`."""
+
+    type: Literal["ams"] = Field(description="The ARGO messaging service, as APEL uses it: signed messages.")
+    url: str = Field(pattern=r"^https?://", description="Of the messaging service.")
+    auth_url: str | None = Field(default=None, description="Of the token service; default: port 8443 of the same host.")
+    project: str = Field(
+        default="accounting", pattern=r"^[a-zA-Z0-9_-]+$", description="Project of the messaging service."
+    )
+    topic: str = Field(default="gLite-APEL", pattern=r"^[a-zA-Z0-9_-]+$", description="Topic to publish to.")
+    records: RecordsKind = Field(default="apel-summary", description="What is sent.")
+    batch_records: int = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
+    encrypt_to: FilePath | None = Field(default=None, description="Certificate of the receiver, as SSM's encryption.")
+    sync: bool = Field(default=True, description="Send sync messages with the records.")
+
+
+class HttpsTarget(TargetSettings):
+    """`[targets.NAME]` with `type = "https"`: POST of any format."""
+
+    type: Literal["https"] = Field(description="Any service that takes a POST.")
+    url: str = Field(pattern=r"^https?://", description="Where to POST each message.")
+    records: RecordsKind = Field(default="ogf-ur", description="What is sent.")
+    sign: bool = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
+    encrypt_to: FilePath | None = Field(default=None, description="Certificate of the receiver, to encrypt to it.")
+    token_file: FilePath | None = Field(default=None, description="File with a bearer token, mode 0600.")
+
+
+class DirectoryTarget(TargetSettings):
+    """`[targets.NAME]` with `type = "directory"`."""
+
+    type: Literal["directory"] = Field(description="Messages as files, for SSM or another program to take away.")
+    path: FilePath = Field(description="The directory.")
+    layout: Literal["dirq", "files"] = Field(
+        default="dirq", description="`dirq`: an outgoing queue as SSM reads it; `files`: one plain file a message."
+    )
+    records: RecordsKind = Field(default="apel-summary", description="What is written.")
+    sign: bool = Field(default=False, description="Sign messages (S/MIME) with the certificate. SSM signs by itself.")
+    batch_records: int = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
+    sync: bool = Field(default=True, description="Write sync messages with APEL records.")
+
+
+class AddOnTarget(TargetSettings):
+    """`[targets.NAME]` with the `type` of an installed add-on."""
+
+    type: str = Field(description="The type that the add-on brings.")
+    records: RecordsKind = Field(default="ogf-ur", description="What is sent.")
+    options: dict[str, Any] = Field(default_factory=dict, description="What the add-on wants to know besides.")
+
+
+ADD_ON: Final = "add-on"
+BUILT_IN_TARGETS: Final[dict[str, type[TargetSettings]]] = {
+    "sgas": SgasTarget,
+    "ams": AmsTarget,
+    "https": HttpsTarget,
+    "directory": DirectoryTarget,
+}
+
+
+def _kind_of_target(value: Any) -> str | None:
+    """Which of the types below a table is: its own for those of this program, `ADD_ON` for an installed one's."""
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    if not isinstance(kind, str) or kind in BUILT_IN_TARGETS:
+        return kind if isinstance(kind, str) else None
+    return ADD_ON if kind in add_ons.names(add_ons.TARGETS) else kind
+
+
+Target = Annotated[
+    Annotated[SgasTarget, Tag("sgas")]
+    | Annotated[AmsTarget, Tag("ams")]
+    | Annotated[HttpsTarget, Tag("https")]
+    | Annotated[DirectoryTarget, Tag("directory")]
+    | Annotated[AddOnTarget, Tag(ADD_ON)],
+    Discriminator(_kind_of_target),
+]
+
+
+def _service_of(target: TargetSettings) -> tuple[str, ...] | None:
+    """Where the messages of a target end up, as far as its settings tell."""
+    if isinstance(target, AmsTarget):
+        return target.url.rstrip("/").lower(), target.project, target.topic
+    if isinstance(target, HttpsTarget):
+        return (target.url.rstrip("/"),)
+    return ("directory", str(target.path)) if isinstance(target, DirectoryTarget) else None
+
+
+class Config(Settings):
+    """The whole file."""
+
+    site: Site
+    store: Store = Store()
+    sources: dict[str, Source] = Field(default_factory=dict)
+    targets: dict[str, Target] = Field(default_factory=dict)
+    map: tuple[MapRule, ...] = ()
+    credentials: Credentials = Credentials()
+    file: Path | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def _sources_exist(self) -> Config:
+        for name, target in self.targets.items():
+            for source in target.sources:
+                if source not in self.sources:
+                    known = ", ".join(sorted(self.sources)) or "none is configured"
+                    raise ValueError(f"targets.{name}.sources names {source!r}, which is no source (known: {known})")
+        return self
+
+    @model_validator(mode="after")
+    def _one_kind_for_a_service(self) -> Config:
+        services: dict[tuple[str, ...], tuple[str, bool]] = {}
+        for name, target in self.targets.items():
+            summaries = target.records in SUMMARY_KINDS
+            service = _service_of(target)
+            if service is None or not (summaries or target.records in JOB_RECORD_KINDS):
+                continue
+            other = services.setdefault(service, (name, summaries))
+            if other[1] != summaries:
+                raise ValueError(
+                    f"targets.{other[0]} and targets.{name} send job records and summaries of one site to the same "
+                    "service, which then counts neither; let both send one kind"
+                )
+        return self
+
+    def credentials_of(self, target: TargetSettings) -> Credentials:
+        """The target's own credentials, filled up with the common ones."""
+        if target.credentials is None:
+            return self.credentials
+        own = target.credentials
+        common = self.credentials
+        pair = (own.certificate, own.key) if own.certificate else (common.certificate, common.key)
+        trust = (
+            (own.ca_directory, own.ca_file)
+            if own.ca_directory or own.ca_file
+            else (common.ca_directory, common.ca_file)
+        )
+        return Credentials(certificate=pair[0], key=pair[1], ca_directory=trust[0], ca_file=trust[1])

@@ -1,0 +1,130 @@
+"""Plays the demonstration: every step is a command that an administrator would type, run as a program of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+from publisher.demo.compute_element import add_late_job, make_database
+from publisher.errors import PublisherError
+
+_CONFIGURATION = """\
+# The configuration of the demonstration: one compute element, an SGAS and an APEL (AMS) service on this machine.
+[site]
+name = "DEMO-SITE"
+
+[store]
+url = "sqlite:///state/store.db"
+
+[sources.ce1]
+type = "arc"
+path = "accounting.db"
+complete_since = "2026-09-01"      # the demonstration's jobs begin here, and there are no others
+
+[targets.sgas]
+type = "sgas"
+url = {sgas_url}
+batch_records = 10
+
+[targets.apel]
+type = "ams"
+url = {ams_url}
+auth_url = {token_url}
+records = "apel-summary"
+
+[credentials]
+certificate = {certificate}
+key = {key}
+ca_directory = {ca_directory}
+"""
+
+Say = Callable[[str], None]
+
+
+def play(directory: Path, say: Say) -> int:
+    """Play it in a directory of its own. Gives the exit code: 0 if everything went as it should.
+
+    Raises `PublisherError` when a step cannot be taken.
+    """
+    database = directory / "accounting.db"
+    configuration = directory / "publisher.toml"
+    with _simulator(directory, say) as services:
+        finished = make_database(database)
+        say(f"An ARC compute element with {finished} finished jobs: {database}")
+        configuration.write_text(
+            _CONFIGURATION.format(**{key: json.dumps(value) for key, value in services.items()}), encoding="utf-8"
+        )
+        say(f"The configuration: {configuration}")
+        steps: list[tuple[str, list[str], int]] = [
+            ("Will it go well? Nothing is sent.", ["check"], 0),
+            ("Collect the jobs and publish them.", ["run"], finished),
+            ("Again: there is nothing to send.", ["run"], finished),
+        ]
+        for text, arguments, expected in steps:
+            _command(configuration, text, arguments, say)
+            _expect(configuration, expected if arguments != ["check"] else 0, say)
+        late = add_late_job(database)
+        say(f"\nA job turns up late, with an end time older than what was sent already: {late}")
+        _command(configuration, "Only that one is sent, and the summary of its month.", ["run"], say)
+        _expect(configuration, finished + 1, say)
+        _command(configuration, "Where it is.", ["jobs", late], say)
+        _command(configuration, "Where everything stands.", ["status"], say)
+    say(
+        f"\nLook next, in {directory}:\n"
+        f"  {_program()} --config {configuration} render ogf-ur --from 2026-09 | head\n"
+        f"  {_program()} --config {configuration} status --json\n"
+        "  README.md, then docs/tour.md: the same with a compute element and services of your own"
+    )
+    return 0
+
+
+def _program() -> str:
+    """The command as it can be typed here: it may be installed where the shell does not look."""
+    return "usage-publisher" if which("usage-publisher") else str(Path(sys.executable).with_name("usage-publisher"))
+
+
+@contextmanager
+def _simulator(directory: Path, say: Say) -> Iterator[dict[str, Any]]:
+    """The services, as a program of their own that ends with the demonstration."""
+    say("Starting an SGAS and an APEL messaging service on loopback, with TLS and throw-away certificates")
+    arguments = [sys.executable, "-m", "publisher.simulator", "--directory", str(directory / "services")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
+        try:
+            assert process.stdout is not None  # it is a pipe
+            line = process.stdout.readline()
+            try:
+                ready = json.loads(line)
+            except ValueError:
+                raise PublisherError("the simulated services did not start") from None
+            say(f"  SGAS {ready['sgas_url']}\n  AMS  {ready['ams_url']}")
+            yield ready
+        finally:
+            process.terminate()
+
+
+def _command(configuration: Path, text: str, arguments: list[str], say: Say) -> None:
+    say(f"\n{text}\n$ usage-publisher --config {configuration} {' '.join(arguments)}")
+    done = _run(configuration, arguments, capture=False)
+    if done.returncode != 0:
+        raise PublisherError(f"`usage-publisher {' '.join(arguments)}` ended with exit code {done.returncode}")
+
+
+def _expect(configuration: Path, jobs: int, say: Say) -> None:
+    """Hold the ledger against what it must be by now."""
+    status = json.loads(_run(configuration, ["status", "--json"], capture=True).stdout)
+    for name, target in status["targets"].items():
+        if target["accepted"] != jobs or target["waiting"]:
+            raise PublisherError(f"{name} has {target['accepted']} jobs and should have {jobs}")
+    if jobs:
+        say(f"Each service has {jobs} jobs, each once.")
+
+
+def _run(configuration: Path, arguments: list[str], *, capture: bool) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "publisher.cli", "--config", str(configuration), *arguments]
+    return subprocess.run(program, check=False, text=True, stdout=subprocess.PIPE if capture else None)  # noqa: S603 - our own program

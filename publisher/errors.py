@@ -1,0 +1,149 @@
+"""Every error of the publisher, with its exit code and whether trying again helps.
+
+    PublisherError                      1
+    ├── UsageError                      2  the command line asks for something that is not there
+    │   └── ConfigError                 2  publisher.toml: names file, key and the values allowed
+    ├── StoreError                      5  the store cannot be used; nothing is sent
+    │   ├── StoreMissingError           5  there is none yet
+    │   ├── StoreNewerError             5  written by a later version of this program
+    │   ├── StoreBusyError              5  locked by another process for too long
+    │   ├── StoreFullError              5  no space to write state: a run that cannot write its state sends nothing
+    │   └── StoreCorruptError           5
+    ├── CredentialError                 4  certificate or key unusable here, or refused there
+    │   └── SigningError                4  a message could not be signed, so it was not sent
+    ├── SourceError                     1  a source could not be read
+    │   ├── SourceMissingError          1
+    │   ├── SourceBusyError             1  locked by its writer for too long
+    │   └── SourceFormatError           1  not, or no longer, the format it should be
+    └── TargetError                     1  a service could not be reached or used
+        ├── UnreachableError            1  name, port, route, time-out
+        ├── UntrustedServerError        1  the server's certificate is not trusted by the CAs configured
+        └── ProtocolError               1  an answer that the protocol does not have
+
+The exit code of a run over several sources and targets is decided in `publisher.cli`, from all that happened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+
+class PublisherError(Exception):
+    """Anything that stops a command or a part of it. `hint` says what to do now."""
+
+    exit_code: ClassVar[int] = 1
+    retry_helps: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        if not self.hint:
+            return self.message
+        stop = "" if self.message.endswith((".", "?", "!")) else "."
+        return f"{self.message}{stop} {self.hint}"
+
+
+class UsageError(PublisherError):
+    """The command line asks for something that is not there or makes no sense."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """The configuration cannot be used: names the file, the key and what is allowed there."""
+
+    def __init__(self, message: str, *, file: Path | None = None, key: str = "", hint: str = "") -> None:
+        where = ": ".join(str(part) for part in (file, key) if part)
+        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+        self.file = file
+        self.key = key
+
+
+class StoreError(PublisherError):
+    """The store cannot be read or written. A run that cannot write its state sends nothing."""
+
+    exit_code = 5
+
+
+class StoreMissingError(StoreError):
+    """There is no store yet; collecting makes it."""
+
+
+class StoreNewerError(StoreError):
+    """The store was written by a later version of the program."""
+
+
+class StoreBusyError(StoreError):
+    """Another process held the store for longer than the time-out."""
+
+    retry_helps = True
+
+
+class StoreUnreachableError(StoreError):
+    """The server of the store does not answer, or the connection to it was lost."""
+
+    retry_helps = True
+
+
+class StoreFullError(StoreError):
+    """There is no space to write the state."""
+
+    retry_helps = True
+
+
+class StoreCorruptError(StoreError):
+    """The store's file is damaged."""
+
+
+class CredentialError(PublisherError):
+    """A certificate, key or token cannot be used, or was refused by a service."""
+
+    exit_code = 4
+
+
+class SigningError(CredentialError):
+    """A message could not be signed or encrypted. It was not sent."""
+
+
+class SourceError(PublisherError):
+    """A source of jobs could not be read."""
+
+
+class SourceMissingError(SourceError):
+    """There is nothing at the path of a source."""
+
+    retry_helps = True
+
+
+class SourceBusyError(SourceError):
+    """A source is locked by its writer for longer than the time-out."""
+
+    retry_helps = True
+
+
+class SourceFormatError(SourceError):
+    """A source is not, or no longer, in the format it should be in."""
+
+
+class TargetError(PublisherError):
+    """A service could not be reached or used; what it should get waits."""
+
+    retry_helps = True
+
+
+class UnreachableError(TargetError):
+    """No answer: the name does not resolve, the port is closed, there is no route, or time ran out."""
+
+
+class UntrustedServerError(TargetError):
+    """The server's certificate is not one that the configured certificate authorities vouch for."""
+
+    retry_helps = False
+
+
+class ProtocolError(TargetError):
+    """The service gave an answer that its protocol does not have."""

@@ -1,0 +1,96 @@
+"""Whose a local job is, as a computing element's log tells it: ids in all their spellings, and the entry that fits.
+
+Pure. Keeps the promise that nothing is guessed: what the source itself tells stays, and an entry counts only for a job
+that ended between a day before and 28 days after it (facts on sources, 8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from formats.job import Job
+from formats.vo import parse_fqan
+
+BEFORE_S: Final = 86_400
+AFTER_S: Final = 28 * 86_400
+
+_ID: Final = re.compile(r"(\d{1,18})(?:[._](\d{1,18})|\[(\d{1,18})\])?(?:[._@]([A-Za-z][\w.-]*))?", re.ASCII)
+_CONDOR: Final = re.compile(r"([^#]+)#(\d{1,18})\.(\d{1,18})#.*", re.ASCII | re.DOTALL)
+
+
+class LocalId(msgspec.Struct, frozen=True):
+    """A batch system's job id taken apart: `key` to look it up by; part (array index, proc) and host where told."""
+
+    key: str
+    part: str | None = None
+    host: str | None = None
+
+    def may_be(self, other: LocalId) -> bool:
+        """Whether both can be the same job: what only one of them tells does not part them."""
+        return self.key == other.key and _agree(self.part, other.part) and _agree(self.host, other.host)
+
+
+@lru_cache(maxsize=20_000)
+def local_id(text: str) -> LocalId:
+    """Take apart `9575064`, `9575064.lrms1`, `1.0`, `12[3].server`, `12_3`, `1_ce.example.org`, `lsf/20060308/3639.h`
+    and `schedd#1.0#1556754961`. Any other text is its own key.
+    """
+    if condor := _CONDOR.fullmatch(text):
+        return LocalId(condor[2], condor[3], _short(condor[1]))
+    found = _ID.fullmatch(text.rpartition("/")[2])
+    if found is None:
+        return LocalId(text)
+    return LocalId(found[1].lstrip("0") or "0", found[2] or found[3], _short(found[4]))
+
+
+def _short(host: str | None) -> str | None:
+    return host.rpartition("@")[2].partition(".")[0].lower() if host else None
+
+
+def _agree(one: str | None, other: str | None) -> bool:
+    return one is None or other is None or one == other
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An entry of a grid log: `at` epoch seconds (submission or start), whose job, and through which element."""
+
+    at: int
+    lrms_id: str
+    user_dn: str | None = None
+    fqans: tuple[str, ...] = ()
+    submit_host: str | None = None
+
+    def given_to(self, job: Job) -> Job:
+        """The job with what the entry tells and its source does not."""
+        changes: dict[str, Any] = {}
+        if self.user_dn and not job.user_dn:
+            changes["user_dn"] = self.user_dn
+        if self.fqans and not (job.fqans or job.vo):
+            changes["fqans"] = self.fqans
+            changes["vo"] = parse_fqan(self.fqans[0]).vo or None
+        if self.submit_host and not job.endpoint_url:
+            changes["endpoint_url"] = self.submit_host
+        return msgspec.structs.replace(job, **changes) if changes else job
+
+
+def needs_entry(job: Job) -> bool:
+    """Whether a grid log could tell something of a run: it is over, and its source does not tell the user."""
+    return job.finished and job.end is not None and bool(job.local_id) and not (job.user_dn or job.token_subject)
+
+
+def entry_for(job: Job, entries: Iterable[Entry]) -> Entry | None:
+    """The entry that is of this run: the latest that its end allows; None where there is none."""
+    assert job.local_id is not None  # `needs_entry`
+    assert job.end is not None
+    own, end = local_id(job.local_id), job.end
+    fitting = [
+        entry
+        for entry in entries
+        if entry.at - BEFORE_S <= end <= entry.at + AFTER_S and own.may_be(local_id(entry.lrms_id))
+    ]
+    return max(fitting, key=lambda entry: (entry.at, entry.lrms_id), default=None)

@@ -1,0 +1,104 @@
+"""What is still to be sent to one target in this run: parts of refused batches first, then pages of what waits."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from publisher.pipeline.batch import Item, Limits, halves, take
+from publisher.store.states import State
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """Items to be sent together. `before` is the state of their deliveries; `uid` the id of a batch sent again.
+
+    While a culprit is looked for: `sister` holds it if these items do not, `others` were refused with both and come
+    after, all at once.
+    """
+
+    items: Sequence[Item]
+    before: State
+    uid: str | None = None
+    sister: Sequence[Item] = ()
+    others: Sequence[Item] = ()
+
+
+def after_refusal(flight: Flight) -> list[Flight]:
+    """What to send when a flight was refused: its first half, whose fate tells about the second; the rest once the
+    culprit is alone."""
+    behind = [*flight.sister, *flight.others]
+    if len(flight.items) > 1:
+        first, second = halves(flight.items)
+        return [Flight(first, State.IN_FLIGHT, sister=second, others=behind)]
+    return [Flight(behind, State.IN_FLIGHT)] if behind else []
+
+
+def after_acceptance(flight: Flight) -> list[Flight]:
+    """What to send when a flight was taken: the culprit is in its sister then, of which a half is enough to go on."""
+    if len(flight.sister) > 1:
+        first, second = halves(flight.sister)
+        return [Flight(first, State.IN_FLIGHT, sister=second, others=flight.others)]
+    if flight.sister:
+        return [Flight(flight.sister, State.IN_FLIGHT, others=flight.others)]
+    return [Flight(flight.others, State.IN_FLIGHT)] if flight.others else []
+
+
+_LOADED: Final = 1000
+
+
+class Backlog:
+    """Gives flights in order. `refill` gives the next page of rendered items that wait, or None at the end.
+
+    A batch and more are kept loaded: only the last batch is short because a page ended, and scouts come from afar.
+    """
+
+    def __init__(self, limits: Limits, refill: Callable[[], Sequence[Item] | None]) -> None:
+        self._limits = limits
+        self._refill = refill
+        self._parts: list[Flight] = []
+        self._queue: deque[Item] = deque()
+        self._loaded = max(limits.records, _LOADED)
+        self._at_end = False
+
+    def push(self, flights: Sequence[Flight]) -> None:
+        """Put flights before everything else, the first of them first."""
+        self._parts += reversed(flights)
+
+    def next(self) -> Flight | None:
+        """The next flight; None when nothing is left."""
+        if self._parts:
+            return self._parts.pop()
+        while len(self._queue) < self._loaded and not self._at_end:
+            page = self._refill()
+            if page is None:
+                self._at_end = True
+            else:
+                self._queue.extend(page)
+        if not self._queue:
+            return None
+        return Flight(take(self._queue, self._limits), State.WAITING)
+
+    def draw(self) -> Flight | None:
+        """A single record from anywhere in what is loaded: a scout, to see whether the service takes anything."""
+        sizes = [len(flight.items) for flight in self._parts]
+        everything = sum(sizes) + len(self._queue)
+        if everything == 0:
+            return None
+        place = random.randrange(everything)  # noqa: S311 - any record will do
+        for index, size in enumerate(sizes):
+            if place < size:
+                return self._draw_part(index, place)
+            place -= size
+        item = self._queue[place]
+        del self._queue[place]
+        return Flight([item], State.WAITING)
+
+    def _draw_part(self, index: int, place: int) -> Flight:
+        flight = self._parts[index]
+        rest = [*flight.items[:place], *flight.items[place + 1 :], *flight.sister, *flight.others]
+        self._parts[index : index + 1] = [Flight(rest, flight.before)] if rest else []
+        return Flight([flight.items[place]], flight.before)

@@ -1,0 +1,74 @@
+"""Cutting records into messages: by count and by the bytes of the finished message. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+UID_BYTES: Final = 12
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """A run as it will stand in a message: rendered, with what the ledger needs to know of it.
+
+    `seen`: how often the run had changed when it was read for this (`publisher.store.deliveries`).
+    """
+
+    run_id: int
+    end_time: int
+    record_id: str
+    digest: bytes
+    body: bytes
+    seen: int = 0
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How large a message may be. Overhead and separator are the format's, around and between records."""
+
+    records: int
+    payload_bytes: int | None
+    overhead_bytes: int
+    separator_bytes: int
+
+
+def take(queue: deque[Item], limits: Limits) -> list[Item]:
+    """The next batch within the limits, taken from the left; one item too large by itself is a batch of its own."""
+    batch: list[Item] = []
+    size = limits.overhead_bytes
+    while queue and len(batch) < limits.records:
+        size += len(queue[0].body) + (limits.separator_bytes if batch else 0)
+        if batch and limits.payload_bytes is not None and size > limits.payload_bytes:
+            break
+        batch.append(queue.popleft())
+    return batch
+
+
+def cut(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
+    """All items, in order, in batches within the limits."""
+    source = iter(items)
+    queue: deque[Item] = deque()
+    while True:
+        queue.extend(islice(source, limits.records - len(queue)))
+        if not queue:
+            return
+        yield take(queue, limits)
+
+
+def uid_of(target: str, items: Sequence[Item]) -> str:
+    """The id of a batch: a function of the target and of the versions of the runs in it, so that the same batch sent
+    again has the same id. Hexadecimal, which every service takes."""
+    mark = hashlib.blake2b(target.encode(), digest_size=UID_BYTES)
+    for item in items:
+        mark.update(item.record_id.encode("utf-8", "surrogateescape") + b"\0" + item.digest)
+    return mark.hexdigest()
+
+
+def halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
+    """A batch of two or more in two."""
+    middle = len(items) // 2
+    return items[:middle], items[middle:]

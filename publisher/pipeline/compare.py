@@ -1,0 +1,169 @@
+"""render --diff: what would be sent beside what was last delivered, record by record and field by field.
+
+Of a run, the store keeps the facts that were delivered, not the bytes: they are rendered as the configuration has it
+today, so what is shown is what changed in the facts. Of a summary and a sync count it keeps what was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, Literal
+
+import msgspec
+
+from formats.month import Month
+from formats.record import CannotRenderError, Rendered
+from formats.record_fields import changed_fields, fields_of
+from formats.registry import summary_format, sync_format
+from formats.summary import Fold, Group, SyncCount, SyncFold
+from publisher.config import SUMMARY_KINDS
+from publisher.forms import record_format
+from publisher.pipeline import recall
+from publisher.pipeline.group_sender import GroupFormat
+from publisher.pipeline.render import Held, Rendering
+from publisher.store import groups, registry, runs
+from publisher.store.runs import StoredRun
+from publisher.store.states import State
+
+_PAGE: Final = 500
+
+Kind = Literal["new", "changed", "unchanged", "gone", "unknown"]
+"""`gone`: a group that the service has, and that has no runs any more; `unknown`: delivered, but the version that was
+is not kept (a state that was imported, or purged)."""
+
+
+class FieldChange(msgspec.Struct, frozen=True):
+    """A field that differs; None where it was, or is, not there."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A record that would be sent, beside what was delivered. `record`: its id, or the group's key."""
+
+    record: str
+    kind: Kind
+    fields: tuple[FieldChange, ...] = ()
+
+
+class Comparison(Rendering):
+    """A rendering for one target that tells changes instead of giving messages. Runs that are held are in `held`."""
+
+    def changes(self) -> Iterator[Change]:
+        """Every record of the rendering, in its order. Raises what `messages` raises."""
+        assert self._target is not None
+        with self._store.read() as connection:
+            row = registry.get_target(connection, self._target)
+        target_id = row.id if row is not None else -1
+        if self._format_name in SUMMARY_KINDS:
+            yield from self._of_summaries(target_id)
+        elif self._format_name == "apel-sync":
+            yield from self._of_sync(target_id)
+        else:
+            yield from self._of_records(target_id)
+
+    def _of_records(self, target_id: int) -> Iterator[Change]:
+        pending = self._runs()
+        while page := list(islice(pending, _PAGE)):
+            with self._store.read() as connection:
+                sent = recall.sent_digests(connection, target_id, [run.run_id for run in page])
+                before = {
+                    run.run_id: runs.version_of(connection, run.run_id, sent[run.run_id])
+                    for run in page
+                    if run.run_id in sent and sent[run.run_id] != run.digest
+                }
+            for run in page:
+                earlier = before.get(run.run_id)
+                if run.run_id not in sent:
+                    yield from self._change(run, "new")
+                elif sent[run.run_id] == run.digest:
+                    yield from self._change(run, "unchanged")
+                elif earlier is None:
+                    yield from self._change(run, "unknown")
+                else:
+                    yield from self._change(run, "changed", msgspec.structs.replace(run, job=earlier))
+
+    def _change(self, run: StoredRun, kind: Kind, earlier: StoredRun | None = None) -> Iterator[Change]:
+        form = record_format(self._format_name, self._view)
+
+        def fields(one: StoredRun) -> dict[str, tuple[str, ...]]:
+            body = form.record(self._demand.meet(one), run.stored_at).body
+            return fields_of(self._format_name, form.message([body]))
+
+        try:
+            after = fields(run)
+        except CannotRenderError as error:
+            self.held.append(Held(run.record_id, str(error)))
+            return
+        if earlier is None:
+            yield Change(run.record_id, kind)
+            return
+        try:
+            before = fields(earlier)
+        except CannotRenderError:
+            yield Change(run.record_id, "unknown")
+            return
+        yield _compared(run.record_id, before, after)
+
+    def _of_summaries(self, target_id: int) -> Iterator[Change]:
+        form = summary_format(self._format_name, self._view)
+        fold = Fold(self._view, normalised=form.normalised)
+        for run in self._month_runs():
+            try:
+                fold.add(self._demand.meet(run))
+            except CannotRenderError as error:
+                self.held.append(Held(run.record_id, str(error)))
+        after = {group.key.text: (group.key.when, form.record(group)) for group in fold.groups()}
+        before = self._delivered(target_id, groups.SUMMARY, {month for month, _ in after.values()})
+        yield from self._of_groups(
+            form,
+            {key: rendered for key, (_, rendered) in after.items()},
+            {key: form.record(Group.from_json(body)) for key, body in before.items()},
+        )
+
+    def _of_sync(self, target_id: int) -> Iterator[Change]:
+        form = sync_format(self._view)
+        fold = SyncFold(self._view)
+        for run in self._month_runs():
+            try:
+                fold.add(self._demand.identified(run))
+            except CannotRenderError as error:
+                self.held.append(Held(run.record_id, str(error)))
+        after = {count.key.text: count for count in fold.counts()}
+        months = {Month(count.key.year, count.key.month) for count in after.values()}
+        before = self._delivered(target_id, groups.SYNC, months)
+        yield from self._of_groups(
+            form,
+            {key: form.record(count) for key, count in after.items()},
+            {key: form.record(SyncCount.from_json(body)) for key, body in before.items()},
+        )
+
+    def _delivered(self, target_id: int, kind: str, months: Iterable[Month]) -> dict[str, bytes]:
+        """The groups of these months that the service took, by key, as they were sent; those without runs left out."""
+        found: dict[str, bytes] = {}
+        with self._store.read() as connection:
+            for month in sorted(months):
+                rows = groups.of_month(connection, target_id, kind, month)
+                found.update((key, row.body) for key, row in rows.items() if row.state is State.ACCEPTED and row.jobs)
+        return found
+
+    def _of_groups(
+        self, form: GroupFormat, after: dict[str, Rendered], before: dict[str, Rendered]
+    ) -> Iterator[Change]:
+        def fields(rendered: Rendered) -> dict[str, tuple[str, ...]]:
+            return fields_of(self._format_name, form.message([rendered.body]))
+
+        for key, rendered in after.items():
+            if key in before:
+                yield _compared(key, fields(before[key]), fields(rendered))
+            else:
+                yield Change(key, "new")
+        yield from (Change(key, "gone") for key in before if key not in after)
+
+
+def _compared(record: str, before: dict[str, tuple[str, ...]], after: dict[str, tuple[str, ...]]) -> Change:
+    fields = tuple(FieldChange(*change) for change in changed_fields(before, after))
+    return Change(record, "changed" if fields else "unchanged", fields)

@@ -1,0 +1,120 @@
+"""publish, for one target: take its lock, send what waits, remember how it went. Targets do not know of each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from publisher.config import SUMMARY_KINDS, Config
+from publisher.errors import PublisherError, StoreError
+from publisher.forms import record_format
+from publisher.observe.events import DeliveryBegun, TargetPaused
+from publisher.pipeline.collect import TargetPlan
+from publisher.pipeline.demand import Demand
+from publisher.pipeline.post import Patience
+from publisher.pipeline.send import Sender
+from publisher.pipeline.sent import Sent
+from publisher.pipeline.summarise import Summariser
+from publisher.pipeline.sync import SyncSender
+from publisher.pipeline.tools import StopSending, Tools
+from publisher.pipeline.viewing import view_of
+from publisher.pipeline.wish import sends_sync
+from publisher.store import counters, registry
+from publisher.store.database import Store
+from publisher.store.states import State
+from publisher.targets import make_target
+from publisher.targets.context import TargetContext
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """What a run did for one target. `error` stopped it; `busy`: another run is at work; `early`: not due yet."""
+
+    sent: Sent
+    error: PublisherError | None = None
+    busy: bool = False
+    early: bool = False
+
+
+def deliver_all(
+    store: Store, config: Config, plans: Mapping[str, TargetPlan], tools: Tools, *, only_due: bool
+) -> dict[str, Delivery]:
+    """Publish to these targets side by side. Raises `StoreError`: a run that cannot write its state sends nothing."""
+    if not plans:
+        return {}
+    with ThreadPoolExecutor(max_workers=len(plans), thread_name_prefix="target") as pool:
+        futures = {
+            name: pool.submit(deliver, store, config, name, plan, tools, only_due=only_due)
+            for name, plan in plans.items()
+        }
+    return {name: future.result() for name, future in futures.items()}
+
+
+def deliver(
+    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, *, only_due: bool = False
+) -> Delivery:
+    """Publish to one target all it has not got. Raises `StoreError`; other trouble is in the result."""
+    if only_due and not _is_due(store, config, name, tools.clock()):
+        return Delivery(Sent(), early=True)
+    with store.lock(f"target-{name}") as held:
+        if not held:
+            tools.observer(TargetPaused(name, "another run is at work for this target"))
+            return Delivery(Sent(), busy=True)
+        return _deliver_locked(store, config, name, plan, tools)
+
+
+def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
+    every = config.targets[name].every
+    if every is None:
+        return True
+    with store.read() as connection:
+        row = registry.get_target(connection, name)
+    return row is None or row.last_success is None or now - row.last_success >= every
+
+
+def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+    settings = config.targets[name]
+    with store.read() as connection:
+        waiting = counters.of_target(connection, plan.target_id)[State.WAITING]
+    tools.observer(DeliveryBegun(name, waiting))
+    error: PublisherError | None = None
+    sent = Sent()
+    try:
+        target = make_target(name, settings, TargetContext(config.credentials, time.time))
+        view = view_of(settings, config)
+        try:
+            if settings.records in SUMMARY_KINDS:
+                summariser = Summariser(store, config, target, plan, settings, view, tools)
+                sent = summariser.sent
+                summariser.run()
+            else:
+                sender = Sender(
+                    store,
+                    target,
+                    plan.target_id,
+                    settings,
+                    record_format(settings.records, view),
+                    Demand(config, settings),
+                    tools,
+                )
+                sent = sender.sent
+                sender.run()
+                if sends_sync(settings) and sent.paused is None:
+                    patience = Patience(settings)
+                    SyncSender(store, config, target, plan, settings, view, tools, patience, sent).run()
+        finally:
+            target.close()
+    except StopSending as stop:
+        sent.paused = str(stop)
+        tools.observer(TargetPaused(name, str(stop)))
+    except StoreError:
+        raise
+    except PublisherError as trouble:
+        error = trouble
+        tools.observer(TargetPaused(name, str(trouble)))
+    said = str(error) if error is not None else sent.paused
+    with store.write() as connection:
+        registry.target_fared(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
+    return Delivery(sent, error)

@@ -1,0 +1,126 @@
+"""The outbox follows the wishes: a new target is filled, once; changed wishes plan anew what was not delivered.
+
+What was delivered is never sent again by a change of wishes; only `republish` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    MetaData,
+    Table,
+    and_,
+    delete,
+    false,
+    insert,
+    literal,
+    not_,
+    or_,
+    select,
+    update,
+)
+
+from publisher.config import Config, Target
+from publisher.pipeline.collect import TargetPlan
+from publisher.pipeline.key_guard import require_same_keys
+from publisher.pipeline.wish import Wish
+from publisher.store import counters, dialect, groups, registry
+from publisher.store.classes import all_classes
+from publisher.store.database import Store
+from publisher.store.deliveries import NO_LONGER_WANTED
+from publisher.store.states import State
+from publisher.store.tables import deliveries, runs
+
+_wanted = Table("wanted_classes", MetaData(), Column("id", BigInteger, primary_key=True), prefixes=["TEMPORARY"])
+
+
+def prepare(store: Store, config: Config, now: int) -> dict[str, TargetPlan]:
+    """Every configured target, with its deliveries put down as its present wishes want them."""
+    return {name: prepare_target(store, name, target, config, now) for name, target in config.targets.items()}
+
+
+def prepare_target(store: Store, name: str, target: Target, config: Config, now: int) -> TargetPlan:
+    """One target, filled where it is new, planned anew where its wishes changed.
+
+    Raises `ConfigError` where the change would let the service count delivered records twice.
+    """
+    wish = Wish(name, target, config)
+    with store.read() as connection:
+        row = registry.get_target(connection, name)
+    if row is None or row.wishes != wish.text:
+        with store.write() as connection:
+            row = registry.get_target(connection, name)
+            if row is None:
+                row = registry.new_target(connection, name, target.type, wish.text)
+            elif row.wishes != wish.text:
+                counts = counters.of_target(connection, row.id)
+                sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
+                require_same_keys(name, row.wishes, wish.text, sum(counts[state] for state in sent))
+                registry.set_wishes(connection, row.id, target.type, wish.text)
+            _follow(connection, row.id, wish, now)
+    return TargetPlan(row.id, wish, keeps_first=target.type == "sgas")
+
+
+def _follow(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
+    _wanted.create(connection, checkfirst=False)
+    ids = [{"id": item.id} for item in all_classes(connection) if wish.wants_class(item)]
+    if ids:
+        connection.execute(insert(_wanted), ids)
+    _take_back(connection, target_id, wish, now)
+    _release(connection, target_id, now)
+    _fill(connection, target_id, wish, now)
+    _wanted.drop(connection)
+
+
+def _take_back(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
+    unwanted: ColumnElement[bool] = not_(
+        deliveries.c.run_id.in_(select(runs.c.id).join(_wanted, runs.c.class_id == _wanted.c.id))
+    )
+    if wish.since is not None:
+        unwanted = or_(unwanted, deliveries.c.end_time < wish.since)
+    for state in (State.WAITING, State.HELD):
+        chosen = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state), unwanted)
+        sent = and_(chosen, deliveries.c.sent_digest.is_not(None))
+        if wish.summaries:
+            ends = connection.execute(select(deliveries.c.end_time).where(sent)).scalars()
+            groups.mark(connection, target_id, groups.REFOLD, ends, now)
+            sent = and_(sent, false())
+        kept = connection.execute(
+            update(deliveries).where(sent).values(state=int(State.SUPERSEDED), reason=NO_LONGER_WANTED, changed_at=now)
+        ).rowcount
+        gone = connection.execute(delete(deliveries).where(chosen)).rowcount
+        counters.add(connection, target_id, {state: -gone - kept})
+        counters.add(connection, target_id, {State.SUPERSEDED: kept})
+
+
+def _release(connection: Connection, target_id: int, now: int) -> None:
+    released = connection.execute(
+        update(deliveries)
+        .where(deliveries.c.target_id == target_id, deliveries.c.state == int(State.HELD))
+        .values(state=int(State.WAITING), reason=None, changed_at=now)
+    ).rowcount
+    counters.add(connection, target_id, {State.HELD: -released, State.WAITING: released})
+
+
+def _fill(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
+    wanted: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
+    if wish.since is not None:
+        wanted = and_(wanted, runs.c.end_time >= wish.since)
+    parts: Mapping[State, ColumnElement[bool]] = {State.WAITING: wanted}
+    if wish.delivered_until is not None:
+        before = runs.c.end_time <= wish.delivered_until
+        parts = {State.ACCEPTED: and_(wanted, before), State.WAITING: and_(wanted, not_(before))}
+    for state, condition in parts.items():
+        query = (
+            select(literal(target_id), runs.c.id, literal(int(state)), runs.c.end_time, literal(now))
+            .join(_wanted, runs.c.class_id == _wanted.c.id)
+            .where(condition)
+        )
+        columns = ("target_id", "run_id", "state", "end_time", "changed_at")
+        filled = dialect.insert_from_select(connection, deliveries, columns, query)
+        counters.add(connection, target_id, {state: filled})

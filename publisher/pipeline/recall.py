@@ -1,0 +1,94 @@
+"""jobs: what is known of runs, and where each went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from sqlalchemy import Connection, select, tuple_
+
+from publisher.store import batches, runs
+from publisher.store.batches import BatchRow
+from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
+from publisher.store.states import State
+from publisher.store.tables import classes, deliveries, sources, targets
+from publisher.store.tables import runs as runs_table
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where a run is on its way to one target."""
+
+    target: str
+    state: State
+    changed_at: int
+    confirmed_at: int | None
+    reason: str | None
+    sent_digest: bytes | None
+    batch: BatchRow | None
+
+
+class KnownRun(msgspec.Struct, frozen=True):
+    """A run as stored, and its whereabouts."""
+
+    run: StoredRun
+    whereabouts: list[Whereabouts]
+
+
+def known_runs(connection: Connection, name: str) -> list[KnownRun]:
+    """The runs with this record id, local id or global id."""
+    return [KnownRun(run, whereabouts(connection, run.run_id)) for run in runs.find(connection, name)]
+
+
+def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
+    """Where a run is on its way to every target that wants it."""
+    query = (
+        select(targets.c.name, deliveries)
+        .join(targets, deliveries.c.target_id == targets.c.id)
+        .where(deliveries.c.run_id == run_id)
+        .order_by(targets.c.name)
+    )
+    return [
+        Whereabouts(
+            target=row["name"],
+            state=State(row["state"]),
+            changed_at=row["changed_at"],
+            confirmed_at=row["confirmed_at"],
+            reason=row["reason"],
+            sent_digest=row["sent_digest"],
+            batch=batches.get(connection, row["batch_id"]) if row["batch_id"] is not None else None,
+        )
+        for row in connection.execute(query).mappings().all()
+    ]
+
+
+def sent_digests(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, bytes]:
+    """By run id the digest of the version that a target has, or may have; runs that were never sent are left out."""
+    query = select(deliveries.c.run_id, deliveries.c.sent_digest).where(
+        deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids), deliveries.c.sent_digest.is_not(None)
+    )
+    return {run_id: bytes(digest) for run_id, digest in connection.execute(query)}
+
+
+def runs_in(
+    connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
+) -> Iterator[tuple[StoredRun, int]]:
+    """Runs with their class ids by end time: from `from_` until `until` (exclusive), behind `after` (end, run id)."""
+    joined = runs_table.join(classes, runs_table.c.class_id == classes.c.id).join(
+        sources, classes.c.source_id == sources.c.id
+    )
+    query = (
+        select(*RUN_COLUMNS, runs_table.c.class_id)
+        .select_from(joined)
+        .where(runs_table.c.end_time.is_not(None))
+        .order_by(runs_table.c.end_time, runs_table.c.id)
+        .limit(limit)
+    )
+    if from_ is not None:
+        query = query.where(runs_table.c.end_time >= from_)
+    if until is not None:
+        query = query.where(runs_table.c.end_time < until)
+    if after is not None:
+        end, run_id = after
+        query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
+    for row in connection.execute(query):
+        yield stored_run(row[:-1]), row[-1]

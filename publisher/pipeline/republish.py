@@ -1,0 +1,109 @@
+"""republish: a window again to one target, with a plan first of what it means there.
+
+Carried out by letting the window's deliveries wait again: a kill in between leaves a ledger that the next run finishes,
+and the usual sending does the rest. Other targets are not touched.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+
+from formats.month import months_between
+from publisher.pipeline.collect import TargetPlan
+from publisher.store import audit, counters, groups
+from publisher.store.states import State
+from publisher.store.tables import deliveries, runs
+from publisher.times import iso
+
+
+class RepublishPlan(msgspec.Struct, frozen=True):
+    """What sending a window again means, in jobs.
+
+    `new`: the target has not got them. `changed`: it has an earlier version; `unchanged`: it has this one.
+    `kept`: changed ones of which the service keeps the first version: they are not sent.
+    `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
+    import says; counted in `unchanged`.
+    """
+
+    from_: int
+    until: int
+    new: int
+    changed: int
+    unchanged: int
+    kept: int
+    waived: int
+    assumed: int
+
+    @property
+    def to_send(self) -> int:
+        """How many jobs will be sent."""
+        return self.new + self.changed + self.unchanged
+
+
+def _in_window(target_id: int, from_: int, until: int) -> ColumnElement[bool]:
+    return and_(deliveries.c.target_id == target_id, runs.c.end_time >= from_, runs.c.end_time < until)
+
+
+_undelivered = deliveries.c.state.in_(
+    [int(state) for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)]
+)
+_accepted = deliveries.c.state == int(State.ACCEPTED)
+_assumed = and_(_accepted, deliveries.c.batch_id.is_(None))
+_same = or_(deliveries.c.sent_digest.is_(None), deliveries.c.sent_digest == runs.c.digest)
+
+
+def plan_republish(
+    connection: Connection, target: TargetPlan, from_: int, until: int, *, only_missing: bool
+) -> RepublishPlan:
+    """What sending the runs that ended in a window again would mean. `until` is exclusive; epoch seconds."""
+    query = (
+        select(
+            func.count().filter(_undelivered),
+            func.count().filter(and_(_accepted, ~_same)),
+            func.count().filter(and_(_accepted, _same)),
+            func.count().filter(deliveries.c.state == int(State.SUPERSEDED)),
+            func.count().filter(deliveries.c.state == int(State.WAIVED)),
+            func.count().filter(_assumed),
+        )
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .where(_in_window(target.target_id, from_, until))
+    )
+    new, changed, unchanged, superseded, waived, assumed = connection.execute(query).one()
+    kept = superseded if target.keeps_first else 0
+    changed += 0 if target.keeps_first else superseded
+    if only_missing:
+        changed, unchanged = 0, assumed
+    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed)
+
+
+def let_wait_again(
+    connection: Connection, target: TargetPlan, name: str, plan: RepublishPlan, now: int, *, only_missing: bool
+) -> None:
+    """Let what the plan counts wait again, and put down who asked for it."""
+    states: list[tuple[State, ColumnElement[bool]]] = [
+        (State.HELD, deliveries.c.state == int(State.HELD)),
+        (State.REJECTED, deliveries.c.state == int(State.REJECTED)),
+        (State.ACCEPTED, _assumed if only_missing else _accepted),
+    ]
+    if not target.keeps_first and not only_missing:
+        states.append((State.SUPERSEDED, deliveries.c.state == int(State.SUPERSEDED)))
+    for state, condition in states:
+        chosen = (
+            select(deliveries.c.run_id)
+            .join(runs, deliveries.c.run_id == runs.c.id)
+            .where(_in_window(target.target_id, plan.from_, plan.until), condition)
+        )
+        moved = connection.execute(
+            update(deliveries)
+            .where(deliveries.c.target_id == target.target_id, deliveries.c.run_id.in_(chosen))
+            .values(state=int(State.WAITING), reason=None, changed_at=now)
+        ).rowcount
+        counters.add(connection, target.target_id, {state: -moved, State.WAITING: moved})
+    if target.wish.summaries:
+        groups.send_again(connection, target.target_id, months_between(plan.from_, plan.until), now)
+    detail = (
+        f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "
+        f"{plan.unchanged} unchanged{', only missing ones' if only_missing else ''}"
+    )
+    audit.note(connection, "republish", name, detail, now)

@@ -1,0 +1,422 @@
+"""send: the records that wait for a target, in batches: commit in flight, post, commit the receipt.
+
+Promises kept here: what is sent is in the ledger before it leaves; one bad record stops only itself (a refused batch is
+halved until the culprit is alone); a record is rejected only if the service took another record after it; in any other
+trouble everything waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, assert_never
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.record import CannotRenderError, RecordFormat
+from publisher.config import Target as TargetSettings
+from publisher.observe.events import (
+    BatchAnswered,
+    BatchInFlight,
+    BatchSettled,
+    RecordSettled,
+    TargetPaused,
+)
+from publisher.pipeline.ahead import Ahead
+from publisher.pipeline.backlog import Backlog, Flight, after_acceptance, after_refusal
+from publisher.pipeline.batch import Item, Limits, cut, halves, uid_of
+from publisher.pipeline.demand import Demand
+from publisher.pipeline.post import Patience, answer_of, post
+from publisher.pipeline.sent import Sent
+from publisher.pipeline.tools import StopSending, Tools
+from publisher.pipeline.wish import sends_sync
+from publisher.store import batches, deliveries, groups
+from publisher.store.database import Store
+from publisher.store.deliveries import Waiting
+from publisher.store.states import BatchState, State
+from publisher.targets.base import (
+    Accepted,
+    Message,
+    Outcome,
+    Oversized,
+    Refused,
+    Target,
+    Throttled,
+    Transient,
+    Unauthorised,
+    Unknown,
+)
+
+_SMALLEST_PAGE: Final = 100
+_LARGEST_PAGE: Final = 1000
+"""Runs read and rendered at a time: a batch of them, within these bounds."""
+_MOST_SUSPECTS: Final = 200
+_REFUSALS_BEFORE_DOUBT: Final = 20
+"""More than it takes to find one bad record in a batch of a few thousand by halving."""
+_SCOUTS: Final = 5
+_KEPT_AS: Final = "the service keeps it under the id %s"
+_TOOK_NONE: Final = "%s (the service took no record at all in this run; everything waits)"
+_NOT_NAMED: Final = "the service's answer did not name this record; it is sent again"
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A record that was refused alone, with the answer: bad, or sent in a bad moment.
+
+    `certain`: the answer is about the record, so that trying it again tells nothing. The service may still be at fault
+    (a limit or a name configured wrongly, there or here), and then refuses every record alike.
+    """
+
+    item: Item
+    answer: str
+    certain: bool
+
+
+class _Overtaken(Exception):  # noqa: N818 - undoes a transaction; not an error of anybody
+    """Runs of a flight changed between its rendering and its take-off."""
+
+
+class Sender:
+    """Sends what waits for one target. Made for one run."""
+
+    def __init__(
+        self,
+        store: Store,
+        target: Target,
+        target_id: int,
+        settings: TargetSettings,
+        record_format: RecordFormat,
+        demand: Demand,
+        tools: Tools,
+    ) -> None:
+        self._store = store
+        self._target = target
+        self._target_id = target_id
+        self._format = record_format
+        self._demand = demand
+        self._clock = tools.clock
+        self._observer = tools.observer
+        self._sleep = tools.sleep
+        self._stopping = tools.stopping
+        self._patience = Patience(settings)
+        self._keeps_first = target.kind == "sgas"
+        self._limits = Limits(
+            settings.batch_records,
+            target.payload_limit_bytes(),
+            record_format.overhead_bytes,
+            record_format.separator_bytes,
+        )
+        self._sync_months = sends_sync(settings)
+        self._unsettled: Callable[[Connection], None] | None = None
+        self._settled: BatchSettled | None = None
+        self._after: tuple[int, int] | None = None
+        self._page = min(max(settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
+        self._ahead = Ahead(self._next_page, target.name)
+        self._backlog = Backlog(self._limits, self._ahead.next)
+        self._suspects: dict[int, Suspect] = {}
+        self._refusals_since_accept = 0
+        self._scouted = False
+        self._proof: Item | None = None
+        self.sent = Sent()
+
+    def run(self) -> Sent:
+        """Settle what was in flight, then send all that waits.
+
+        Raises `StoreError`, `CredentialError`, `SigningError`; before that, everything unsent waits again.
+        """
+        try:
+            with self._ahead:
+                for flight in self._recovered():
+                    self._fly(flight)
+                for flight in iter(self._backlog.next, None):
+                    self._fly(flight)
+                self._judge_suspects()
+        except StopSending as stop:
+            self.sent.paused = str(stop)
+            self._observer(TargetPaused(self._target.name, str(stop)))
+        finally:
+            self._settle()
+            with self._store.write() as connection:
+                deliveries.put_back(connection, self._target_id, State.IN_FLIGHT, self._clock())
+                batches.close_open(connection, self._target_id, self._clock())
+        return self.sent
+
+    # --- what to send
+
+    def _next_page(self) -> Sequence[Item] | None:
+        with self._store.read() as connection:
+            page = deliveries.waiting(connection, self._target_id, self._after, self._page)
+        if not page:
+            return None
+        self._after = (page[-1].end_time, page[-1].run.run_id)
+        return self._rendered(page, State.WAITING)
+
+    def _recovered(self) -> Iterator[Flight]:
+        """Batches that were in flight when a run ended without an answer: sent again, with the same ids."""
+        with self._store.write() as connection:
+            deliveries.settle_unwanted(connection, self._target_id, self._clock())
+            if not self._keeps_first:
+                deliveries.forget_changes(connection, self._target_id)
+            found = deliveries.in_flight(connection, self._target_id)
+        by_batch: dict[int, list[Waiting]] = {}
+        for batch_id, delivery in found:
+            by_batch.setdefault(batch_id, []).append(delivery)
+        for batch_id, page in by_batch.items():
+            with self._store.write() as connection:
+                uid = batches.uid_of(connection, batch_id)
+                answer = "no answer was recorded: sent again with the same ids"
+                batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, self._clock(), answer=answer)
+            pieces = list(cut(self._rendered(page, State.IN_FLIGHT), self._limits))
+            for items in pieces:
+                yield Flight(items, State.IN_FLIGHT, uid if len(pieces) == 1 else None)
+
+    def _rendered(self, page: Sequence[Waiting], before: State) -> list[Item]:
+        """The page as it will be sent; what cannot be rendered is held with the reason."""
+        items = []
+        held: list[tuple[Waiting, str]] = []
+        for delivery in page:
+            run = delivery.run
+            try:
+                rendered = self._format.record(self._demand.meet(run), run.stored_at)
+            except CannotRenderError as error:
+                held.append((delivery, str(error)))
+                continue
+            record_id = rendered.record_id or run.record_id
+            items.append(Item(run.run_id, delivery.end_time, record_id, run.digest, rendered.body, delivery.seen))
+        if held:
+            self._hold(held, before)
+        return items
+
+    def _hold(self, held: Sequence[tuple[Waiting, str]], before: State) -> None:
+        with self._store.write() as connection:
+            moves = [(delivery.run.run_id, delivery.seen, before, State.HELD, reason) for delivery, reason in held]
+            self.sent.held += deliveries.move_seen(connection, self._target_id, moves, self._clock())
+            self._mark_due(connection, [delivery.end_time for delivery, _ in held])
+        for delivery, reason in held:
+            self._observer(RecordSettled(self._target.name, delivery.run.record_id, State.HELD.word, reason))
+
+    def _mark_due(self, connection: Connection, end_times: Iterable[int]) -> None:
+        if self._sync_months:
+            groups.mark(connection, self._target_id, groups.DUE, end_times, self._clock())
+
+    # --- sending
+
+    def _fly(self, flight: Flight) -> bool:
+        """Send a flight and see to what became of it; True if it was taken. Raises `StopSending`."""
+        if self._stopping():
+            raise StopSending("told to stop")
+        try:
+            outcome, batch_id = self._post(flight)
+        except _Overtaken:
+            as_read = self._as_read(flight)
+            return bool(as_read.items) and self._fly(as_read)
+        match outcome:
+            case Accepted():
+                self._accept(flight, batch_id, outcome)
+                self._backlog.push(after_acceptance(flight))
+                return True
+            case Transient() | Throttled() | Unknown() | Unauthorised():
+                self._close(flight, batch_id, outcome)
+                raise self._stop(outcome)
+            case Oversized() | Refused():
+                self._close(flight, batch_id, outcome)
+                self._part(flight, outcome)
+                return False
+            case _:
+                assert_never(outcome)
+
+    def _stop(self, outcome: Outcome) -> StopSending:
+        self.sent.unauthorised = isinstance(outcome, Unauthorised) and not outcome.misdirected
+        return StopSending(answer_of(outcome))
+
+    def _as_read(self, flight: Flight) -> Flight:
+        """The flight without the runs that changed or are no longer wanted since it was read."""
+        with self._store.read() as connection:
+            seen = {item.run_id: item.seen for item in flight.items}
+            same = deliveries.unchanged(connection, self._target_id, seen)
+        return Flight([item for item in flight.items if item.run_id in same], flight.before)
+
+    def _post(self, flight: Flight) -> tuple[Outcome, int]:
+        items = flight.items
+        uid = flight.uid or uid_of(self._target.name, items)
+        payload = self._format.message([item.body for item in items])
+        now = self._clock()
+        with self._store.write() as connection:
+            self._settle_in(connection)
+            batch_id = batches.open_batch(
+                connection,
+                self._target_id,
+                uid,
+                self._format.name,
+                len(items),
+                len(payload),
+                max(item.end_time for item in items),
+                now,
+            )
+            if flight.before is not State.ACCEPTED:
+                flying = [(item.run_id, item.digest, item.seen) for item in items]
+                taken = deliveries.take_off(
+                    connection,
+                    self._target_id,
+                    batch_id,
+                    flying,
+                    now,
+                    before=flight.before,
+                    keeps_first=self._keeps_first,
+                )
+                if taken < len(items) and flight.before is State.WAITING:
+                    raise _Overtaken
+                self._mark_due(connection, (item.end_time for item in items))
+        self._tell_settled()
+        self._observer(BatchInFlight(self._target.name, batch_id, len(items)))
+        record_ids = tuple(item.record_id for item in items)
+        message = Message(uid, self._format.name, self._format.content_type, payload, record_ids)
+        self._ahead.begin()
+        outcome = post(self._target, message, batch_id, self._patience, self._observer, self._sleep, self._stopping)
+        self._observer(BatchAnswered(self._target.name, batch_id, type(outcome).__name__))
+        self.sent.batches += 1
+        self.sent.bytes += len(payload)
+        return outcome, batch_id
+
+    def _accept(self, flight: Flight, batch_id: int, outcome: Accepted) -> None:
+        missing = set(outcome.missing)
+        named = [item for item in flight.items if item.record_id not in missing]
+        lost = [item for item in flight.items if item.record_id in missing]
+        notes = {
+            item.run_id: _KEPT_AS % outcome.rewritten[item.record_id]
+            for item in named
+            if item.record_id in outcome.rewritten
+        }
+        target_id, keeps_first = self._target_id, self._keeps_first
+
+        def settle(connection: Connection) -> None:
+            now = self._clock()
+            moves = [(item.run_id, State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in lost]
+            deliveries.move(connection, target_id, moves, now)
+            deliveries.land(connection, target_id, batch_id, now, keeps_first=keeps_first, expected=len(named))
+            deliveries.note(connection, target_id, notes)
+            batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
+
+        self._settle_later(settle, flight, batch_id, outcome)
+        self.sent.accepted += len(named)
+        if named:
+            self._refusals_since_accept = 0
+            self._proof = named[0]
+        for item in flight.items:
+            self._suspects.pop(item.run_id, None)
+
+    def _close(self, flight: Flight, batch_id: int, outcome: Outcome) -> None:
+        answer = answer_of(outcome)
+
+        def settle(connection: Connection) -> None:
+            if not isinstance(outcome, Unknown):
+                deliveries.not_taken(connection, self._target_id, batch_id)
+            batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, self._clock(), answer=answer)
+
+        self._settle_later(settle, flight, batch_id, outcome)
+
+    # --- refusals
+
+    def _part(self, flight: Flight, outcome: Oversized | Refused) -> None:
+        if isinstance(outcome, Oversized) and len(flight.items) > 1:
+            behind = [*flight.sister, *flight.others]
+            parts = [*halves(flight.items), behind] if behind else halves(flight.items)
+            self._backlog.push([Flight(part, State.IN_FLIGHT) for part in parts])
+            return
+        self._backlog.push(after_refusal(flight))
+        if len(flight.items) == 1:
+            certain = isinstance(outcome, Oversized) or outcome.certain
+            self._suspects[flight.items[0].run_id] = Suspect(flight.items[0], outcome.answer, certain)
+        self._refusals_since_accept += 1
+        if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
+            self._doubt(outcome.answer)
+        if len(self._suspects) >= _MOST_SUSPECTS:
+            self._judge_suspects()
+
+    def _doubt(self, answer: str) -> None:
+        """Nothing was taken for a while: is it the records or the service? Show it one it has, or try others."""
+        if self._proof is not None:
+            if not self._service_is_well():
+                raise StopSending(f"{answer} (the service does not take even a record that it holds; everything waits)")
+            self._refusals_since_accept = 0
+            return
+        if self._scouted:
+            return
+        self._scouted = True
+        for _ in range(_SCOUTS):
+            scout = self._backlog.draw()
+            if scout is None:
+                break
+            if self._fly(scout):
+                return
+        raise StopSending(_TOOK_NONE % answer)
+
+    def _service_is_well(self) -> bool:
+        """Whether the service takes a record again that it took before in this run."""
+        proof = self._proof
+        assert proof is not None  # asked only after an acceptance
+        flight = Flight([proof], State.ACCEPTED)
+        outcome, batch_id = self._post(flight)
+        self._close(flight, batch_id, outcome)
+        return isinstance(outcome, Accepted)
+
+    def _judge_suspects(self) -> None:
+        """Records refused alone get a second try where that can help; those refused are rejected if the service is
+        well after it."""
+        if not self._suspects:
+            return
+        suspects = list(self._suspects.values())
+        if self._proof is None:
+            raise StopSending(_TOOK_NONE % suspects[-1].answer)
+        self._suspects.clear()
+        refused: list[Suspect] = []
+        for suspect in suspects:
+            if suspect.certain:
+                refused.append(suspect)
+                continue
+            flight = Flight([suspect.item], State.IN_FLIGHT)
+            outcome, batch_id = self._post(flight)
+            if isinstance(outcome, Accepted):
+                self._accept(flight, batch_id, outcome)
+                continue
+            self._close(flight, batch_id, outcome)
+            if not isinstance(outcome, Refused | Oversized):
+                raise self._stop(outcome)
+            refused.append(msgspec.structs.replace(suspect, answer=outcome.answer))
+        if refused and not self._service_is_well():
+            raise StopSending(f"{refused[0].answer} (the service is not well; everything waits)")
+        self._reject(refused)
+
+    def _reject(self, suspects: Sequence[Suspect]) -> None:
+        self._settle()
+        with self._store.write() as connection:
+            moves = [(suspect.item.run_id, State.IN_FLIGHT, State.REJECTED, suspect.answer) for suspect in suspects]
+            deliveries.move(connection, self._target_id, moves, self._clock())
+        self.sent.rejected += len(suspects)
+        for suspect in suspects:
+            record_id = suspect.item.record_id
+            self._observer(RecordSettled(self._target.name, record_id, State.REJECTED.word, suspect.answer))
+
+    # --- the receipt of a batch is committed with the take-off of the next: one sync to the disk for both
+
+    def _settle_later(
+        self, settle: Callable[[Connection], None], flight: Flight, batch_id: int, outcome: Outcome
+    ) -> None:
+        self._unsettled = settle
+        size = sum(len(item.body) for item in flight.items)
+        name = type(outcome).__name__
+        self._settled = BatchSettled(self._target.name, batch_id, name, len(flight.items), size)
+
+    def _settle_in(self, connection: Connection) -> None:
+        if self._unsettled is not None:
+            self._unsettled(connection)
+
+    def _tell_settled(self) -> None:
+        event, self._settled, self._unsettled = self._settled, None, None
+        if event is not None:
+            self._observer(event)
+
+    def _settle(self) -> None:
+        if self._unsettled is not None:
+            with self._store.write() as connection:
+                self._settle_in(connection)
+            self._tell_settled()

@@ -1,0 +1,146 @@
+"""status: what was read, what each target has, and whether anything is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from publisher.config import SUMMARY_KINDS, Config
+from publisher.errors import CredentialError
+from publisher.store import batches, counters, deliveries, groups, registry
+from publisher.store.database import Store
+from publisher.store.states import State
+
+
+class SourceStatus(msgspec.Struct, frozen=True):
+    """A source: runs stored from it, unreadable input, and how fresh it is. `silent` is beyond `expect_every`."""
+
+    jobs: int
+    unreadable: int
+    skipped: int
+    last_collected: int | None
+    last_job_end: int | None
+    read_to_end: bool
+    silent: bool
+    error: str | None
+
+
+class TargetStatus(msgspec.Struct, frozen=True):
+    """A target: its ledger in numbers, and how it fares. Instants are epoch seconds."""
+
+    accepted: int
+    confirmed: int
+    waiting: int
+    in_flight: int
+    rejected: int
+    held: int
+    waived: int
+    superseded: int
+    last_sent_end_time: int | None
+    complete_until: int | None
+    oldest_waiting_end_time: int | None
+    last_attempt: int | None
+    last_success: int | None
+    last_error: str | None
+    certificate_days_left: int | None
+    groups: dict[str, int] | None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """`complete`: nothing waits or is in flight for any target, and every source was read to its end."""
+
+    complete: bool
+    sources: dict[str, SourceStatus]
+    targets: dict[str, TargetStatus]
+
+
+def status(store: Store | None, config: Config, clock: Callable[[], int]) -> Status:
+    """The state of everything that is configured; without a store, nothing has happened yet."""
+    now = clock()
+    sources = {name: _source(store, config, name, now) for name in config.sources}
+    known_until = _known_until(sources)
+    targets = {name: _target(store, config, name, now, known_until) for name in config.targets}
+    complete = all(source.read_to_end for source in sources.values()) and not any(
+        target.waiting or target.in_flight for target in targets.values()
+    )
+    return Status(complete, sources, targets)
+
+
+def _earlier(oldest_open: int | None, known_until: int | None) -> int | None:
+    """Up to when a target has everything; None as long as a source was not read to its end."""
+    return known_until if oldest_open is None or known_until is None else min(oldest_open, known_until)
+
+
+def _known_until(sources: dict[str, SourceStatus]) -> int | None:
+    """Up to when every source was read."""
+    reads = [source.last_collected if source.read_to_end else None for source in sources.values()]
+    known = [read for read in reads if read is not None]
+    return min(known) if known and len(known) == len(reads) else None
+
+
+def _source(store: Store | None, config: Config, name: str, now: int) -> SourceStatus:
+    row = None
+    if store is not None:
+        with store.read() as connection:
+            row = registry.get_source(connection, name)
+    expect = config.sources[name].expect_every
+    if row is None:
+        return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)
+    silent = expect is not None and (row.last_job_end is None or now - row.last_job_end > expect)
+    return SourceStatus(
+        jobs=row.jobs,
+        unreadable=row.unreadable,
+        skipped=row.skipped,
+        last_collected=row.last_collected,
+        last_job_end=row.last_job_end,
+        read_to_end=row.at_end,
+        silent=silent,
+        error=row.last_error,
+    )
+
+
+def _target(store: Store | None, config: Config, name: str, now: int, known_until: int | None) -> TargetStatus:
+    days_left = _certificate_days_left(config, name, now)
+    summaries = config.targets[name].records in SUMMARY_KINDS
+    row = None
+    if store is not None:
+        with store.read() as connection:
+            row = registry.get_target(connection, name)
+            if row is not None:
+                counts = counters.of_target(connection, row.id)
+                oldest_open = deliveries.oldest_open(connection, row.id)
+                found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
+                return TargetStatus(
+                    accepted=counts[State.ACCEPTED],
+                    confirmed=counters.confirmed(connection, row.id),
+                    waiting=counts[State.WAITING],
+                    in_flight=counts[State.IN_FLIGHT],
+                    rejected=counts[State.REJECTED],
+                    held=counts[State.HELD],
+                    waived=counts[State.WAIVED],
+                    superseded=counts[State.SUPERSEDED],
+                    last_sent_end_time=batches.last_sent_end(connection, row.id),
+                    complete_until=_earlier(oldest_open, known_until),
+                    oldest_waiting_end_time=deliveries.oldest_waiting(connection, row.id),
+                    last_attempt=row.last_attempt,
+                    last_success=row.last_success,
+                    last_error=row.last_error,
+                    certificate_days_left=days_left,
+                    groups=found if summaries else None,
+                )
+    empty: dict[str, int] | None = {} if summaries else None
+    return TargetStatus(0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None, days_left, empty)
+
+
+def _certificate_days_left(config: Config, name: str, now: int) -> int | None:
+    certificate = config.credentials_of(config.targets[name]).certificate
+    if certificate is None:
+        return None
+    from publisher.credentials import load_certificates  # noqa: PLC0415 - loads OpenSSL, which most commands need not
+
+    try:
+        ends = load_certificates(certificate)[0].not_valid_after_utc
+    except CredentialError:
+        return None
+    return int((ends.timestamp() - now) // 86400)

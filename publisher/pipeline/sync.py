@@ -1,0 +1,102 @@
+"""sync: how many jobs the site owes for a month and submit host, so that the service can see that it has them all.
+
+Goes last. Counted from classes, not from runs: what is accepted, waiting, in flight, held and rejected.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from formats.month import Month, month_bounds
+from formats.record import CannotRenderError
+from formats.registry import sync_format
+from formats.summary import SyncCount, SyncFold
+from formats.view import View
+from publisher.config import Config
+from publisher.config import Target as TargetSettings
+from publisher.enrich import Enrichers
+from publisher.pipeline.collect import TargetPlan
+from publisher.pipeline.group_sender import GroupSender, Mail, Members
+from publisher.pipeline.post import Patience
+from publisher.pipeline.sent import Sent
+from publisher.pipeline.tools import Tools
+from publisher.pipeline.wish import sends_sync
+from publisher.store import deliveries, groups
+from publisher.store.classes import awaits_grid_log, classes_by_id
+from publisher.store.database import Store
+from publisher.store.groups import GroupRow
+from publisher.store.states import State
+from publisher.targets.base import Target
+
+
+class SyncSender:
+    """Sends the sync counts that are due. Does nothing for a target without them."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        target: Target,
+        plan: TargetPlan,
+        settings: TargetSettings,
+        view: View,
+        tools: Tools,
+        patience: Patience,
+        sent: Sent,
+    ) -> None:
+        self._store = store
+        self._target_id = plan.target_id
+        self._view = view
+        self._enrichers = Enrichers(config)
+        self._wanted = sends_sync(settings)
+        self._format = sync_format(view)
+        self._sender = GroupSender(
+            store, target, plan.target_id, settings, self._format, groups.SYNC, tools, patience, sent
+        )
+
+    def run(self) -> None:
+        """Count and send every month that is due. Raises `StopSending`, and errors as posting does."""
+        if not self._wanted:
+            return
+        with self._store.read() as connection:
+            months = groups.marked(connection, self._target_id, groups.DUE)
+        for month, times in months.items():
+            self._sender.send(self._changed(month))
+            with self._store.write() as connection:
+                groups.unmark(connection, self._target_id, groups.DUE, month, times)
+
+    def count(self, month: Month) -> list[SyncCount]:
+        """What the site owes for a month, by submit host."""
+        total = SyncFold(self._view)
+        first = month_bounds(month)[0]
+        with self._store.read() as connection:
+            owed = dict(deliveries.owed_by_class(connection, self._target_id, month))
+            for job_class in classes_by_id(connection, list(owed)):
+                if awaits_grid_log(job_class.facts):
+                    continue  # held; counted when it is known through which submit host it came
+                job = self._enrichers.apply(job_class.source, job_class.facts)
+                one = SyncFold(self._view)
+                try:
+                    one.add(msgspec.structs.replace(job, end=first))
+                except CannotRenderError:
+                    continue  # no site or submit host: such runs are held, and there is no count they could stand in
+                for counted in one.counts():
+                    total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
+        return list(total.counts())
+
+    def _changed(self, month: Month) -> list[Mail]:
+        with self._store.read() as connection:
+            known = groups.of_month(connection, self._target_id, groups.SYNC, month)
+        counts = {count.key.text: count for count in self.count(month)}
+        counts |= {
+            key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in counts and row.jobs
+        }
+        return [
+            self._mail(month, count)
+            for key, count in counts.items()
+            if key not in known or known[key].digest != count.digest or known[key].state is not State.ACCEPTED
+        ]
+
+    def _mail(self, month: Month, count: SyncCount) -> Mail:
+        row = GroupRow(month.number, count.key.text, State.WAITING, count.digest, count.jobs, count.to_json())
+        return Mail(row, self._format.record(count).body, None, Members())

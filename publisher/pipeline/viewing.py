@@ -1,0 +1,29 @@
+"""The view that a target has of the site's jobs, made from the configuration."""
+
+from __future__ import annotations
+
+from formats.view import View
+from publisher.config import Config, Target
+from publisher.credentials import read_secret
+
+
+def view_of(target: Target, config: Config) -> View:
+    """How this target is to see the jobs.
+
+    Raises `CredentialError` when the key for hashed names cannot be read.
+    """
+    return View(
+        site=config.site.name,
+        version=target.version,
+        record_id_prefix=target.record_id_prefix,
+        local_id_prefix=target.local_id_prefix,
+        submit_host=target.submit_host,
+        vo_spelling=target.vo_spelling,
+        benchmark=target.benchmark_type,
+        ur_extensions=target.ur_extensions,
+        namespace_style=target.namespace_style,
+        service_class_as_service_level=target.service_class_as_service_level,
+        machine_name=target.machine_name,
+        dn=target.dn,
+        dn_key=read_secret(target.dn_key, "the key for hashed names") if target.dn_key is not None else b"",
+    )

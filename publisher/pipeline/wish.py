@@ -1,0 +1,135 @@
+"""What a target wants: decided from the class of a run and its end, so that it is decided once for many runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from formats.job import Job
+from formats.month import month_bounds, month_of
+from formats.vo import vo_of
+from publisher.config import SUMMARY_KINDS, Config, Source, Target
+from publisher.enrich import ENRICHING, Enrichers
+from publisher.pipeline.demand import unknown_vo_of
+from publisher.store.classes import JobClass, awaits_grid_log
+
+RULES_VERSION: Final = 1
+"""Raised when a new version of the program would hold or plan differently, so that what is held is planned anew."""
+
+ARC_STATUSES: Final = frozenset({"completed", "failed"})
+BATCH_SYSTEM_STATUSES: Final = frozenset({"completed", "failed", "aborted", "cancelled"})
+
+
+class Wish:
+    """The wishes of one target."""
+
+    def __init__(self, name: str, target: Target, config: Config) -> None:
+        self.name = name
+        self._target = target
+        self._enrichers = Enrichers(config)
+        self._statuses = frozenset(target.statuses) if target.statuses is not None else None
+        self._vos = frozenset(target.vo)
+        self._skip_unknown_vo = unknown_vo_of(target) == "skip"
+        self._sources = frozenset(target.sources)
+        skip_by_default = target.type == "ams"
+        self._skip_local = target.local_jobs == "skip" or (target.local_jobs is None and skip_by_default)
+        self.summaries = target.records in SUMMARY_KINDS
+        self.sync = sends_sync(target)
+        self.since = _since(target)
+        self.delivered_until = target.delivered_until
+        self.text = _text(target, config)
+        self._verdicts: dict[int, bool] = {}
+
+    def wants_class(self, job_class: JobClass) -> bool:
+        """Whether runs of this class are wanted, their end time apart. Remembered by the class's id."""
+        verdict = self._verdicts.get(job_class.id)
+        if verdict is None:
+            verdict = self._decide(job_class.source, job_class.facts)
+            self._verdicts[job_class.id] = verdict
+        return verdict
+
+    def known_verdict(self, class_id: int) -> bool | None:
+        """The remembered verdict on a class, if it was decided before."""
+        return self._verdicts.get(class_id)
+
+    def wants_end(self, end_time: int | None) -> bool:
+        """Whether a run that ended then is wanted."""
+        return end_time is not None and (self.since is None or end_time >= self.since)
+
+    def _decide(self, source: str, facts: Job) -> bool:
+        if self._sources and source not in self._sources:
+            return False
+        statuses = self._statuses
+        if statuses is None:
+            statuses = ARC_STATUSES if facts.system == "arc" else BATCH_SYSTEM_STATUSES
+        if facts.status not in statuses:
+            return False
+        if awaits_grid_log(facts):
+            return True  # decided when it is known whose it is; held until then
+        job = self._enrichers.apply(source, facts)
+        if self._skip_local and is_local(job):
+            return False
+        vo = vo_of(job)
+        return (not self._skip_unknown_vo) if vo is None else (not self._vos or vo in self._vos)
+
+
+def sends_sync(settings: Target) -> bool:
+    """Whether a target gets sync counts with its records: those of APEL do, unless switched off."""
+    return bool(getattr(settings, "sync", False)) and settings.records.startswith(("apel-", "emi-car"))
+
+
+def is_local(job: Job) -> bool:
+    """A job without a grid identity: no distinguished name, token, VO or FQAN."""
+    return not (job.user_dn or job.token_subject or job.vo or job.fqans)
+
+
+def _since(target: Target) -> int | None:
+    """`since`; for summaries the first second of the month it lies in, because a month is sent whole."""
+    if target.since is not None and target.records in SUMMARY_KINDS:
+        return month_bounds(month_of(target.since))[0]
+    return target.since
+
+
+_NOT_WISHES: Final = {
+    "url",
+    "auth_url",
+    "credentials",
+    "proxy",
+    "timeout",
+    "attempts",
+    "retry_wait",
+    "retry_budget",
+    "every",
+    "batch_records",
+    "batch_bytes",
+    "token_file",
+    "encrypt_to",
+    "sign",
+    "path",
+    "layout",
+    "project",
+    "topic",
+    "options",
+}
+_DECIDING: Final = ENRICHING | {"complete_since", "grid_log", "end_time"}
+"""The keys of a source that decide what is planned and held. The others say where and how it is read."""
+
+
+def _text(target: Target, config: Config) -> str:
+    """Everything that decides what is planned and what is held, as text: when it changes, planning is done anew."""
+    wishes = target.model_dump(mode="json", exclude=_NOT_WISHES)
+    wishes["ur_extensions"] = sorted(wishes["ur_extensions"])
+    enrichment = {name: _enrichment(source) for name, source in sorted(config.sources.items())}
+    everything = {
+        "rules": RULES_VERSION,
+        "site": config.site.name,
+        "target": wishes,
+        "sources": enrichment,
+        "map": [rule.model_dump(mode="json") for rule in config.map],
+    }
+    return msgspec.json.encode(everything, order="deterministic").decode()
+
+
+def _enrichment(source: Source) -> dict[str, object]:
+    return source.model_dump(mode="json", include=set(_DECIDING))

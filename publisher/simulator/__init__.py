@@ -1,0 +1,28 @@
+"""SGAS and AMS receivers on loopback: for the demonstration, the tests and a site's rehearsals.
+
+Keeps what the real services keep, refuses what they refuse, and tells what it holds. Nothing is written but the
+throw-away certificates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from publisher.simulator.faults import Fault, Faults
+    from publisher.simulator.simulator import Simulator
+
+__all__ = ["Fault", "Faults", "Simulator"]
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: the certificates alone are needed more often than the servers."""
+    if name == "Simulator":
+        from publisher.simulator.simulator import Simulator  # noqa: PLC0415 - as above
+
+        return Simulator
+    if name in {"Fault", "Faults"}:
+        from publisher.simulator import faults  # noqa: PLC0415 - as above
+
+        return getattr(faults, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,120 @@
+"""Faults that a rehearsal or a test injects: by probability, by count, by what a message holds.
+
+A fault is data, so that the same words work in Python and in the JSON of the administration address. Chance is seeded:
+the same requests in the same order meet the same faults.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["status", "html", "json", "close", "reset", "slow", "hang", "expire"]
+Service = Literal["sgas", "publish", "pull", "token"]
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that goes wrong.
+
+    `kind`: "status" answers `code` with a text such as the service has for it; "html" and "json" answer `code` (give
+    200) with a body that the protocol does not have; "close" ends the connection without an answer, "reset" likewise
+    with a TCP reset; "slow" lets the answer drip, a byte every `interval_s`; "hang" answers nothing until the client
+    gives up; "expire" makes every token invalid (401) and leaves the rest to the service.
+    `stored`: the request takes effect first, and only its answer suffers.
+    `service`: only there (None: every one). `match`: only messages in which this regular expression is found;
+    `texts`: only messages that hold one of these texts, literally. For AMS both look at the message, not at its base64.
+    Of the requests that fit, the first `skip` pass; each further one meets the fault with `probability`, at most
+    `count` times.
+    """
+
+    kind: Kind
+    code: int = 500
+    service: Service | None = None
+    stored: bool = False
+    match: str = ""
+    texts: tuple[str, ...] = ()
+    skip: int = 0
+    count: int | None = None
+    probability: float = 1.0
+    retry_after: str | None = None
+    interval_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for what no server could do."""
+        if not 200 <= self.code <= 599:
+            raise ValueError(f"code {self.code}: a status from 200 to 599")
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"probability {self.probability}: from 0 to 1")
+        if self.interval_s <= 0:
+            raise ValueError(f"interval_s {self.interval_s}: more than 0")
+        if self.retry_after is not None and not re.fullmatch(r"[ -~]{1,100}", self.retry_after):
+            raise ValueError("retry_after: one line of printable ASCII")
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise ValueError(f"match: {error}") from error
+
+
+class Faults:
+    """The faults in force. `choose` is asked once a request; any thread may ask or replace."""
+
+    def __init__(self, faults: Sequence[Fault] = (), *, seed: int = 0) -> None:
+        """`seed` fixes what chance will do."""
+        self._lock = threading.Lock()
+        self._seed = seed
+        self._faults: tuple[_Armed, ...] = ()
+        self._random = random.Random(seed)  # noqa: S311 - repeatable chance, not a secret
+        self.replace(faults)
+
+    def replace(self, faults: Sequence[Fault], *, seed: int | None = None) -> None:
+        """Put these in force and no other; counts and chance begin anew."""
+        with self._lock:
+            self._seed = self._seed if seed is None else seed
+            self._random = random.Random(self._seed)  # noqa: S311 - as above
+            self._faults = tuple(_Armed(fault) for fault in faults)
+
+    def choose(self, service: Service, content: Callable[[], bytes]) -> Fault | None:
+        """The fault that this request meets. `content` gives what the request carries, decoded, if a fault looks."""
+        if not self._faults:
+            return None
+        with self._lock:
+            for armed in self._faults:
+                if armed.strikes(service, content, self._random):
+                    return armed.fault
+        return None
+
+    def struck(self) -> list[tuple[Fault, int]]:
+        """How often each fault struck."""
+        with self._lock:
+            return [(armed.fault, armed.struck) for armed in self._faults]
+
+
+class _Armed:
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.seen = 0
+        self.struck = 0
+        self._match = re.compile(fault.match.encode()) if fault.match else None
+        self._texts = tuple(text.encode() for text in fault.texts)
+
+    def strikes(self, service: Service, content: Callable[[], bytes], chance: random.Random) -> bool:
+        if not self._fits(service, content):
+            return False
+        self.seen += 1
+        spent = self.fault.count is not None and self.struck >= self.fault.count
+        if self.seen <= self.fault.skip or spent or chance.random() >= self.fault.probability:
+            return False
+        self.struck += 1
+        return True
+
+    def _fits(self, service: Service, content: Callable[[], bytes]) -> bool:
+        if self.fault.service not in {None, service}:
+            return False
+        if self._match is not None and self._match.search(content()) is None:
+            return False
+        return not self._texts or any(text in content() for text in self._texts)

@@ -1,0 +1,209 @@
+"""HTTP/1.1 over TLS on loopback: a thread a connection, bounded in every direction, cheap enough for benchmarks.
+
+The client's certificate is asked for and not required: what a service says to a client without one is the service's
+affair. Certificates of other authorities end in the handshake; expired, revoked and proxy certificates get through to
+the service, which answers as nginx does. Nothing in a request ever names a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+from cryptography import x509
+
+from publisher.simulator.http_reader import BadRequestError, Head, HttpReader, TooLargeError
+from publisher.simulator.peer import Peer, peer_of
+from publisher.simulator.pki import Pki
+
+_IDLE_S = 120.0
+_MOST_CONNECTIONS = 256
+_DISCARDED_BYTES = 64 * 2**20
+_X509_V_FLAG_ALLOW_PROXY_CERTS = 0x40
+_X509_V_FLAG_NO_CHECK_TIME = 0x200000
+_REASONS = {
+    200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    406: "Not Acceptable", 408: "Request Timeout", 409: "Conflict", 413: "Request Entity Too Large",
+    429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway",
+    503: "Service Unavailable", 504: "Gateway Timeout",
+}  # fmt: skip
+
+Delivery = Literal["send", "close", "reset", "slow", "hang"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request as the services see it. Names of headers are in small letters."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: bytes
+    peer: Peer | None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer, and how it goes out (`delivery`; anything but "send" ends the connection)."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/html"
+    headers: tuple[tuple[str, str], ...] = ()
+    delivery: Delivery = "send"
+    interval_s: float = 1.0
+
+
+class Site(Protocol):
+    """What a server serves."""
+
+    def limit_bytes(self, path: str) -> int:
+        """The most bytes that a request to this path may carry."""
+        ...
+
+    def too_large(self, path: str) -> Response:
+        """The answer to one that carries more."""
+        ...
+
+    def handle(self, request: Request) -> Response:
+        """Answer a request. Called by many threads at a time."""
+        ...
+
+
+class Server:
+    """Listens from construction on, on 127.0.0.1; `close` ends the threads."""
+
+    def __init__(self, site: Site, pki: Pki, *, port: int = 0) -> None:
+        """Raises `OSError` where the port is taken."""
+        self._site = site
+        self._context = server_context(pki)
+        self._revocations = [
+            x509.load_pem_x509_crl(path.read_bytes()) for path in sorted(pki.ca_directory.glob("*.r[0-9]"))
+        ]
+        self._closing = threading.Event()
+        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self._acceptor = threading.Thread(target=self._accept, name=f"simulator-{self.port}", daemon=True)
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """Stop listening, cut the connections, wait for their threads. May be called twice."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        self._listener.close()
+        self._cut()
+        self._acceptor.join(timeout=10)
+        for thread in self._cut():  # again: one may have come in between
+            thread.join(timeout=10)
+
+    def _cut(self) -> list[threading.Thread]:
+        with self._lock:
+            connections = list(self._connections.items())
+        for raw, _ in connections:
+            with contextlib.suppress(OSError):
+                raw.shutdown(socket.SHUT_RDWR)
+        return [thread for _, thread in connections]
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                raw, _ = self._listener.accept()
+            except OSError:
+                return
+            self._slots.acquire()
+            thread = threading.Thread(target=self._connection, args=(raw,), daemon=True)
+            with self._lock:
+                self._connections[raw] = thread
+            thread.start()
+
+    def _connection(self, raw: socket.socket) -> None:
+        """One connection from handshake to end. Its socket is kept under its descriptor's own object: a TLS socket
+        takes the descriptor over, so the raw one is a duplicate by which `close` can wake the thread."""
+        try:
+            with contextlib.suppress(OSError, ssl.SSLError):  # a client may go at any moment
+                raw.settimeout(_IDLE_S)
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with self._context.wrap_socket(raw.dup(), server_side=True) as tls:
+                    self._converse(tls)
+        finally:
+            with self._lock:
+                del self._connections[raw]
+            raw.close()
+            self._slots.release()
+
+    def _converse(self, tls: ssl.SSLSocket) -> None:
+        der = tls.getpeercert(binary_form=True)
+        peer = peer_of(der, self._revocations) if der else None
+        reader = HttpReader(tls)
+        while not self._closing.is_set():
+            try:
+                head = reader.head()
+                if head is None:
+                    return
+                body = reader.body(head, self._site.limit_bytes(head.path))
+            except TooLargeError as error:
+                self._send(tls, self._site.too_large(error.path), keep=False)
+                reader.discard(_DISCARDED_BYTES)
+                return
+            except BadRequestError as error:
+                self._send(tls, Response(400, f"400 Bad Request: {error}\n".encode(), "text/plain"), keep=False)
+                return
+            response = self._site.handle(_request(head, body, peer))
+            if not self._deliver(tls, response, keep=head.keep_alive):
+                return
+
+    def _deliver(self, tls: ssl.SSLSocket, response: Response, *, keep: bool) -> bool:
+        """Whether the connection goes on."""
+        if response.delivery == "send":
+            self._send(tls, response, keep=keep)
+            return keep
+        if response.delivery == "slow":
+            for byte in _encoded(response, keep=False):
+                tls.sendall(bytes((byte,)))
+                if self._closing.wait(response.interval_s):
+                    break
+        elif response.delivery == "hang":
+            tls.recv(1)  # comes back when the client goes, or sends more
+        elif response.delivery == "reset":
+            tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return False
+
+    def _send(self, tls: ssl.SSLSocket, response: Response, *, keep: bool) -> None:
+        tls.sendall(_encoded(response, keep=keep))
+
+
+def server_context(pki: Pki) -> ssl.SSLContext:
+    """TLS 1.2 or later, certificates of the PKI's authority asked for; see the head of this module for what passes."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(pki.server.certificate, pki.server.key)
+    context.load_verify_locations(pki.ca_file)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags = ssl.VerifyFlags(
+        context.verify_flags | _X509_V_FLAG_ALLOW_PROXY_CERTS | _X509_V_FLAG_NO_CHECK_TIME
+    )
+    return context
+
+
+def _request(head: Head, body: bytes, peer: Peer | None) -> Request:
+    return Request(head.method, head.path, head.query, head.headers, body, peer)
+
+
+def _encoded(response: Response, *, keep: bool) -> bytes:
+    lines: Sequence[str] = [
+        f"HTTP/1.1 {response.status} {_REASONS.get(response.status, 'Status')}",
+        f"Content-Type: {response.content_type}",
+        f"Content-Length: {len(response.body)}",
+        f"Connection: {'keep-alive' if keep else 'close'}",
+        *(f"{name}: {value}" for name, value in response.headers),
+    ]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + response.body

@@ -1,0 +1,269 @@
+"""SGAS LUTS behind nginx, as measured (the facts on receivers, 1): a transaction a POST, an answer a record.
+
+Keeps what the service keeps: the first version of a record under its recordId, unless the GlobalJobId says that it is
+another job. All is in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from html import escape
+
+import msgspec
+
+from publisher.simulator.faults import Faults
+from publisher.simulator.injection import around
+from publisher.simulator.record_shapes import NotUsageRecordsError
+from publisher.simulator.server import Request, Response
+from publisher.simulator.sgas_query import QueryError, answer_monitor, answer_query
+from publisher.simulator.sgas_records import DatabaseRefusedError, ProcessingFailedError, UsageRecord, usage_record
+from publisher.simulator.usage_records import read
+
+SHIPPED_LIMIT_BYTES = 2 * 2**20
+"""`client_max_body_size` of the nginx configuration that SGAS ships."""
+
+_PROCESSING_FAILED = b"<html><head><title>Processing Failed</title></head><body><b>Processing Failed</b></body></html>"
+_FOREIGN_KEY = 'update or delete on table "usagedata" violates foreign key constraint'
+
+
+class Row(msgspec.Struct, gc=False):
+    """A stored record, and how often it came, whichever version was kept."""
+
+    row_id: int
+    received: int
+    record: UsageRecord
+
+
+class HeldRecord(msgspec.Struct, frozen=True):
+    """What SGAS holds of a record, for tests and reconciliation."""
+
+    row_id: str
+    received: int
+    global_job_id: str | None
+    machine: str
+    create_time: str
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(status)
+        self.response = Response(status, body)
+
+
+class Sgas:
+    """One SGAS under `base`.
+
+    `rights` are the words of `sgas.authz` by DN in slash form (None: everybody with a certificate may insert for the
+    machines of his domain, and query all). `check_depth` labels of the certificate's CN must equal those of each
+    MachineName; 0 switches that off.
+    """
+
+    def __init__(
+        self,
+        faults: Faults,
+        *,
+        base: str = "/sgas",
+        check_depth: int = 2,
+        limit_bytes: int = SHIPPED_LIMIT_BYTES,
+        rights: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        self._faults = faults
+        self.base = base
+        self.limit_bytes = limit_bytes
+        self.database_down = False
+        self._check_depth = check_depth
+        self._rights = None if rights is None else {dn: frozenset(words) for dn, words in rights.items()}
+        self._lock = threading.Lock()
+        self._rows: dict[str, Row] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows = {}
+        self._next_row_id = 1
+        self._last_registration: dict[tuple[str, str], float] = {}
+        self.posts = self.refused = self.received_bytes = 0
+
+    def reset(self) -> None:
+        """Forget everything that was received."""
+        with self._lock:
+            self._clear()
+
+    def holdings(self) -> dict[str, HeldRecord]:
+        """What is held, by recordId."""
+        with self._lock:
+            return {
+                record_id: HeldRecord(
+                    str(row.row_id), row.received, row.record.global_job_id, row.record.machine, row.record.create_time
+                )
+                for record_id, row in self._rows.items()
+            }
+
+    def records(self) -> list[UsageRecord]:
+        """The records as stored."""
+        with self._lock:
+            return [row.record for row in self._rows.values()]
+
+    def stats(self) -> dict[str, int]:
+        """Records held, records received with repetitions, posts, posts refused, bytes."""
+        with self._lock:
+            return {
+                "records": len(self._rows),
+                "received": sum(row.received for row in self._rows.values()),
+                "posts": self.posts,
+                "refused": self.refused,
+                "bytes": self.received_bytes,
+            }
+
+    def handle(self, request: Request) -> Response:
+        """Answer a request under `base`."""
+        if request.peer is None:
+            return _nginx(400, "No required SSL certificate was sent")
+        if request.peer.trouble:
+            return _nginx(400, "The SSL certificate error")
+        return self._answer(request, request.path.removeprefix(self.base))
+
+    def _answer(self, request: Request, path: str) -> Response:
+        if path == "":
+            return self._services(request)
+        if path == "/ur":
+            return self._registration(request)
+        if request.method == "GET" and path == "/query":
+            return self._query(request)
+        if request.method == "GET" and path.startswith("/monitor/"):
+            with self._lock:
+                return answer_monitor(path.removeprefix("/monitor/"), self._last_registration)
+        return _nginx(404, "No Such Resource")
+
+    def _services(self, request: Request) -> Response:
+        if request.method != "GET":
+            return _nginx(405, "Method Not Allowed")
+        host = escape(request.headers.get("host", "localhost"))
+        services = {"Registration": "ur", "Query": "query", "Monitor": "monitor"}
+        listed = "".join(
+            f"<service><name>{name}</name><href>https://{host}{self.base}/{path}</href></service>"
+            for name, path in services.items()
+        )
+        return Response(200, f"<services>{listed}</services>".encode())
+
+    def _registration(self, request: Request) -> Response:
+        if request.method != "POST":
+            return _nginx(*((405, "Method Not Allowed") if request.method == "GET" else (501, "Not Implemented")))
+        with self._lock:
+            self.posts += 1
+            self.received_bytes += len(request.body)
+        response = around(self._faults, "sgas", lambda: request.body, lambda: self._insert(request), _failure)
+        if response.status != 200:
+            with self._lock:
+                self.refused += 1
+        return response
+
+    def _insert(self, request: Request) -> Response:
+        if request.headers.get("content-type", "").startswith("multipart/form-data"):
+            return _nginx(400, "Bad Request")
+        try:
+            self._require_right(request)
+            records = [usage_record(values) for values in read(request.body)]
+            self._require_machines(request, {record.machine for record in records})
+            with self._lock:
+                rows = self._store(records, _dn(request))
+        except _RefusedError as refused:
+            return refused.response
+        except DatabaseRefusedError as error:
+            return Response(500, str(error).encode())
+        except (NotUsageRecordsError, ProcessingFailedError):
+            return Response(500, _PROCESSING_FAILED)
+        return Response(200, msgspec.json.encode(rows))
+
+    def _store(self, records: list[UsageRecord], inserter: str) -> dict[str, str]:
+        """One transaction: all of the records, or none."""
+        staged: dict[str, Row] = {}
+        arrived: list[Row] = []
+        answer: dict[str, str] = {}
+        for record in records:
+            row = staged.get(record.record_id) or self._rows.get(record.record_id)
+            if row is None or not _is_known(row.record, record):
+                if row is not None and row.record.children:
+                    raise DatabaseRefusedError(_FOREIGN_KEY)
+                row = Row(self._next_row_id, 0 if row is None else row.received, record)
+                self._next_row_id += 1
+                staged[record.record_id] = row
+            arrived.append(row)
+            answer[record.record_id] = str(row.row_id)
+        self._rows.update(staged)
+        for row in arrived:
+            row.received += 1
+        now = time.time()
+        for machine in {record.machine for record in records}:
+            self._last_registration[machine, inserter] = now
+        return answer
+
+    def _require_right(self, request: Request) -> None:
+        """What is judged before the body is read."""
+        if self.database_down:
+            raise _RefusedError(503, b"Database currently unavailable. Please try again later.")
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise ProcessingFailedError("SGAS reads no compressed body")
+        if not any(word.partition(":")[0] == "jobinsert" for word in self._words(request)):
+            dn = _dn(request)
+            raise _RefusedError(403, f"Rejecting job usage insert for {dn}. No insert rights.".encode())
+
+    def _require_machines(self, request: Request, machines: set[str]) -> None:
+        words = self._words(request)
+        if not self._check_depth or "jobinsert:all" in words:
+            return
+        cn = request.peer.cn if request.peer else ""
+        domain = cn.split(".")[-self._check_depth :] if "jobinsert" in words else None
+        outside = sorted(
+            machine
+            for machine in machines
+            if machine.split(".")[-self._check_depth :] != domain and f"jobinsert:machine_name={machine}" not in words
+        )
+        if outside:
+            dn, named = _dn(request), ",".join(outside)
+            raise _RefusedError(406, f"Subject {dn} is not allowed to perform insertion for machines: {named}".encode())
+
+    def _words(self, request: Request) -> frozenset[str]:
+        if self._rights is None:
+            return frozenset({"jobinsert", "query:all"})
+        return self._rights.get(_dn(request), frozenset())
+
+    def _query(self, request: Request) -> Response:
+        words = self._words(request)
+        with self._lock:
+            records = [row.record for row in self._rows.values()]
+        try:
+            return answer_query(request.query, words, records)
+        except QueryError as error:
+            return Response(error.status, str(error).encode())
+
+
+def too_large() -> Response:
+    """What nginx says to a body that is larger than `client_max_body_size`."""
+    return _nginx(413, "Request Entity Too Large")
+
+
+def _is_known(held: UsageRecord, came: UsageRecord) -> bool:
+    """Whether SGAS takes it for a record that it has, and ignores it."""
+    if came.global_job_id is None:
+        return False
+    return came.global_job_id in {held.global_job_id, came.record_id}
+
+
+def _failure(code: int) -> Response:
+    if code == 503:
+        return Response(503, b"Database currently unavailable. Please try again later.")
+    return Response(500, _PROCESSING_FAILED) if code == 500 else _nginx(code, "Error")
+
+
+def _nginx(code: int, text: str) -> Response:
+    title = f"{code} {text}"
+    page = (
+        f"<html>\r\n<head><title>{title}</title></head>\r\n<body>\r\n<center><h1>{title}</h1></center>\r\n</body>\r\n"
+    )
+    return Response(code, f"{page}</html>\r\n".encode())
+
+
+def _dn(request: Request) -> str:
+    return request.peer.dn if request.peer else ""

@@ -1,0 +1,177 @@
+"""What SGAS makes of one record, and what makes it refuse the message (facts on formats, 1.4; on receivers, 1).
+
+Two ways of refusing are told apart as the service does: its own program fails (`ProcessingFailedError`: HTML that says
+nothing), or its database does (`DatabaseRefusedError`: PostgreSQL's words). Values that it cannot read and does not
+need become NULL in silence, as there: they are read only when somebody asks (`publisher.simulator.sgas_query`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from publisher.simulator.iso import duration_s
+from publisher.simulator.record_shapes import Values
+
+_LONGEST = {
+    "recordId": 1000, "GlobalJobId": 1000, "LocalJobId": 500, "JobName": 1000, "LocalUserId": 100,
+    "GlobalUserName": 1000, "Status": 100, "Queue": 200, "ProjectName": 200, "SubmitHost": 200, "MachineName": 200,
+    "Vo": 100, "VoName": 1000, "VoIssuer": 1000, "VoGroup": 100, "VoRole": 100, "RuntimeEnvironment": 512,
+    "TransferUrl": 2500,
+}  # fmt: skip
+_SHORTEST_LIMIT = min(_LONGEST.values())
+_NEVER_EMPTY = frozenset(
+    {"LocalJobId", "StartTime", "EndTime", "SubmitTime", "RuntimeEnvironment", "WallDuration", "CpuDuration",
+     "UserTime", "KernelTime", "NodeCount", "Processors", "Memory", "Charge", "ExitCode", "Transfer", "MachineName"}
+)  # fmt: skip
+_SMALLINT, _INT, _BIGINT = 2**15, 2**31, 2**63
+_LONGEST_LOCAL_ID = 120
+_SHORT_DURATION = len("P9999D")
+"""A duration of so few characters is no overflow, whatever its unit."""
+
+_MEMORY_METRICS = frozenset({"total", "average", "min", "max"})
+
+
+class ProcessingFailedError(ValueError):
+    """SGAS' own program fails over the data. The text would only be in the service's log."""
+
+
+class DatabaseRefusedError(ValueError):
+    """PostgreSQL refuses the row; SGAS hands its text on."""
+
+
+class UsageRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record as stored. Durations and instants stay as sent until somebody asks; `children`: it has runtime
+    environments or transfers, so that its row cannot be deleted."""
+
+    record_id: str
+    global_job_id: str | None
+    local_job_id: str | None
+    create_time: str
+    machine: str
+    user: str | None
+    vo: str | None
+    status: str | None
+    start: str | None
+    end: str | None
+    wall: str | None
+    cpu: tuple[str, ...]
+    node_count: int | None
+    processors: int | None
+    children: bool
+
+
+def usage_record(record: Values) -> UsageRecord:
+    """A row from the values of a record. Raises `ProcessingFailedError` and `DatabaseRefusedError`."""
+    values, many = record
+    if "" in values.values():
+        values = _without_empty(values)
+    if len(max(values.values(), key=len, default="")) > _SHORTEST_LIMIT:
+        for slot, text in values.items():
+            _fits(slot, text)
+    cpu: tuple[str, ...] = ()
+    children = False
+    for slot, text, attributes in many:
+        if not text:
+            if slot in _NEVER_EMPTY:
+                raise ProcessingFailedError(f"empty {slot}")
+        elif slot == "CpuDuration":
+            cpu = (*cpu, text)
+        elif slot == "Memory":
+            _memory(text, attributes)
+        elif slot == "TransferSize":
+            _integer(slot, text, _BIGINT)
+        else:
+            children = True
+            _fits(slot, text)
+    return _row(values, cpu, children=children)
+
+
+def _without_empty(values: dict[str, str]) -> dict[str, str]:
+    for slot, text in values.items():
+        if not text and slot in _NEVER_EMPTY:
+            raise ProcessingFailedError(f"empty {slot}")
+    return {slot: text for slot, text in values.items() if text}
+
+
+def _row(values: dict[str, str], cpu: tuple[str, ...], *, children: bool) -> UsageRecord:
+    get = values.get
+    create_time, machine = get("createTime"), get("MachineName")
+    if not create_time:
+        raise ProcessingFailedError("no createTime")
+    if not machine:
+        raise ProcessingFailedError("no MachineName")
+    record_id, global_job_id, local_job_id = get("recordId"), get("GlobalJobId"), get("LocalJobId")
+    if local_job_id is not None and (len(local_job_id) > _LONGEST_LOCAL_ID or local_job_id[0] == "/"):
+        local_job_id, record_id = None, global_job_id or f"{machine}:{create_time}"
+    if not record_id:
+        raise DatabaseRefusedError('null value in column "record_id" violates not-null constraint')
+    if not _is_instant(create_time):
+        raise DatabaseRefusedError('null value in column "create_time" violates not-null constraint')
+    nodes, processors = _count(values, "NodeCount", _SMALLINT), _count(values, "Processors", _INT)
+    if processors is None:
+        nodes, processors = None, nodes
+    _durations(values, cpu)
+    if "Charge" in values:
+        _charge(values["Charge"])
+    if "ExitCode" in values:
+        _integer("ExitCode", values["ExitCode"], None)
+    return UsageRecord(
+        record_id, global_job_id, local_job_id, create_time, machine, get("GlobalUserName"), get("VoName"),
+        get("Status"), get("StartTime"), get("EndTime"), get("WallDuration"), cpu, nodes, processors, children,
+    )  # fmt: skip
+
+
+def _fits(slot: str, text: str) -> None:
+    longest = _LONGEST.get(slot)
+    if longest is not None and len(text) > longest and not (slot == "LocalJobId" and len(text) > _LONGEST_LOCAL_ID):
+        raise DatabaseRefusedError(f"value too long for type character varying({longest})")
+
+
+def _memory(text: str, attributes: tuple[tuple[str, str], ...]) -> None:
+    _integer("Memory", text, None)
+    for name, value in attributes:
+        if name == "metric" and value not in _MEMORY_METRICS:
+            raise ProcessingFailedError(f"metric {value} of Memory")
+
+
+def _count(values: dict[str, str], slot: str, bound: int) -> int | None:
+    text = values.get(slot)
+    return None if text is None else _integer(slot, text, bound)
+
+
+def _integer(slot: str, text: str, bound: int | None) -> int:
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise ProcessingFailedError(f"{slot} is no integer") from error
+    if bound is not None and not -bound <= value < bound:
+        kind = {_SMALLINT: "smallint", _INT: "integer", _BIGINT: "bigint"}[bound]
+        raise DatabaseRefusedError(f"{kind} out of range")
+    return value
+
+
+def _charge(text: str) -> None:
+    try:
+        int(float(text))
+    except (ValueError, OverflowError) as error:
+        raise ProcessingFailedError("Charge is no number") from error
+
+
+def _durations(values: dict[str, str], cpu: tuple[str, ...]) -> None:
+    """CpuDuration is a bigint, which no duration that can be read exceeds; the others are integers."""
+    for slot in ("WallDuration", "UserTime", "KernelTime"):
+        text = values.get(slot)
+        if text is not None and len(text) > _SHORT_DURATION and (duration_s(text) or 0) >= _INT:
+            raise DatabaseRefusedError("integer out of range")
+    if len(cpu) > 1 and any(duration_s(text) is None for text in cpu):
+        raise ProcessingFailedError("a CpuDuration of several cannot be read")
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

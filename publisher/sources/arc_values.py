@@ -1,0 +1,101 @@
+"""The texts inside ARC's rows: escapes, times, hosts, users, benchmarks.
+
+ARC's writer replaces `'`, `#`, line ends, NUL, backspace and the percent sign itself by `%` and two hexadecimal digits.
+Those are put back here, and only those; NUL and backspace stay escaped, because no format can carry them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from formats.job import Benchmark, Host
+
+_WRITTEN: Final = {"27": "'", "23": "#", "25": "%", "0a": "\n", "0d": "\r"}
+_ESCAPE: Final = re.compile(r"%(27|23|25|0[aAdD])")
+_NODE: Final = re.compile(r"\[([^\]]*)\]|([^:]+)")
+_UNSIGNED: Final = 2**64
+_SECONDS: Final = {f"{second:02}Z": second for second in range(60)}
+_MINUTES: Final = {f"{hour:02}:{minute:02}:": hour * 3600 + minute * 60 for hour in range(24) for minute in range(60)}
+_DAYS_KEPT: Final = 4_096
+_days: dict[str, int] = {}
+"""Times of the form ARC writes are parsed once a day: eight events a job make this the hottest place of all."""
+
+
+def unescaped(text: str) -> str:
+    """The text as it was before ARC's writer escaped it."""
+    return _ESCAPE.sub(lambda found: _WRITTEN[found[1].lower()], text) if "%" in text else text
+
+
+def unsigned(size: int) -> int:
+    """A size that was written as an unsigned number of 64 bits and stored as a signed one."""
+    return size if size >= 0 else size + _UNSIGNED
+
+
+def epoch_s(text: str) -> int | None:
+    """Epoch seconds of a time of JobEvents, UTC unless it says otherwise; None if it is none, or before 1970."""
+    minute, second = _MINUTES.get(text[11:17]), _SECONDS.get(text[17:])
+    if minute is None or second is None:
+        return _any_epoch_s(text)
+    day = _days.get(text[:11])
+    if day is None:
+        day = _any_epoch_s(f"{text[:11]}00:00:00Z")
+        if day is None:
+            return None
+        if len(_days) >= _DAYS_KEPT:
+            _days.clear()
+        _days[text[:11]] = day
+    return day + minute + second
+
+
+def _any_epoch_s(text: str) -> int | None:
+    try:
+        at = datetime.fromisoformat(text)
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return int(seconds) if seconds > 0 else None
+
+
+@lru_cache(maxsize=4096)
+def hosts_of(text: str) -> tuple[Host, ...]:
+    """The nodes of a list separated by colons, each once; IPv6 addresses stand in brackets, or alone."""
+    if _is_ipv6(text):
+        return (Host(text),)
+    names = dict.fromkeys(found[1] or found[2] for found in _NODE.finditer(text))
+    return tuple(Host(name.strip()) for name in names if name and name.strip())
+
+
+def client_host(text: str) -> str | None:
+    """The host of `host:port`, `[address]:port`, or either without a port; an IPv6 address may lack the brackets."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0] or None
+    if _is_ipv6(text):
+        return text
+    host, colon, port = text.rpartition(":")
+    return (host if colon and port.isdecimal() else text) or None
+
+
+@lru_cache(maxsize=4096)
+def benchmark_of(text: str) -> Benchmark | None:
+    """The score of `TYPE:value`; None unless the type is there and the value a positive number."""
+    kind, _, value = text.rpartition(":")
+    try:
+        score = float(value)
+    except ValueError:
+        return None
+    return Benchmark(kind.strip(), score) if kind.strip() and 0 < score < math.inf else None
+
+
+def _is_ipv6(text: str) -> bool:
+    if text.count(":") < 2:
+        return False
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

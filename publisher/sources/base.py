@@ -1,0 +1,79 @@
+"""What a source of jobs is: the one seam between the accounting of batch systems and the store.
+
+A source reads forward from a cursor of its own making and gives pages: runs, input that could not be read, and the
+cursor to go on from. The caller stores a page and its cursor in one transaction, so what was read is never read over
+and never skipped. A source never writes to what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from formats.job import Job
+from publisher.finding import Finding
+
+Cursor = Mapping[str, Any]
+"""Where reading stopped, as plain JSON values; its meaning is the source's own. Empty: read from the beginning."""
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A piece of input that is no record: kept with its place and reason, never dropped in silence.
+
+    `raw` holds at most the first 64 KiB of its bytes; `offset` is its byte offset in the file (or row id).
+    """
+
+    file: str
+    line: int | None
+    offset: int | None
+    reason: str
+    raw: bytes
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some runs in the order of the source, and the cursor behind them.
+
+    `skipped` counts what was understood and is no run to keep (never started, headers of other records). `read` counts
+    everything looked at. `at_end` is True on the last page: the source was read to its present end.
+    """
+
+    jobs: tuple[Job, ...]
+    cursor: Cursor
+    read: int
+    skipped: int = 0
+    unreadable: tuple[Unreadable, ...] = ()
+    at_end: bool = False
+
+
+class Window(msgspec.Struct, frozen=True):
+    """End times to read again, epoch seconds UTC: `from_` inclusive, `until` exclusive; None is open."""
+
+    from_: int | None = None
+    until: int | None = None
+
+
+class Source(Protocol):
+    """A source of jobs under its name in the configuration."""
+
+    name: str
+    kind: str
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """Read from the cursor to the present end; the last page has `at_end`. Memory does not grow with the input.
+
+        With a window, runs whose end lies in it are read again, wherever the cursor stands, and the cursors of the
+        pages are the one that was given.
+
+        Raises `SourceError` and its kinds.
+        """
+        ...
+
+    def complete_since(self) -> int | None:
+        """From which end time on (epoch seconds) this source knows every run; None where it cannot tell."""
+        ...
+
+    def check(self) -> list[Finding]:
+        """What an administrator should know: readable, understood, first and last run seen."""
+        ...

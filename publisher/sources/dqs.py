@@ -1,0 +1,118 @@
+"""Source `dqs`: finished jobs of the Distributed Queueing System, from its act_file.
+
+Promise kept here: one record a run is published, and every line of the act_file can be tallied in a report.
+
+A line is written for every queue that a job held; one of them says that it is the master's, and is the run: queue,
+times and exit are its. The slaves' lines are folded into it: CPU as a sum, memory as the largest, hosts as their union,
+as with Grid Engine, which descends from DQS. `act_lines` gives the lines that a run was made of, the master's first, so
+that a report tallies each of them as DQS' own programs do.
+
+No document says in which order the lines of a job are written, so any will do: the last 256 jobs are remembered, in the
+cursor too. A slave's line that comes behind its master's gives the run again, with the slave in it.
+(DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from formats.job import Job
+from publisher import config
+from publisher.errors import ConfigError
+from publisher.sources.dqs_act import ActError, ActLine, parse_line, run_of
+from publisher.sources.lines import Line, LineSource, Outcome, Refused
+from publisher.sources.logfile import LogReader
+
+MOST_JOBS: Final = 256
+_MOST_SLAVES: Final = 4_096
+_NAMES: Final = re.compile(r"act_file(?:[._-](?:\d[\d._T-]*|old))?", re.ASCII)
+
+
+class _Seen(msgspec.Struct):
+    """The lines of a run that were met so far."""
+
+    master: ActLine | None = None
+    slaves: list[ActLine] = []
+
+    def takes(self, line: ActLine) -> bool:
+        """Whether a line of the same job is of this run and not of a later one."""
+        if self.master is None:
+            return not line.master or all(slave.end >= line.start for slave in self.slaves)
+        return line.start == self.master.start if line.master else line.start <= self.master.end
+
+
+class DqsParser:
+    """Lines of an act_file."""
+
+    reads: frozenset[str] = frozenset({"dqs"})
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._seen: dict[str, _Seen] = {}
+
+    def file_begins(self, file: str) -> None:
+        """The lines of a job may lie in different files."""
+
+    def state(self) -> Any:
+        """The lines of the last jobs."""
+        return msgspec.to_builtins(self._seen) if self._seen else None
+
+    def resume(self, state: Any) -> None:
+        """Go on as `state()` was; anything else is taken as nothing."""
+        try:
+            self._seen = {} if state is None else msgspec.convert(state, dict[str, _Seen])
+        except msgspec.ValidationError:
+            self._seen = {}
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """What a line is: see `publisher.sources.lines.LineParser`."""
+        if not line.strip():
+            return Line.IGNORED
+        try:
+            act = parse_line(line.decode(errors="backslashreplace"))
+        except ActError as error:
+            return Refused(str(error))
+        if act.start == 0:
+            return Line.SKIPPED
+        key = f"{act.dqs_job_name}:{act.job_number}:{act.submit}"
+        given_up: list[Outcome] = []
+        seen = self._seen.pop(key, None)
+        if seen is None or not seen.takes(act):
+            given_up += _given_up(seen)
+            seen = _Seen()
+        self._seen[key] = seen
+        if act.master:
+            seen.master = act
+        elif act not in seen.slaves and len(seen.slaves) < _MOST_SLAVES:
+            seen.slaves.append(act)
+        while len(self._seen) > MOST_JOBS:
+            given_up += _given_up(self._seen.pop(next(iter(self._seen))))
+        outcome: Outcome = Line.SKIPPED if seen.master is None else run_of(seen.master, seen.slaves, self._cluster)
+        return [outcome, *given_up] if given_up else outcome
+
+
+class DqsSource(LineSource):
+    """An act_file with its rotated copies, its folder, or a pattern."""
+
+    def __init__(self, name: str, settings: config.Source) -> None:
+        if settings.path is None:
+            raise ConfigError("there is no path", key=f"sources.{name}.path", hint="Give the path of DQS' act_file")
+        reader = LogReader(settings.path, _NAMES if settings.path.is_dir() else None)
+        cluster = settings.cluster or "default"
+        super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
+
+
+def act_lines(job: Job) -> list[ActLine]:
+    """The lines of the act_file that a run of DQS was made of, the master's first: each is tallied in reports."""
+    return msgspec.json.decode(str(job.extras.get("act_lines", "[]")), type=list[ActLine])
+
+
+def _given_up(seen: _Seen | None) -> list[Outcome]:
+    if seen is None or seen.master is not None or not seen.slaves:
+        return []
+    first = seen.slaves[0]
+    reason = f"{len(seen.slaves)} slave lines of job {first.job_number} had no master's line; they are set aside here"
+    return [Refused(reason, msgspec.json.encode(seen.slaves)[:65_536])]

@@ -1,0 +1,85 @@
+"""DQS' stat_file: samples of the queues, for reports of queues in use; it tells nothing of single jobs.
+
+One line a queue, written at every interval (ten minutes by default), eight fields between colons.
+(DQS accounting manual, "Statistics".)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from publisher.sources.base import Unreadable
+from publisher.sources.logfile import LogReader
+
+STATES: Final = {
+    "a": "alarm", "c": "suspended on complex", "d": "disabled", "e": "enabled", "h": "held", "m": "migrating",
+    "q": "queued", "r": "running", "s": "suspended", "t": "in transit", "u": "unknown", "w": "waiting", "x": "exiting",
+}  # fmt: skip
+"""Letters of a queue's states and what they mean."""
+
+_FIELDS: Final = 8
+_MOST_DIGITS: Final = 15
+
+
+class StatError(ValueError):
+    """A line is no line of a stat_file; the message says why."""
+
+
+class QueueSample(msgspec.Struct, frozen=True):
+    """How a kind of queue was at an instant: `at` epoch seconds UTC, `queues` of this name, `active` ones with jobs.
+
+    `load` is the load average as the file has it, a whole number whose scale no document tells.
+    """
+
+    at: int
+    host: str
+    queue: str
+    load: int
+    queues: int
+    active: int
+    complexes: tuple[str, ...]
+    states: frozenset[str]
+
+
+def parse_sample(line: bytes) -> QueueSample:
+    """A line of the stat_file without its line feed. Raises `StatError`."""
+    fields = line.decode(errors="backslashreplace").rstrip("\r").split(":")
+    if len(fields) != _FIELDS:
+        raise StatError(f"a line of a stat_file has {_FIELDS} fields, this one has {len(fields)}")
+    at, load, queues, active = (_count(fields, place) for place in (0, 3, 4, 5))
+    unknown = set(fields[7]) - set(STATES)
+    if unknown:
+        raise StatError("field 8 has letters that are no state of a queue")
+    if active > queues:
+        raise StatError("more queues are active than there are")
+    complexes = tuple(part.strip() for part in fields[6].split(",") if part.strip())
+    return QueueSample(at, fields[1], fields[2], load, queues, active, complexes, frozenset(fields[7]))
+
+
+def read_samples(path: Path) -> Iterator[QueueSample | Unreadable]:
+    """The samples of a stat_file and its rotated copies in the order of writing; lines that are none with the reason.
+
+    Raises `SourceError`s, at the end for what could not be read to its end.
+    """
+    reading = LogReader(path).read({})
+    for chunk in reading:
+        yield from chunk.set_aside
+        for index, line in enumerate(chunk.lines):
+            if line.strip():
+                try:
+                    yield parse_sample(line)
+                except StatError as error:
+                    yield chunk.unreadable(index, str(error))
+    if reading.problems:
+        raise reading.problems[0]
+
+
+def _count(fields: list[str], place: int) -> int:
+    digits = fields[place]
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):
+        raise StatError(f"field {place + 1} should be a whole number that is not negative")
+    return int(digits)

@@ -1,0 +1,37 @@
+"""What parsers of fields in accounting lines share: why a line is no record, its text, numbers written as text."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_INTEGER: Final = re.compile(r"-?\d{1,15}", re.ASCII)
+
+
+class LineError(ValueError):
+    """A line is no record; the message is the reason as it is shown to the administrator."""
+
+
+def decoded(raw: bytes) -> str:
+    """Text of a line; bytes that are no UTF-8 are kept as `\\xNN`, so that they can be stored and shown.
+
+    Raises `LineError` for NUL bytes, which an interrupted write leaves behind.
+    """
+    if b"\0" in raw:
+        raise LineError("holds NUL bytes: a write that was interrupted")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "backslashreplace")
+
+
+def integer(text: str | None) -> int | None:
+    """A decimal number with or without a minus, or None."""
+    return int(text) if text and _INTEGER.fullmatch(text) else None
+
+
+def instant(text: str | None) -> int | None:
+    """Epoch seconds; None for nothing, zero and what is no instant."""
+    if text and text.isdecimal() and len(text) <= 12 and text.isascii():
+        return int(text) or None
+    return None

@@ -1,0 +1,164 @@
+"""Elements of a large JSON document, one after the other, in memory that is bounded by the largest element.
+
+A document is an array of objects, objects one behind the other, or an object with the array under a key. An element
+that is damaged costs itself where the document is laid out in lines, as the batch systems' commands write it: reading
+goes on with the next line that begins an element with the same indentation.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from publisher.sources.fields import LineError
+
+MAX_ELEMENT: Final = 16 * 2**20
+"""Characters of an element, and of what stands beside the array."""
+
+_BLOCK: Final = 1 << 18
+_BLANK: Final = re.compile(r"[ \t\r\n\ufeff]*")
+_NEAR_END: Final = 16
+
+
+class Damaged(msgspec.Struct, frozen=True):
+    """A part of a document that cannot be read: why, and how it begins."""
+
+    reason: str
+    begin: str
+
+
+class JsonElements:
+    """Reads a document through `read(size)`; `key` is that of the array in a document that is one object."""
+
+    def __init__(self, read: Callable[[int], bytes], key: str = "") -> None:
+        self._read = read
+        self._key = key
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace").decode
+        self._scan = json.JSONDecoder().raw_decode
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self._told = False
+
+    def __iter__(self) -> Iterator[dict[str, Any] | Damaged]:
+        """The elements; what is damaged in their places. A document that ends too early ends with a `Damaged`."""
+        try:
+            yield from self._document()
+        except LineError as error:
+            if not self._told:
+                yield Damaged(str(error), self._text[self._at : self._at + 4_096])
+
+    def _document(self) -> Iterator[dict[str, Any] | Damaged]:
+        first = self._next()
+        if first == "[":
+            self._at += 1
+            yield from self._array()
+        elif first == "{" and self._key:
+            self._at += 1
+            yield from self._member()
+        else:
+            while self._next():
+                yield from self._element()
+                if self._next() == ",":
+                    self._at += 1
+            return
+        if self._next() == "[" and not self._key:  # several documents, one behind the other
+            yield from self._document()
+
+    def _member(self) -> Iterator[dict[str, Any] | Damaged]:
+        """The members of the object up to its end, the array among them."""
+        while (mark := self._next()) != "}":
+            if mark == ",":
+                self._at += 1
+                continue
+            name = self._value()
+            if self._next() != ":":
+                raise LineError("the document is cut off, or no JSON")
+            self._at += 1
+            if name == self._key and self._next() == "[":
+                self._at += 1
+                yield from self._array()
+            else:
+                self._value()
+
+    def _array(self) -> Iterator[dict[str, Any] | Damaged]:
+        while (mark := self._next()) != "]":
+            if mark == "":
+                raise LineError("the document is cut off: its list has no end")
+            if mark == ",":
+                self._at += 1
+                continue
+            yield from self._element()
+        self._at += 1
+
+    def _element(self) -> Iterator[dict[str, Any] | Damaged]:
+        begin = self._at
+        indent = self._text[self._text.rfind("\n", 0, begin) + 1 : begin]
+        in_lines = not indent.strip() and begin > 0
+        try:
+            value = self._value()
+        except LineError as error:
+            yield Damaged(str(error), self._text[self._at : self._at + 4_096])
+            if not in_lines or not self._skip_to(re.compile(rf"\n{indent}\{{|\n{indent[:-2] if indent else ''}\]")):
+                self._text, self._at, self._ended, self._told = "", 0, True, True
+            return
+        if isinstance(value, dict):
+            yield value
+        else:
+            yield Damaged("an element is no object", str(value)[:4_096])
+
+    def _value(self) -> Any:
+        """The value that begins here. Raises `LineError`."""
+        self._next()
+        while True:
+            try:
+                value, end = self._scan(self._text, self._at)
+            except json.JSONDecodeError as error:
+                unfinished = error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _NEAR_END
+                if not (unfinished and len(self._text) - self._at < MAX_ELEMENT and self._more()):
+                    raise LineError(f"the JSON is cut off or damaged: {error.msg}") from None
+            except (ValueError, RecursionError):
+                raise LineError("the JSON is damaged: a number is too long, or it is nested too deeply") from None
+            else:
+                if end < len(self._text) or not self._more():
+                    self._at = end
+                    return value
+
+    def _skip_to(self, pattern: re.Pattern[str]) -> bool:
+        """Stand at the next match behind the present place; False if there is none."""
+        at = self._at + 1
+        while True:
+            found = pattern.search(self._text, at)
+            if found:
+                self._at = found.start() + 1
+                return True
+            self._at = max(self._at, len(self._text) - 256)
+            at = self._at
+            if not self._more():
+                return False
+
+    def _next(self) -> str:
+        """The next character that is no blank, where reading then stands; empty at the end."""
+        while True:
+            found = _BLANK.match(self._text, self._at)
+            self._at = found.end() if found else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def _more(self) -> bool:
+        """Read on; as much again as is kept, so that a large element is not scanned too often."""
+        if self._ended:
+            return False
+        keep = max(0, self._at - 256)  # the indentation of what stands here
+        self._text, self._at = self._text[keep:], self._at - keep
+        data = self._read(max(_BLOCK, len(self._text)))
+        self._ended = not data
+        self._text += self._decode(data, not data)
+        return True

@@ -1,0 +1,267 @@
+"""From a parser of lines to a source: what every log of one line a record has in common.
+
+A `LineParser` is pure: bytes of a line in, outcome out. What it must remember from line to line (the slave records of a
+parallel job whose master comes later, a record of several lines) it gives as plain JSON values, which travel in the
+cursor, so that a page is complete with whatever the next one needs.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from formats.job import Job
+from publisher.errors import SourceError
+from publisher.finding import Finding
+from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.sources.logfile import Chunk, LogReader, Reading
+from publisher.sources.recognise import KINDS, looks_like
+
+PAGE_RECORDS: Final = 2_000
+_FUTURE_S: Final = 86_400
+_SAMPLE_BYTES: Final = 1 << 16
+
+
+class Line(enum.Enum):
+    """What a line is that gives no job by itself.
+
+    `SKIPPED`: understood, and no run to keep (never started, folded into another record); counted. `IGNORED`: no
+    record, such as a comment; not counted. `MORE`: kept by the parser until later lines complete it; not counted.
+    """
+
+    SKIPPED = enum.auto()
+    IGNORED = enum.auto()
+    MORE = enum.auto()
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A line that is no record, and why: one sentence without the line's content.
+
+    `raw` replaces the line where the parser gives up an earlier one.
+    """
+
+    reason: str
+    raw: bytes | None = None
+
+
+Outcome = Job | Line | Refused
+
+
+class LineParser(Protocol):
+    """Understands the lines of one kind of log. One parser serves one pass over the log's files."""
+
+    reads: frozenset[str]
+    """The kinds of log, as `recognise.looks_like` names them, that this parser understands."""
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """What a line is. Never raises, whatever the bytes; takes time and memory in proportion to their number."""
+        ...
+
+    def file_begins(self, file: str) -> None:
+        """The next line is of another file than the one before."""
+        ...
+
+    def state(self) -> Any:
+        """What is remembered, as plain JSON values of bounded size; None if there is nothing."""
+        ...
+
+    def resume(self, state: Any) -> None:
+        """Remember what `state()` gave. Anything else is taken as nothing."""
+        ...
+
+
+class StatelessParser:
+    """Base of parsers that understand each line by itself."""
+
+    def file_begins(self, file: str) -> None:
+        """Nothing depends on the file."""
+
+    def state(self) -> Any:
+        """Nothing is remembered."""
+        return None
+
+    def resume(self, state: Any) -> None:
+        """Nothing is remembered."""
+
+
+class LineSource:
+    """A `Source` of a log with a parser of its lines; kinds of log derive from it or hold one.
+
+    `make_parser` is called for each pass. `clock` gives epoch seconds and is used for findings only.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        reader: LogReader,
+        make_parser: Callable[[], LineParser],
+        *,
+        complete_since: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.reader = reader
+        self._make_parser = make_parser
+        self._complete_since = complete_since
+        self._clock = clock
+
+    def complete_since(self) -> int | None:
+        """As configured: a log cannot tell what was rotated away before it."""
+        return self._complete_since
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """Pages from the cursor to the present end, as `Source.pages` says; with a window, of all files anew.
+
+        What can be read is given first; then files that could not be read to their end raise `SourceError`.
+        """
+        parser = self._make_parser()
+        if window is None:
+            parser.resume(cursor.get("parser"))
+        reading = self.reader.read(cursor if window is None else {})
+        page = _Page(window)
+        file = ""
+        for chunk in reading:
+            if chunk.file != file:
+                file = chunk.file
+                parser.file_begins(file)
+            before = parser.state() if chunk.line == 1 else None
+            part = _parsed(chunk, parser, window)
+            if chunk.line == 1 and not part.understood and _foreign(chunk, parser, reading):
+                parser.resume(before)
+                continue
+            page.add(part)
+            if page.read >= PAGE_RECORDS:
+                yield page.close(cursor if window else _cursor(reading, parser), at_end=False)
+                page = _Page(window)
+        yield page.close(cursor if window else _cursor(reading, parser), at_end=not reading.problems)
+        _raise(reading.problems)
+
+    def check(self) -> list[Finding]:
+        """Which files there are, whether each can be opened and understood, and the first and last end seen."""
+        try:
+            files = self.reader.files()
+        except SourceError as error:
+            return [Finding(self.name, "red", error.message, error.hint)]
+        findings: list[Finding] = []
+        ends: list[int] = []
+        for file in files:
+            sample = Reading([file], {}, block_bytes=_SAMPLE_BYTES)
+            parser = self._make_parser()
+            chunk = next(iter(sample), None)
+            if chunk is not None:
+                part = _parsed(chunk, parser, None)
+                ends += [job.end for job in part.jobs if job.end is not None]
+                if not part.understood and not _foreign(chunk, parser, sample) and part.unreadable:
+                    reason = part.unreadable[0].reason
+                    findings.append(Finding(self.name, "red", f"{file}: no line is understood; the first: {reason}"))
+            elif not sample.problems:
+                findings.append(Finding(self.name, "yellow", f"{file}: the file holds no whole line"))
+            findings += [Finding(self.name, "red", problem.message, problem.hint) for problem in sample.problems]
+        return [*findings, *self._ends(len(files), ends)]
+
+    def _ends(self, files: int, ends: list[int]) -> list[Finding]:
+        count = f"{files} file{'' if files == 1 else 's'}"
+        if not ends:
+            return [Finding(self.name, "yellow", f"{count}; no finished run at the beginning of any")]
+        seen = f"{count}; the earliest end at the beginning of a file is {_utc(min(ends))}"
+        if max(ends) > self._clock() + _FUTURE_S:
+            hint = "The clock of the batch system's host was wrong, or ours is"
+            return [Finding(self.name, "yellow", f"{seen}, the latest lies in the future: {_utc(max(ends))}", hint)]
+        return [Finding(self.name, "green", f"{seen}, the latest {_utc(max(ends))}")]
+
+
+class _Part(msgspec.Struct):
+    """What the lines of one chunk gave."""
+
+    jobs: list[Job]
+    unreadable: list[Unreadable]
+    skipped: int
+    understood: bool
+
+
+class _Page:
+    """A page that is being filled."""
+
+    def __init__(self, window: Window | None) -> None:
+        self._jobs: list[Job] = []
+        self._unreadable: list[Unreadable] = []
+        self._skipped = 0
+        self._window = window
+        self.read = 0
+
+    def add(self, part: _Part) -> None:
+        self._jobs += part.jobs
+        self._unreadable += part.unreadable
+        self._skipped += part.skipped
+        self.read += len(part.jobs) + len(part.unreadable) + part.skipped
+
+    def close(self, cursor: Cursor, *, at_end: bool) -> Page:
+        return Page(tuple(self._jobs), cursor, self.read, self._skipped, tuple(self._unreadable), at_end)
+
+
+def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
+    jobs: list[Job] = []
+    unreadable = list(chunk.set_aside)
+    skipped = 0
+    understood = False
+    parse = parser.parse
+    for index, line in enumerate(chunk.lines):
+        outcome = parse(line)
+        if type(outcome) is Job:
+            jobs.append(outcome)
+            continue
+        for each in outcome if isinstance(outcome, list) else (outcome,):
+            if isinstance(each, Job):
+                jobs.append(each)
+            elif isinstance(each, Refused):
+                place = chunk.unreadable(index, each.reason)
+                unreadable.append(place if each.raw is None else msgspec.structs.replace(place, raw=each.raw))
+            elif each is Line.SKIPPED:
+                skipped += 1
+            understood = understood or each in (Line.SKIPPED, Line.MORE)
+    understood = understood or bool(jobs)
+    if window is not None:
+        wanted = [job for job in jobs if _ends_in(job, window)]
+        skipped += len(jobs) - len(wanted)
+        jobs = wanted
+    return _Part(jobs, unreadable, skipped, understood)
+
+
+def _foreign(chunk: Chunk, parser: LineParser, reading: Reading) -> bool:
+    """Whether the beginning of a file shows that the whole file is something else; it is then refused."""
+    kind = looks_like(chunk.lines[:50])
+    if kind is None or kind in parser.reads:
+        return False
+    reading.refuse(
+        f"{chunk.file}: this looks like {KINDS[kind]}, and no line of it is understood", "Look at path and type"
+    )
+    return True
+
+
+def _ends_in(job: Job, window: Window) -> bool:
+    return job.end is not None and (
+        (window.from_ is None or job.end >= window.from_) and (window.until is None or job.end < window.until)
+    )
+
+
+def _cursor(reading: Reading, parser: LineParser) -> Cursor:
+    state = parser.state()
+    return reading.cursor() if state is None else {**reading.cursor(), "parser": state}
+
+
+def _raise(problems: list[SourceError]) -> None:
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        shown = "; ".join(problem.message for problem in problems[:5])
+        raise SourceError(f"{len(problems)} files could not be read to their end: {shown}", hint=problems[0].hint)
+
+
+def _utc(at: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if abs(at) < 1 << 40 else str(at)

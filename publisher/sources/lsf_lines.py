@@ -1,0 +1,222 @@
+"""A record of LSF's lsb.acct: its fields, and the run that a JOB_FINISH tells.
+
+Fields are separated by blanks; text stands in double quotes, a quote in it twice. Positions shift by the number of
+hosts asked for and used. What LSF 7, 8, 9 and 10 add stands behind; older and cut-off records lack it.
+(The facts on sources, 9; the manual of lsb.acct for LSF 6.2, 8, 9.1 and 10.1.)
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from formats.identity import run_record_id
+from formats.job import Host, Job, Status
+from publisher.sources.fields import LineError, decoded, instant, integer
+
+MAX_SLOTS: Final = 10_000_000
+
+_TYPE: Final = re.compile(rb'"([A-Z][A-Z0-9_]{2,40})" "')
+_HOST: Final = re.compile(r"(?:(\d{1,8})\*)?(\S+)", re.ASCII)
+_SECONDS: Final = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+
+_RUSAGE: Final = (
+    "ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss", "ru_isrss", "ru_minflt", "ru_majflt", "ru_nswap", "ru_inblock",
+    "ru_oublock", "ru_ioch", "ru_msgsnd", "ru_msgrcv", "ru_nsignals", "ru_nvcsw", "ru_nivcsw", "ru_exutime",
+)  # fmt: skip
+_FIXED: Final = 23
+"""Fields before the hosts asked for, their number included."""
+
+_LEAST: Final = 35
+"""Fields behind the hosts used, which the oldest known version has: no number that counts is the last, and so cut."""
+
+_EXITS: Final = (
+    "TERM_UNKNOWN", "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_OTHER", "TERM_RUNLIMIT", "TERM_DEADLINE",
+    "TERM_PROCESSLIMIT", "TERM_FORCE_OWNER", "TERM_FORCE_ADMIN", "TERM_REQUEUE_OWNER", "TERM_REQUEUE_ADMIN",
+    "TERM_CPULIMIT", "TERM_CHKPNT", "TERM_OWNER", "TERM_ADMIN", "TERM_MEMLIMIT", "TERM_EXTERNAL_SIGNAL", "TERM_RMS",
+    "TERM_ZOMBIE", "TERM_SWAP", "TERM_THREADLIMIT", "TERM_SLURM", "TERM_BUCKET_KILL", "TERM_CTRL_PID",
+    "TERM_CWD_NOTEXIST",
+)  # fmt: skip
+_LATER_EXITS: Final = {30: "TERM_MC_RECALL", 31: "TERM_RC_RECLAIM", 32: "TERM_CSM_ALLOC"}
+_CANCELLED: Final = frozenset({"TERM_OWNER", "TERM_ADMIN", "TERM_FORCE_OWNER", "TERM_FORCE_ADMIN"})
+_ABORTED: Final = frozenset(
+    {
+        "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_REQUEUE_OWNER", "TERM_REQUEUE_ADMIN", "TERM_CHKPNT",
+        "TERM_ZOMBIE", "TERM_CTRL_PID", "TERM_MC_RECALL", "TERM_RC_RECLAIM", "TERM_CSM_ALLOC",
+    }
+)  # fmt: skip
+_EXIT, _DONE = 32, 64
+
+
+def record_type(raw: bytes) -> str | None:
+    """The type of the record that begins with this line, e.g. JOB_FINISH; None if none begins here."""
+    found = _TYPE.match(raw)
+    return found[1].decode() if found else None
+
+
+def goes_on(raw: bytes) -> bool:
+    """True if a quoted text is still open at the end: the record goes on in the next line."""
+    return raw.count(b'"') % 2 == 1
+
+
+def fields(raw: bytes) -> list[str]:
+    """The fields of a record. Raises `LineError`."""
+    text = decoded(raw)
+    try:
+        rows = list(csv.reader([text], delimiter=" ", strict=True))
+    except csv.Error as error:
+        raise LineError(f"cannot be split into fields: {error}") from None
+    if len(rows) != 1:
+        raise LineError("cannot be split into fields")
+    return rows[0]
+
+
+def run(record: Sequence[str], cluster: str | None) -> Job | None:
+    """The run of a JOB_FINISH record; None if the job never started. Raises `LineError`."""
+    number, start, end, submit = (integer(record[at]) if len(record) > at else None for at in (3, 10, 2, 7))
+    if number is None or start is None or end is None or submit is None:
+        raise LineError("cut off, or job id or times are no numbers")
+    asked = _length(record, _FIXED - 1)
+    at = _FIXED + asked
+    used = _length(record, at)
+    hosts = record[at + 1 : at + 1 + used]
+    at += 1 + used
+    if len(record) < at + _LEAST:
+        raise LineError(f"cut off: {len(record)} fields, a job of this many hosts has {at + _LEAST} at least")
+    if start <= 0:
+        return None
+    if end < start:
+        raise LineError(f"ends at {end}, before its start at {start}")
+    by_host = _slots(hosts)
+    slots = sum(by_host.values()) if by_host else integer(record[6])
+    user_ms, system_ms = _milliseconds(record[at + 4]), _milliseconds(record[at + 5])
+    task = integer(record[at + 29]) or 0
+    local = f"{number}[{task}]" if task > 0 else str(number)
+    exit_status = integer(record[at + 25])
+    exit_info = integer(_at(record, at + 38))
+    status, reason = _ending(integer(record[at]), exit_info)
+    return Job(
+        record_id=run_record_id("lsf", cluster or "", local, start),
+        system="lsf",
+        status=status,
+        local_id=local,
+        name=record[at + 2] or None,
+        array_id=str(number) if task > 0 else None,
+        array_task=task if task > 0 else None,
+        local_user=record[11] or None,
+        project=record[at + 24] or None,
+        cluster=cluster,
+        queue=record[12] or None,
+        client_host=record[16] or None,
+        hosts=tuple([Host(name, count) for name, count in by_host.items()]),
+        nodes=len(by_host) or None,
+        cores=slots,
+        slots=slots,
+        submit=instant(record[7]),
+        start=start,
+        end=end,
+        wall_ms=(end - start) * 1000,
+        cpu_ms=None if user_ms is None or system_ms is None else user_ms + system_ms,
+        cpu_user_ms=user_ms,
+        cpu_system_ms=system_ms,
+        memory_rss_kib=_known(_at(record, at + 30)),
+        memory_virtual_kib=_known(_at(record, at + 31)),
+        exit_code=exit_status >> 8 if exit_status is not None and exit_status >= 0 and not exit_status & 127 else None,
+        exit_signal=exit_status & 127 or None if exit_status is not None and exit_status >= 0 else None,
+        end_reason=reason,
+        extras=_extras(record, at),
+    )
+
+
+def _at(record: Sequence[str], index: int) -> str:
+    return record[index] if index < len(record) else ""
+
+
+def _length(record: Sequence[str], index: int) -> int:
+    """A number of fields that follow."""
+    count = integer(_at(record, index))
+    if count is None or count < 0 or index + count >= len(record):
+        raise LineError("cut off, or the number of hosts is no number")
+    return count
+
+
+def _slots(hosts: Sequence[str]) -> dict[str, int]:
+    """Slots by host of `16*n1`, or of a host repeated once for each slot."""
+    by_host: dict[str, int] = {}
+    for host in hosts:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            raise LineError("a host is not of the form host or 16*host")
+        by_host[found[2]] = by_host.get(found[2], 0) + int(found[1] or 1)
+    if sum(by_host.values()) > MAX_SLOTS:
+        raise LineError("more slots than any job has")
+    return by_host
+
+
+def _milliseconds(text: str) -> int | None:
+    """Of seconds; LSF writes -1 for what it does not know."""
+    if not _SECONDS.fullmatch(text):
+        raise LineError("a CPU time is no number")
+    seconds = float(text)
+    return None if seconds < 0 else round(seconds * 1000)
+
+
+def _known(text: str) -> int | None:
+    number = integer(text)
+    return None if number is None or number < 0 else number
+
+
+def _ending(job_status: int | None, exit_info: int | None) -> tuple[Status, str | None]:
+    reason = None
+    if exit_info:
+        known = _EXITS[exit_info] if 0 < exit_info < len(_EXITS) else _LATER_EXITS.get(exit_info)
+        reason = known or f"exitInfo {exit_info}"
+    if job_status is not None and job_status & _DONE:
+        return "completed", reason
+    if reason in _CANCELLED:
+        return "cancelled", reason
+    if reason in _ABORTED:
+        return "aborted", reason
+    if job_status is not None and job_status & _EXIT:
+        return "failed", reason
+    return "aborted", reason or f"jStatus {job_status}"
+
+
+def _extras(record: Sequence[str], at: int) -> dict[str, int | float | str]:
+    """What has no field of its own; paths and the command are left out, they may hold secrets."""
+    extras: dict[str, int | float | str] = {
+        "version": record[1],
+        "numProcessors": record[6],
+        "hostFactor": record[at + 1],
+    }
+    extras.update(
+        {name: record[at + 6 + index] for index, name in enumerate(_RUSAGE) if record[at + 6 + index] != "-1"}
+    )
+    for name, offset in (
+        ("maxNumProcessors", 26), ("rsvId", 34), ("sla", 35), ("exceptMask", 36), ("additionalInfo", 37),
+        ("chargedSAAP", 41), ("licenseProject", 42), ("app", 43), ("jobGroupName", 46),
+    ):  # fmt: skip
+        value = _at(record, at + offset)
+        if value not in {"", "0"}:
+            extras[name] = value
+    if record[13]:
+        extras["resReq"] = record[13]
+    run_time = _run_time(record, at)
+    if run_time is not None:
+        extras["runTime"] = run_time
+    return extras
+
+
+def _run_time(record: Sequence[str], at: int) -> int | None:
+    """Seconds of running, without suspensions: behind two lists that LSF 9 and 10 write. None where it is not."""
+    pairs = integer(_at(record, at + 53))
+    if pairs is None or not 0 <= pairs <= len(record):
+        return None
+    at += 54 + 2 * pairs
+    for _ in range(min(_known(_at(record, at)) or 0, len(record))):
+        at += 6 + 2 * (_known(_at(record, at + 6)) or 0)
+        if at >= len(record):
+            return None
+    return _known(_at(record, at + 14))

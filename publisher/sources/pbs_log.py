@@ -1,0 +1,172 @@
+"""The accounting folder of TORQUE and PBS Pro as a source: `server_priv/accounting`, one file a local day.
+
+Keeps the promise that nothing is lost between reads: what a line leaves for later ones (a job that waits or runs, the
+path of its events) travels in the cursor with the place where reading stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from formats.job import Job
+from publisher import config
+from publisher.errors import ConfigError, SourceError
+from publisher.finding import Finding
+from publisher.sources.base import Cursor, Page, Window
+from publisher.sources.fields import LineError, instant
+from publisher.sources.lines import Line, LineSource, Outcome, Refused
+from publisher.sources.logfile import LogReader, Reading
+from publisher.sources.pbs_lines import LocalClock, attributes, frame
+from publisher.sources.pbs_paths import JobPaths
+from publisher.sources.pbs_runs import Dialect
+
+_DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
+_ZONE_SLACK_S: Final = 900
+_SAMPLE_LINES: Final = 2_000
+
+
+class PbsParser:
+    """A `LineParser` of accounting lines in one of the two dialects."""
+
+    reads = frozenset({"torque"})
+
+    def __init__(self, dialect: Dialect, zone: str, cluster: str | None) -> None:
+        self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster)
+        self._paths = self._make("")
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """The runs of a line, or why it is none."""
+        if not line.strip():
+            return Line.IGNORED
+        try:
+            jobs = self._paths.take(frame(line))
+        except LineError as error:
+            return Refused(str(error))
+        if jobs is None:
+            return Line.MORE
+        if len(jobs) == 1:
+            return jobs[0]
+        return list(jobs) if jobs else Line.SKIPPED
+
+    def running(self) -> list[Job]:
+        """Runs in progress that were not given before."""
+        return self._paths.running()
+
+    def file_begins(self, file: str) -> None:
+        """Nothing depends on the file: jobs live on from day to day."""
+
+    def state(self) -> str:
+        """Open jobs, as JSON in a text."""
+        return self._paths.dump()
+
+    def resume(self, state: Any) -> None:
+        """Go on with the open jobs of an earlier pass."""
+        try:
+            self._paths = self._make(state if isinstance(state, str) else "")
+        except msgspec.DecodeError:
+            self._paths = self._make("")
+
+
+class PbsSource:
+    """Runs of an accounting folder (or of a file, or of a pattern) in a dialect."""
+
+    def __init__(self, name: str, settings: config.Source, dialect: Dialect) -> None:
+        if settings.path is None:
+            raise ConfigError(
+                f"a source of type {dialect.system} needs the path of the accounting folder",
+                key=f"sources.{name}.path",
+                hint='For instance path = "/var/spool/torque/server_priv/accounting"',
+            )
+        self.name = name
+        self.kind: str = dialect.system
+        self._dialect = dialect
+        self._settings = settings
+        self._reader = LogReader(Path(settings.path), _DAY)
+        self._since: int | None = None
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """Pages as `Source.pages` says; the last one gives the runs in progress too, each once.
+
+        A window reads all files anew, since the path of a job may begin long before its end.
+        """
+        parser = self._parser()
+        known = [since for since in (instant(str(cursor.get("since", ""))), self._first_day()) if since is not None]
+        self._since = min(known, default=None)
+        for page in self._lines(parser).pages(cursor, window):
+            if window is not None:
+                yield page
+                continue
+            jobs, state = page.jobs, page.cursor
+            if page.at_end and (running := parser.running()):
+                jobs = (*jobs, *running)
+                state = {**state, "parser": parser.state()}
+            yield msgspec.structs.replace(page, jobs=jobs, cursor={**state, "since": self._since})
+
+    def complete_since(self) -> int | None:
+        """As configured, else the midnight before the first file there ever was: a day's file is never rotated."""
+        configured = self._settings.complete_since
+        return self._since if configured is None else configured
+
+    def check(self) -> list[Finding]:
+        """As every log; and whether the time zone is that of the server."""
+        return [*self._lines(self._parser()).check(), *self._check_zone()]
+
+    def _parser(self) -> PbsParser:
+        return PbsParser(self._dialect, self._settings.timezone, self._settings.cluster)
+
+    def _lines(self, parser: PbsParser) -> LineSource:
+        return LineSource(self.name, self.kind, self._reader, lambda: parser, complete_since=self.complete_since())
+
+    def _first_day(self) -> int | None:
+        """Midnight of the first day with a file, in the server's time."""
+        zone = ZoneInfo(self._settings.timezone)
+        days: list[int] = []
+        for file in self._reader.files():
+            found = _DAY.fullmatch(file.name)
+            if found is None:
+                return None
+            try:
+                days.append(int(datetime(int(found[1]), int(found[2]), int(found[3]), tzinfo=zone).timestamp()))
+            except ValueError:
+                return None
+        return min(days, default=None)
+
+    def _check_zone(self) -> list[Finding]:
+        """Compare the local stamps of the newest file with the instants inside its records."""
+        try:
+            reading = Reading(self._reader.files()[-1:], {})
+        except SourceError:
+            return []  # told by the check of the log itself
+        chunk = next(iter(reading), None)
+        clock = LocalClock(self._settings.timezone)
+        sample = chunk.lines[:_SAMPLE_LINES] if chunk is not None else []
+        apart = sorted(each for each in (_apart(raw, clock) for raw in sample) if each is not None)
+        if not apart or abs(middle := apart[len(apart) // 2]) <= _ZONE_SLACK_S:
+            return []
+        return [
+            Finding(
+                self.name,
+                "yellow",
+                f"the times of the lines are {middle / 3600:+.1f} h from the ends of the jobs in them",
+                f"Set `timezone` to that of the server; it is {self._settings.timezone} now",
+            )
+        ]
+
+
+def _apart(raw: bytes, clock: LocalClock) -> int | None:
+    try:
+        entry = frame(raw)
+        if entry.kind != "E":
+            return None
+        end = instant(attributes(entry.text, quoted=True).get("end"))
+        return None if end is None else clock.instant(entry.stamp, after=0, near=str(end)) - end
+    except LineError:
+        return None

@@ -1,0 +1,70 @@
+"""What a log looks like: so that a path with the wrong type is told by name, not as a million unreadable lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+KINDS: Final = {
+    "gridengine": "a Grid Engine accounting file",
+    "gridengine-jsonl": "a Grid Engine accounting file of JSON lines",
+    "gridengine-reporting": "a Grid Engine reporting file",
+    "torque": "a TORQUE or PBS accounting log",
+    "dqs": "a DQS act_file",
+    "dqs-stat": "a DQS stat_file",
+    "slurm": "output of Slurm's sacct",
+    "slurm-jobcomp": "a Slurm job completion log",
+    "slurm-json": "JSON output of Slurm's sacct",
+    "htcondor": "an HTCondor history file",
+    "apel-condor": "an HTCondor log for APEL",
+    "lsf": "an LSF lsb.acct",
+    "blah": "a BLAH log",
+    "sqlite": "an SQLite database",
+    "xml": "an XML document",
+    "binary": "binary data",
+}
+"""Kinds of log and how they are called in messages."""
+
+_N: Final = rb"-?\d+(?:\.\d+)?"
+_LINES: Final = (
+    ("sqlite", re.compile(rb"SQLite format 3\0")),
+    ("gridengine", re.compile(rb"(?:[^:]*:){5}\d+:[^:]*:-?\d+:(?:" + _N + rb":){23}")),
+    ("gridengine-reporting", re.compile(rb"\d{9,}:(?:acct|job_log|new_job|host|queue|sharelog):")),
+    ("dqs", re.compile(rb"(?:[^:]*:){2}\d+:(?:[^:]*:){5}(?:\d+:){22}\d+\s*$")),
+    ("dqs-stat", re.compile(rb"\d{9,10}:[^:]+:[^:]+:\d+:\d+:\d+:[^:]*:[acdehmqrstuwx]*\s*$")),
+    ("torque", re.compile(rb"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];")),
+    ("lsf", re.compile(rb'"[A-Z_]{4,30}" "\d')),
+    ("blah", re.compile(rb'"timestamp=')),
+    ("slurm-jobcomp", re.compile(rb"JobId=\d+ ")),
+    (
+        "slurm",
+        re.compile(rb"(?:[A-Za-z]+\|)*Job(?:ID|IDRaw)(?:\||\s*$)|\d+(?:_\d+|_\[[^|]*\])?(?:\.\w+)?(?:\|[^|]*){5}"),
+    ),
+    ("apel-condor", re.compile(rb"(?:[^|\s#]*#)?\d+\.\d+(?:_[^|]*|#\d+)?\|[^|]*\|\d")),
+    ("htcondor", re.compile(rb"\*\*\* (?:Offset|ProcId)|(?:ClusterId|ProcId|GlobalJobId|MyType|Owner) = ")),
+    ("xml", re.compile(rb"\s*<(?:\?xml|!DOCTYPE|[a-z]+[ >])")),
+)
+_JSONL: Final = re.compile(rb'\s*\{.*"job_number"\s*:')
+_SLURM_JSON: Final = re.compile(rb'\s*\{\s*(?:"(?:meta|jobs|plugin)")?')
+_BYTES: Final = 4096
+
+
+def looks_like(first_lines: Sequence[bytes]) -> str | None:
+    """The kind (a key of `KINDS`) that most of the first lines of a file have, None if they tell nothing."""
+    votes: dict[str, int] = {}
+    for line in first_lines:
+        if kind := _line_kind(line[:_BYTES]):
+            votes[kind] = votes.get(kind, 0) + 1
+    return max(votes, key=lambda kind: votes[kind]) if votes else None
+
+
+def _line_kind(line: bytes) -> str | None:
+    for kind, pattern in _LINES:
+        if pattern.match(line):
+            return kind
+    if _JSONL.match(line):
+        return "gridengine-jsonl"
+    if line.lstrip()[:1] == b"{" and _SLURM_JSON.fullmatch(line):
+        return "slurm-json"
+    return "binary" if b"\0" in line else None

@@ -1,0 +1,216 @@
+"""Source `slurm`: finished jobs from sacct, which it runs itself, or from what sacct or Slurm's plugins saved.
+
+Promise kept here: every run becomes one job, requeued ones too; no run slips through between two reads, since the
+window of each read begins `overlap` before the end of the last, and a window counts only when sacct told all of it.
+
+The path is the program (`/usr/bin/sacct`, also without a path if it is on PATH), or a saved file, folder or pattern:
+tables of `sacct --parsable2` (or `-p`, or with any delimiter) with their header line, documents of `sacct --json`, and
+logs of jobcomp/filetxt.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from formats.job import Job
+from publisher import config
+from publisher.errors import ConfigError, SourceError, SourceFormatError
+from publisher.finding import Finding
+from publisher.sources import slurm_json, slurm_sacct
+from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.sources.json_elements import Damaged, JsonElements
+from publisher.sources.lines import PAGE_RECORDS, Line, Outcome, Refused
+from publisher.sources.logfile import RAW_BYTES
+from publisher.sources.openlog import OpenLog
+from publisher.sources.saved import SavedSource, ends_in
+from publisher.sources.slurm_lines import SlurmParser
+
+SILENT_S: Final = 600.0
+"""How long sacct may print nothing: a database asked for a busy month may take minutes to answer."""
+
+LONGEST_WINDOW_S: Final = 7 * 86_400
+"""What is asked for at a time, so that no answer grows with the years."""
+
+_PROGRAMS: Final = (b"\x7fELF", b"#!")
+
+
+class SlurmSource:
+    """Slurm's accounting by sacct, or as it was saved. `clock` gives epoch seconds."""
+
+    kind = "slurm"
+
+    def __init__(
+        self,
+        name: str,
+        settings: config.Source,
+        clock: Callable[[], float] = time.time,
+        environ: Mapping[str, str] = os.environ,
+        silent_s: float = SILENT_S,
+    ) -> None:
+        self.name = name
+        path = settings.path
+        if path is None:
+            found = shutil.which("sacct", path=environ.get("PATH"))
+            if found is None:
+                raise ConfigError(
+                    "there is no path, and no sacct on PATH",
+                    key=f"sources.{name}.path",
+                    hint="Give the program, e.g. /usr/bin/sacct, or a file that sacct wrote",
+                )
+            path = Path(found)
+        self.path = path
+        self._settings = settings
+        self._clock = clock
+        self._environ = environ
+        self._silent_s = silent_s
+        self._since = settings.complete_since
+        self._saved = SavedSource(
+            name, self.kind, path, None, self._parser, self._document, complete_since=settings.complete_since
+        )
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """Pages as `Source.pages` says."""
+        return self._run(cursor, window) if is_program(self.path) else self._saved.pages(cursor, window)
+
+    def complete_since(self) -> int | None:
+        """As configured; else, if sacct is run, the first reading: what ended before may be purged in part."""
+        return self._since
+
+    def check(self) -> list[Finding]:
+        """Whether sacct runs and tells of jobs; or as every log and document."""
+        if not is_program(self.path):
+            return self._saved.check()
+        until = int(self._clock())
+        try:
+            page = _filled(self._window(until - 86_400, until, Window()))
+        except SourceError as error:
+            return [Finding(self.name, "red", error.message, error.hint)]
+        if page.unreadable:
+            return [Finding(self.name, "red", f"{self.path}: {page.unreadable[0].reason}")]
+        if not page.read:
+            return [Finding(self.name, "yellow", f"{self.path}: no job in the last day")]
+        return [Finding(self.name, "green", f"{self.path}: runs, and tells of jobs of the last day")]
+
+    def _parser(self) -> SlurmParser:
+        return SlurmParser(self._settings.cluster, self._settings.timezone)
+
+    def _document(self, log: OpenLog) -> Iterator[Outcome]:
+        cluster = self._settings.cluster or ""
+        for element in JsonElements(log.read, slurm_json.KEY):
+            if isinstance(element, Damaged):
+                yield Refused(element.reason, raw=element.begin.encode(errors="replace"))
+            else:
+                yield slurm_json.outcome(element, cluster)
+
+    def _run(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
+        """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was told."""
+        now = int(self._clock())
+        begin, end = self._span(cursor, window, now)
+        first = cursor.get("since", now)
+        if self._since is None:
+            self._since = first
+        here = cursor
+        while True:
+            until = min(end, begin + LONGEST_WINDOW_S) if begin else end
+            last = until >= end
+            wanted = Window(begin or None, None if last and window is None else until)
+            for page in self._window(begin, until, wanted):
+                if page.at_end and window is None:
+                    here = {"until": until, "since": first}
+                yield Page(page.jobs, here, page.read, page.skipped, page.unreadable, page.at_end and last)
+            if last:
+                return
+            begin = until
+
+    def _span(self, cursor: Cursor, window: Window | None, now: int) -> tuple[int, int]:
+        """From when to when sacct is asked, epoch seconds."""
+        if window is not None:
+            return max(0, window.from_ or 0), now if window.until is None else min(now, window.until)
+        known = cursor.get("until")
+        if isinstance(known, int) and not isinstance(known, bool) and 0 < known <= now:
+            return max(0, known - int(self._settings.overlap)), now
+        return max(0, self._settings.complete_since or 0), now
+
+    def _window(self, begin: int, until: int, wanted: Window) -> Iterator[Page]:
+        """Pages of one run of sacct: runs that ended in `wanted`, and those that run. The last one has `at_end`.
+
+        Raises `SourceError`s.
+        """
+        command = slurm_sacct.arguments(self.path, begin, until)
+        parser = SlurmParser(self._settings.cluster, "UTC")
+        filling = _Filling(str(self.path), wanted)
+        with closing(slurm_sacct.lines(command, slurm_sacct.environment(self._environ), self._silent_s)) as lines:
+            for number, line in enumerate(lines, 1):
+                outcome = parser.parse(line)
+                for each in outcome if isinstance(outcome, list) else (outcome,):
+                    filling.add(each, number, line)
+                if filling.read >= PAGE_RECORDS:
+                    yield filling.page(at_end=False)
+        if not parser.has_header:
+            raise SourceFormatError(f"{self.path} printed no header of a table", hint="Is this sacct?")
+        for kept in parser.finish():
+            filling.add(kept, None, b"")
+        yield filling.page(at_end=True)
+
+
+def is_program(path: Path) -> bool:
+    """Whether a path is a program rather than a saved file: executable, and it begins like one."""
+    try:
+        if not path.is_file() or not os.access(path, os.X_OK):
+            return False
+        with path.open("rb") as file:
+            return file.read(4).startswith(_PROGRAMS)
+    except OSError:
+        return path.name == "sacct"
+
+
+class _Filling:
+    """A page that is being filled."""
+
+    def __init__(self, program: str, wanted: Window) -> None:
+        self._program = program
+        self._wanted = wanted
+        self._empty()
+
+    def _empty(self) -> None:
+        self._jobs: list[Job] = []
+        self._unreadable: list[Unreadable] = []
+        self._skipped = 0
+        self.read = 0
+
+    def add(self, outcome: Outcome, number: int | None, line: bytes) -> None:
+        """Put down what a line is."""
+        if isinstance(outcome, Job):
+            self.read += 1
+            if outcome.end is None or ends_in(outcome, self._wanted):
+                self._jobs.append(outcome)
+            else:
+                self._skipped += 1
+        elif isinstance(outcome, Refused):
+            self.read += 1
+            raw = line if outcome.raw is None else outcome.raw
+            self._unreadable.append(Unreadable(self._program, number, None, outcome.reason, raw[:RAW_BYTES]))
+        elif outcome is Line.SKIPPED:
+            self.read += 1
+            self._skipped += 1
+
+    def page(self, *, at_end: bool) -> Page:
+        """What was filled in; filling begins anew."""
+        page = Page(tuple(self._jobs), {}, self.read, self._skipped, tuple(self._unreadable), at_end)
+        self._empty()
+        return page
+
+
+def _filled(pages: Iterator[Page]) -> Page:
+    """The first page that has something, else the last."""
+    page = Page((), {}, 0)
+    for page in pages:
+        if page.read:
+            break
+    return page

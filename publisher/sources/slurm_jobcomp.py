@@ -1,0 +1,77 @@
+"""Slurm's job completion log (jobcomp/filetxt): `Key=value` in a fixed order, nothing quoted.
+
+Name and folder may hold blanks, equal signs and line feeds, so the keys that Slurm writes around them find them. A run
+that was requeued stands there with JobState=PENDING. The log knows nothing of CPU time and memory. (The facts on
+sources, 6.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from publisher.sources.fields import LineError
+from publisher.sources.slurm_table import Layout
+
+COLUMNS: Final = (
+    "JobIDRaw", "JobID", "User", "UID", "Group", "GID", "JobName", "State", "Partition", "Start", "End", "NodeList",
+    "NNodes", "NCPUS", "Reservation", "AllocTRES", "AllocGRES", "Account", "QOS", "WCKey", "Cluster", "Submit",
+    "Eligible", "DerivedExitCode", "ExitCode",
+)  # fmt: skip
+LAYOUT: Final = Layout(COLUMNS, "\x1f")
+
+_TAIL: Final = (
+    "ReservationName", "Gres", "Tres", "Account", "QOS", "WcKey", "Cluster", "SubmitTime", "EligibleTime", "ArrayJobId",
+    "ArrayTaskId", "HetJobId", "HetJobOffset", "PackJobId", "PackJobOffset", "DerivedExitCode", "ExitCode",
+)  # fmt: skip
+_BEGIN: Final = re.compile(rb"JobId=\d{1,12} UserId=")
+_AGAIN: Final = re.compile(r"JobId=\d{1,12} UserId=", re.ASCII)
+_STATE: Final = re.compile(r" JobState=[A-Z_]+ Partition=\S* TimeLimit=\S+ StartTime=", re.ASCII)
+_RECORD: Final = re.compile(
+    r"JobId=(?P<id>\d{1,12}) UserId=(?P<user>[^\s(]*)\((?P<uid>\d+)\) GroupId=(?P<group>[^\s(]*)\((?P<gid>\d+)\) "
+    r"Name=(?P<name>.*) JobState=(?P<state>[A-Z_]+) Partition=(?P<partition>\S*) TimeLimit=\S+ "
+    r"StartTime=(?P<start>\S+) EndTime=(?P<end>\S+) NodeList=(?P<nodes>\S*) NodeCnt=(?P<count>\d+) "
+    r"ProcCnt=(?P<cpus>\d+) WorkDir=",
+    re.ASCII | re.DOTALL,
+)
+_PAIRS: Final = re.compile(rf"(?: (?:{'|'.join(_TAIL)})=\S*)+ ?\Z", re.ASCII)
+_PAIR: Final = re.compile(r" (\w+)=(\S*)", re.ASCII)
+
+
+def begins(raw: bytes) -> bool:
+    """Whether a record begins with this line."""
+    return _BEGIN.match(raw) is not None
+
+
+def is_whole(raw: bytes) -> bool:
+    """Whether a record ends with this line: with the exit code, or with the blank that older versions end with."""
+    return re.search(rb" ExitCode=\d+:\d+ ?\Z", raw) is not None or (
+        raw.endswith(b" ") and b" WorkDir=" in raw and b" Account=" not in raw
+    )
+
+
+def fields(text: str) -> list[str]:
+    """The fields of a record, in the order of `COLUMNS`. Raises `LineError`."""
+    if _AGAIN.search(text, 6):
+        raise LineError("a torn record with another one glued behind it")
+    if len(_STATE.findall(text)) != 1:
+        raise LineError("JobState and what follows stand not once in the record: a name may hold them too")
+    found = _RECORD.match(text)
+    if found is None:
+        raise LineError("not of the form that Slurm's jobcomp/filetxt writes")
+    tail = _PAIRS.search(text, found.end())
+    pairs = dict(_PAIR.findall(tail[0])) if tail else {}
+    number = found["id"]
+    array, het = pairs.get("ArrayJobId"), pairs.get("HetJobId") or pairs.get("PackJobId")
+    shown = number
+    if array and "ArrayTaskId" in pairs:
+        shown = f"{array}_{pairs['ArrayTaskId']}"
+    elif het:
+        shown = f"{het}+{pairs.get('HetJobOffset') or pairs.get('PackJobOffset') or 0}"
+    return [
+        number, shown, found["user"], found["uid"], found["group"], found["gid"], found["name"], found["state"],
+        found["partition"], found["start"], found["end"], found["nodes"], found["count"], found["cpus"],
+        pairs.get("ReservationName", ""), pairs.get("Tres", ""), pairs.get("Gres", ""), pairs.get("Account", ""),
+        pairs.get("QOS", ""), pairs.get("WcKey", ""), pairs.get("Cluster", ""), pairs.get("SubmitTime", ""),
+        pairs.get("EligibleTime", ""), pairs.get("DerivedExitCode", ""), pairs.get("ExitCode", ""),
+    ]  # fmt: skip

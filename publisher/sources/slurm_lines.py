@@ -1,0 +1,328 @@
+"""Lines of Slurm's accounting as runs: tables of sacct, and the job completion log.
+
+Keeps the promise that every run is one record: the steps of an allocation, which sacct writes behind it, are folded
+into it (memory as the largest of any step, CPU time as their sum where the allocation has none) and are never
+records of their own. The last allocation waits for steps that are still to come; at the end of the log it is given all
+the same, and once more if steps follow later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from formats.job import Job
+from publisher.sources import slurm_jobcomp
+from publisher.sources.fields import LineError, decoded
+from publisher.sources.lines import Line, Outcome, Refused
+from publisher.sources.slurm_table import Layout, Step
+from publisher.sources.slurm_values import Clock
+
+MOST_BYTES: Final = 131_072
+"""Of the lines that one record is put together from."""
+
+_MOST_LINES: Final = 64
+_MOST_FILES: Final = 16
+
+_APEL: Final = "JobID|JobName|User|Group|Start|End|Elapsed|{}|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
+_XDMOD: Final = (
+    "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
+    "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
+)
+_AUDITOR: Final = (
+    "JobID|JobName|User|Group|Submit|Start|End|Elapsed|UserCPU|SystemCPU|TotalCPU|NCPUS|NNodes|MaxRSS|MaxVMSize|"
+    "State|ExitCode|Account|Partition"
+)
+WITHOUT_HEADER: Final = tuple(
+    Layout(columns.split("|"), "|")
+    for columns in (
+        _APEL.format("TotalCPU"),
+        _APEL.format("CPUTimeRAW"),
+        _XDMOD,
+        _AUDITOR,
+    )
+)
+"""Columns of tables that other accounting programs have sacct write without a header."""
+
+
+class Run(msgspec.Struct):
+    """An allocation that waits for its steps, and what those that came used."""
+
+    job: Job
+    key: str
+    steps: int = 0
+    rss: int = 0
+    virtual: int = 0
+    total: int = 0
+    user: int = 0
+    system: int = 0
+    given: bool = False
+
+    def add(self, step: Step) -> None:
+        """Fold a step in."""
+        rss, virtual, total, user, system = step
+        self.steps += 1
+        self.given = False
+        self.rss = max(self.rss, rss or 0)
+        self.virtual = max(self.virtual, virtual or 0)
+        self.total += total or 0
+        self.user += user or 0
+        self.system += system or 0
+
+    def whole(self) -> Job:
+        """The run with its steps. Without steps, no CPU time is no knowledge of any."""
+        job = self.job
+        if not self.steps:
+            if job.cpu_ms == 0 and not job.cpu_user_ms and not job.cpu_system_ms:
+                return msgspec.structs.replace(job, cpu_ms=None, cpu_user_ms=None, cpu_system_ms=None)
+            return job
+        cpu_ms, user_ms, system_ms = job.cpu_ms, job.cpu_user_ms, job.cpu_system_ms
+        if self.total > (cpu_ms or 0):
+            cpu_ms = self.total
+            user_ms, system_ms = self.user or user_ms, self.system or system_ms
+        return msgspec.structs.replace(
+            job,
+            memory_rss_kib=max(self.rss, job.memory_rss_kib or 0) or None,
+            memory_virtual_kib=max(self.virtual, job.memory_virtual_kib or 0) or None,
+            cpu_ms=cpu_ms,
+            cpu_user_ms=user_ms,
+            cpu_system_ms=system_ms,
+        )
+
+
+class State(msgspec.Struct):
+    """What the parser remembers from page to page."""
+
+    headers: dict[str, str] = {}
+    run: Run | None = None
+    begun: list[str] = []
+    told: bool = False
+
+
+class SlurmParser:
+    """A `LineParser` of sacct's tables with a header and of the job completion log, in any mixture.
+
+    `cluster` stands in where the table has no such column. `file` is the one that is being read.
+    """
+
+    reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
+
+    def __init__(self, cluster: str | None, zone: str) -> None:
+        self._cluster = cluster or ""
+        self._clock = Clock(zone)
+        self._layout: Layout | None = None
+        self._layouts: dict[str, Layout] = {}
+        self._run: Run | None = None
+        self._begun: list[bytes] = []
+        self._told = False
+        self.file = ""
+
+    @property
+    def has_header(self) -> bool:
+        """Whether a header was read."""
+        return self._layout is not None
+
+    def file_begins(self, file: str) -> None:
+        """Go on with the header of that file, or with the one before until a header comes."""
+        self.file = file
+        self._layout = self._layouts.get(file, self._layout)
+
+    def state(self) -> Any:
+        """Headers of the files, the allocation that waits for steps, the lines of a record that is not complete."""
+        headers = {file: layout.header for file, layout in self._layouts.items()}
+        begun = [line.decode("latin-1") for line in self._begun]
+        if not headers and self._run is None and not begun:
+            return None
+        return msgspec.to_builtins(State(headers, self._run, begun, self._told))
+
+    def resume(self, state: Any) -> None:
+        """Go on where another parser stood."""
+        try:
+            found = State() if state is None else msgspec.convert(state, State)
+            self._begun = [line.encode("latin-1") for line in found.begun]
+        except (msgspec.ValidationError, UnicodeEncodeError):
+            found, self._begun = State(), []
+        self._run, self._told = found.run, found.told
+        self._layouts = {}
+        for file, header in found.headers.items():
+            layout = Layout.of(header)
+            if layout is not None:
+                self._layouts[file] = self._layout = layout
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """What a line is: see `publisher.sources.lines.LineParser`."""
+        layout = self._layout
+        if layout is not None and not self._begun:
+            try:
+                parts = decoded(line).split(layout.delimiter)
+                if len(parts) == layout.columns:
+                    return self._row(layout, parts)
+            except LineError as error:
+                if Layout.of(line.decode(errors="replace")) is None:
+                    return Refused(str(error))
+        return self._slow(line)
+
+    def finish(self) -> list[Outcome]:
+        """At the end of all that there is: the allocation that waits; a record that is cut off so far is told."""
+        outcomes: list[Outcome] = [*self._waiting()]
+        if self._begun and not self._told:
+            self._told = True
+            outcomes.append(Refused("the last record is not complete so far", raw=b"\n".join(self._begun)))
+        return outcomes
+
+    def _waiting(self) -> list[Job]:
+        """The allocation that waits for steps, unless it was given."""
+        run = self._run
+        if run is None or run.given:
+            return []
+        run.given = True
+        return [run.whole()]
+
+    def _slow(self, line: bytes) -> Outcome | list[Outcome]:
+        """Everything but a line that is a row by itself."""
+        if slurm_jobcomp.begins(line):
+            return [*self._give_up("is cut off: another record begins behind it"), *_all(self._jobcomp(line))]
+        if self._begun:
+            self._told = False
+            return self._joined(line)
+        if not line.strip():
+            return Line.IGNORED
+        header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
+        if header is not None:
+            return self._header(header)
+        layout = self._layout or _without_header(line)
+        if layout is None:
+            return Refused("there is no header line that tells what its fields are")
+        if self._layout is None:
+            self._use(layout)
+        return self._first(layout, line)
+
+    def _first(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
+        """A line with the wrong number of fields, behind a whole record."""
+        try:
+            text = decoded(line)
+            if text.count(layout.delimiter) + 1 >= layout.columns:
+                return self._row(layout, layout.fields(text.split(layout.delimiter)))
+        except LineError as error:
+            return Refused(str(error))
+        self._begun = [line]
+        return Line.MORE
+
+    def _header(self, layout: Layout) -> Outcome:
+        if layout.missing:
+            return Refused(f"the table has no column {', '.join(layout.missing)}: no run can be told from it")
+        self._use(layout)
+        return Line.IGNORED
+
+    def _use(self, layout: Layout) -> None:
+        self._layouts.pop(self.file, None)
+        self._layouts[self.file] = self._layout = layout
+        while len(self._layouts) > _MOST_FILES:
+            del self._layouts[next(iter(self._layouts))]
+
+    def _joined(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line behind the beginning of a record that is not complete."""
+        layout = self._layout
+        if Layout.of(line.decode("ascii", "replace")) is not None or (
+            layout is not None and self._fields(layout, line) is not None
+        ):
+            return [*self._give_up("is cut off: another record begins behind it"), *_all(self._slow(line))]
+        if slurm_jobcomp.begins(self._begun[0]):
+            begun, self._begun = b"\n".join([*self._begun, line]), []
+            return self._jobcomp(begun)
+        if layout is None:
+            return self._give_up("there is no header line that tells what its fields are")
+        lines, self._begun = [*self._begun, line], []
+        for begin in range(len(lines) - 1, -1, -1):  # the fewest lines that make a record
+            fields = self._fields(layout, b"\n".join(lines[begin:]))
+            if fields is not None:
+                return [*_other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
+        given_up = 0
+        while len(lines) > given_up and not self._may_go_on(layout, lines[given_up:]):
+            given_up += 1
+        self._begun = lines[given_up:]
+        return _other_lines(lines[:given_up]) or Line.MORE
+
+    def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
+        """A record of several lines."""
+        try:
+            return _all(self._row(layout, fields))
+        except LineError as error:
+            return [Refused(str(error), raw=b"\n".join(lines))]
+
+    def _fields(self, layout: Layout, joined: bytes) -> list[str] | None:
+        """The fields of lines that make a record; None if they make none."""
+        if joined.count(layout.delimiter.encode()) + 1 < layout.columns:
+            return None
+        try:
+            fields = layout.fields(decoded(joined).split(layout.delimiter))
+        except LineError:
+            return None
+        return fields if layout.fits(fields) else None
+
+    def _may_go_on(self, layout: Layout, lines: Sequence[bytes]) -> bool:
+        """Whether lines can be the beginning of a record."""
+        size = sum(map(len, lines))
+        fields = sum(line.count(layout.delimiter.encode()) for line in lines) + 1
+        return fields < layout.columns and len(lines) <= _MOST_LINES and size <= MOST_BYTES
+
+    def _jobcomp(self, raw: bytes) -> Outcome | list[Outcome]:
+        if not slurm_jobcomp.is_whole(raw):
+            if self.file in self._layouts:
+                return Refused("a record of the job completion log, cut off, in a table of sacct")
+            if len(raw) > MOST_BYTES or raw.count(b"\n") >= _MOST_LINES:
+                return Refused("a record that never ends", raw=raw[:MOST_BYTES])
+            self._begun = raw.split(b"\n")
+            return Line.MORE
+        try:
+            return self._row(slurm_jobcomp.LAYOUT, slurm_jobcomp.fields(decoded(raw)))
+        except LineError as error:
+            return Refused(str(error), raw=raw if b"\n" in raw else None)
+
+    def _give_up(self, reason: str) -> list[Outcome]:
+        begun, self._begun = self._begun, []
+        return [Refused(reason, raw=b"\n".join(begun))] if begun else []
+
+    def _row(self, layout: Layout, fields: list[str]) -> Outcome | list[Outcome]:
+        """A line that has as many fields as the table has columns. Raises `LineError`."""
+        key = layout.job_id(fields)
+        if "." in key:
+            return self._step(layout, fields, key)
+        fields.append("")
+        job = layout.job(fields, self._clock, self._cluster)
+        before = self._waiting()
+        self._run = None if job is None else Run(job, key)
+        if job is None:
+            return [*before, Line.SKIPPED]
+        return before[0] if before else Line.MORE
+
+    def _step(self, layout: Layout, fields: Sequence[str], key: str) -> Outcome:
+        """A step of the allocation that waits; one of an allocation that never ran or was refused counts nowhere."""
+        run = self._run
+        if run is not None and key.partition(".")[0] == run.key:
+            start = layout.start(fields, self._clock)
+            if start is None or run.job.end is None or start <= run.job.end:  # else it is of a later, refused run
+                run.add(layout.step(fields))
+        return Line.SKIPPED
+
+
+def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:
+    return outcome if isinstance(outcome, list) else [outcome]
+
+
+def _other_lines(lines: Sequence[bytes]) -> list[Outcome]:
+    """Lines that belong to no record."""
+    return [Refused("has another number of fields than the header has columns", raw=line) for line in lines]
+
+
+def _without_header(line: bytes) -> Layout | None:
+    """The layout without a header that a line fits."""
+    for layout in WITHOUT_HEADER:
+        try:
+            if layout.fits(layout.fields(decoded(line).split(layout.delimiter))):
+                return layout
+        except LineError:
+            continue
+    return None

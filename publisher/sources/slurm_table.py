@@ -1,0 +1,327 @@
+"""A table that sacct wrote: which column is what, a line as its fields, and the run that an allocation's line tells.
+
+Any columns in any order. Names and comments may hold the delimiter; where a line has more fields than the header has
+columns, the fields are put together such that every column of a known form has that form, and if that can be done in
+more than one way that matters, the line is refused. (The facts on sources, 6.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Final
+
+from formats.identity import run_record_id
+from formats.job import Host, Job
+from publisher.sources import slurm_values
+from publisher.sources.fields import LineError
+from publisher.sources.slurm_values import Clock, duration_ms
+
+_MOST_COLUMNS: Final = 256
+_MOST_EXCESS: Final = 64
+_MOST_STEPS: Final = 20_000
+_HEADER: Final = re.compile(r"[A-Za-z]+(?P<by>[^A-Za-z0-9 ]{1,8})(?:[A-Za-z]+(?P=by))*(?:[A-Za-z]+)?", re.ASCII)
+
+_ID: Final = r"\d{1,12}(?:_(?:\d{1,9}|\[[^\]|]*\]))?(?:\+\d{1,6})?"
+_JOB_ID: Final = re.compile(r"(\d{1,12})(?:_(?:(\d{1,9})|\[[^\]]*\]))?(?:\+(\d{1,6}))?", re.ASCII)
+_TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d{0,12}|Unknown|None|N/A"
+_SPAN: Final = r"[\d:.-]*|UNLIMITED|Partition_Limit|INVALID"
+_NUMBER: Final = r"\d*"
+_SIZE: Final = r"\d*(?:\.\d+)?[KMGTP]?[cn]?"
+_RESOURCES: Final = r"(?:[a-z]+(?:/[^=|]*)?=[\w.-]*(?:,|$))*"
+_FORMS: Final = {
+    name: re.compile(form, re.ASCII)
+    for names, form in (
+        ("jobid jobidraw", _ID + r"(?:\.[\w+]+)?"),
+        ("submit eligible start end", _TIME),
+        ("totalcpu usercpu systemcpu", r"(?:[\d-]*:[\d:.]*)?"),
+        ("elapsed cputime suspended reserved planned mincpu avecpu timelimit", _SPAN),
+        ("elapsedraw cputimeraw ncpus alloccpus nnodes allocnodes reqcpus reqnodes uid gid dbindex ntasks", _NUMBER),
+        ("associd qosraw priority", _NUMBER),
+        ("state", r"[A-Z_]+(?: by \S+)?"),
+        ("exitcode derivedexitcode", r"(?:\d+:\d+)?"),
+        ("maxrss maxvmsize reqmem averss avevmsize", _SIZE),
+        ("alloctres reqtres", _RESOURCES),
+        ("nodelist", r"None assigned|\S*"),
+        ("cluster", r"[\w.-]*"),
+        ("user group account partition qos", r"[^\n]*"),
+        ("", r""),
+    )
+    for name in names.split(" ")
+}
+_FREE: Final = frozenset(
+    {"jobname", "comment", "admincomment", "systemcomment", "submitline", "workdir", "wckey", "extra", "container"}
+)
+_USED: Final = (
+    "jobidraw", "jobid", "cluster", "jobname", "state", "start", "end", "submit", "eligible", "elapsedraw", "elapsed",
+    "totalcpu", "usercpu", "systemcpu", "alloccpus", "ncpus", "allocnodes", "nnodes", "nodelist", "alloctres", "user",
+    "group", "account", "partition", "exitcode", "maxrss", "maxvmsize", "consumedenergyraw", "allocgres",
+)  # fmt: skip
+_EXTRAS: Final = (
+    "UID", "GID", "QOS", "ReqMem", "ReqCPUS", "ReqTRES", "AllocTRES", "AllocGRES", "TimelimitRaw", "DerivedExitCode",
+    "WCKey", "Comment", "AdminComment", "Reservation", "Constraints", "Suspended", "DBIndex", "Flags", "Reason",
+)  # fmt: skip
+"""Columns kept beside the fields of a job. Command lines and folders are not: they may hold secrets."""
+_NOT_KEPT: Final = slurm_values.UNKNOWN | {"00:00:00"}
+_GRES_GPU: Final = re.compile(r"gpu(?::[^,:()]+)?:(\d{1,6})", re.ASCII)
+_LARGEST_J: Final = 1e18
+
+
+class Step(tuple[int | None, int | None, int | None, int | None, int | None]):
+    """What a step used: largest resident set and virtual memory (KiB), CPU, user and system (ms)."""
+
+    __slots__ = ()
+
+
+class Layout:
+    """The columns of a table. `delimiter` stands between the fields of a line."""
+
+    def __init__(self, names: Sequence[str], delimiter: str) -> None:
+        self.names = tuple(names)
+        self.delimiter = delimiter
+        self.columns = len(names)
+        lower = [name.lower() for name in names]
+        at = {name: index for index, name in enumerate(lower)}
+        self._id = at.get("jobidraw", at.get("jobid", -1))
+        self._start = at.get("start", -1)
+        self._pick = itemgetter(*(at.get(name, -1) for name in _USED))
+        self._step = itemgetter(
+            *(at.get(name, -1) for name in ("maxrss", "maxvmsize", "totalcpu", "usercpu", "systemcpu"))
+        )
+        self._extras = [(name, at[name.lower()]) for name in _EXTRAS if name.lower() in at]
+        self._forms = [None if name in _FREE else _FORMS.get(name) for name in lower]
+        self._free = frozenset(index for index, name in enumerate(lower) if name in _FREE)
+        self._matter = [index for index, name in enumerate(lower) if name in _USED and name not in _FREE]
+        self.missing = [
+            name for name, there in (("JobID", self._id), ("Start", at.get("start", -1)), ("End", at.get("end", -1)))
+            if there < 0
+        ]  # fmt: skip
+
+    @classmethod
+    def of(cls, line: str) -> Layout | None:
+        """The layout that a header line tells; None if the line is no header."""
+        found = _HEADER.fullmatch(line) if 5 <= len(line) < 8_192 else None
+        if found is None:
+            return None
+        names = line.split(found["by"])
+        lower = {name.lower() for name in names}
+        if len(names) > _MOST_COLUMNS or not lower & {"jobid", "jobidraw"} or len(lower) < len(names):
+            return None
+        return cls(names, found["by"])
+
+    @property
+    def header(self) -> str:
+        """The header line."""
+        return self.delimiter.join(self.names)
+
+    def fields(self, parts: list[str]) -> list[str]:
+        """The fields of a line that was split into at least as many parts as there are columns. Raises `LineError`."""
+        excess = len(parts) - self.columns
+        if excess == 0:
+            return parts
+        if excess < 0 or excess > _MOST_EXCESS or not self._free:
+            raise LineError(f"{len(parts)} fields where the header has {self.columns}")
+        readings: list[list[str]] = []
+        self._put_together(parts, [], 0, excess, readings, [_MOST_STEPS])
+        if not readings:
+            raise LineError(f"{len(parts)} fields where the header has {self.columns}, and no way to join them fits")
+        if len({tuple(reading[index] for index in self._matter) for reading in readings}) > 1:
+            raise LineError("a name or comment holds the delimiter, and the fields can be told apart in several ways")
+        return readings[0]
+
+    def fits(self, fields: Sequence[str]) -> bool:
+        """Whether each field of a known form has that form."""
+        return len(fields) == self.columns and all(
+            form is None or form.fullmatch(field) is not None for form, field in zip(self._forms, fields, strict=True)
+        )
+
+    def _put_together(
+        self, parts: list[str], taken: list[str], at: int, excess: int, readings: list[list[str]], left: list[int]
+    ) -> None:
+        """Every way to make the fields of columns from `len(taken)` on out of the parts from `at` on."""
+        taken = list(taken)
+        while len(taken) < self.columns:
+            left[0] -= 1
+            if left[0] < 0:
+                raise LineError("a name or comment holds the delimiter too often")
+            column = len(taken)
+            if excess and column in self._free:
+                for more in range(excess + 1):
+                    joined = self.delimiter.join(parts[at : at + more + 1])
+                    self._put_together(parts, [*taken, joined], at + more + 1, excess - more, readings, left)
+                return
+            form = self._forms[column]
+            if form is not None and form.fullmatch(parts[at]) is None:
+                return
+            taken.append(parts[at])
+            at += 1
+        if excess == 0:
+            readings.append(taken)
+
+    def job_id(self, fields: Sequence[str]) -> str:
+        """The id of the allocation or step of a line."""
+        return fields[self._id]
+
+    def start(self, fields: Sequence[str], clock: Clock) -> int | None:
+        """When the allocation or step of a line began. Raises `LineError`."""
+        return clock.instant(fields[self._start])
+
+    def step(self, fields: Sequence[str]) -> Step:
+        """What a step used. Raises `LineError`."""
+        rss, virtual, total, user, system = self._step((*fields, ""))
+        return Step(
+            (
+                slurm_values.size_kib(rss),
+                slurm_values.size_kib(virtual),
+                duration_ms(total),
+                duration_ms(user),
+                duration_ms(system),
+            )
+        )
+
+    def job(self, fields: list[str], clock: Clock, cluster: str) -> Job | None:
+        """The run of an allocation's line; None for one that never started. `cluster` stands in for a missing column.
+
+        `fields` has one empty field more than there are columns. Raises `LineError`.
+        """
+        (
+            raw, shown, own_cluster, name, state, start_text, end_text, submit, eligible, elapsed_raw, elapsed,
+            total, user_cpu, system_cpu, alloc_cpus, ncpus, alloc_nodes, nnodes, node_list, tres, user,
+            group, account, partition, exit_code, rss, virtual, energy, gres,
+        ) = self._pick(fields)  # fmt: skip
+        number, array, task, offset = _ids(raw, shown)
+        unfinished, ended = slurm_values.meaning(state) if state else (end_text in slurm_values.UNKNOWN, "completed")
+        wall_ms = _whole(elapsed_raw) * 1000 if elapsed_raw else duration_ms(elapsed) if elapsed else None
+        start, end = clock.span(start_text, end_text, None if wall_ms is None else wall_ms // 1000)
+        if end is None and not unfinished:
+            raise LineError("a job that is over has no end")
+        if start is None or (node_list and not wall_ms and node_list in slurm_values.NO_NODES):
+            return None
+        if "[" in number:
+            raise LineError("tasks of an array that were not told apart have a start")
+        if end is None:
+            wall_ms = None
+        elif end < start:
+            raise LineError(f"ends at {end}, before its start at {start}")
+        elif wall_ms is None:
+            wall_ms = (end - start) * 1000
+        cores = slurm_values.count(alloc_cpus or ncpus)
+        if cores is None and tres:
+            cores = slurm_values.tres_count(tres, "cpu")
+        hosts = _hosts(node_list, cores)
+        node_count = slurm_values.count(alloc_nodes or nnodes)
+        code, signal = _exit(exit_code) if exit_code else (None, None)
+        user_ms, system_ms = duration_ms(user_cpu), duration_ms(system_cpu)
+        cpu_ms = duration_ms(total)
+        if cpu_ms is None and user_ms is not None and system_ms is not None:
+            cpu_ms = user_ms + system_ms
+        extras: dict[str, int | float | str] = {
+            key: value for key, index in self._extras if (value := fields[index]) not in _NOT_KEPT
+        }
+        if offset is not None:
+            extras["het_job_id"] = shown.partition("+")[0]
+            extras["het_offset"] = offset
+        where = own_cluster or cluster
+        return Job(
+            record_id=f"{_prefix(where)}{number}/{start}",
+            system="slurm",
+            status="running" if end is None else ended,
+            local_id=number,
+            name=name or None,
+            array_id=array,
+            array_task=task,
+            local_user=user or None,
+            local_group=group or None,
+            account=account or None,
+            cluster=where or None,
+            queue=partition or None,
+            hosts=hosts or (),
+            nodes=node_count or (len(hosts) if hosts else None),
+            cores=cores or None,
+            slots=cores or None,
+            gpus=slurm_values.gpus(tres) if "gres" in tres else _old_gpus(gres) if gres else None,
+            submit=clock.instant(submit),
+            eligible=clock.instant(eligible),
+            start=start,
+            end=end,
+            wall_ms=wall_ms,
+            cpu_ms=cpu_ms,
+            cpu_user_ms=user_ms,
+            cpu_system_ms=system_ms,
+            memory_rss_kib=slurm_values.size_kib(rss) if rss else None,
+            memory_virtual_kib=slurm_values.size_kib(virtual) if virtual else None,
+            energy_j=_joules(energy) if energy else None,
+            exit_code=code,
+            exit_signal=signal,
+            end_reason=state if state and state != "COMPLETED" and end is not None else None,
+            extras=extras if hosts is not None else {**extras, "NodeList": node_list},
+        )
+
+
+@lru_cache(maxsize=64)
+def _prefix(cluster: str) -> str:
+    """What the record ids of a cluster begin with (`run_record_id`), whose ids hold nothing to escape."""
+    return run_record_id("slurm", cluster, "0", 0).removesuffix("0/0")
+
+
+def _ids(raw: str, shown: str) -> tuple[str, str | None, int | None, int | None]:
+    """The id of the run, and those of its array, its task and its place in a heterogeneous job."""
+    if shown == raw or not shown:
+        if not (raw.isdecimal() and len(raw) <= 12 and raw.isascii()):
+            found = _JOB_ID.fullmatch(raw)
+            if found is None:
+                raise LineError("the job id is not of the form of one")
+            return raw, found[1] if found[2] else None, _task(found[2]), _task(found[3])
+        return raw, None, None, None
+    found = _JOB_ID.fullmatch(shown)
+    if found is None or (raw and _JOB_ID.fullmatch(raw) is None):
+        raise LineError("the job id is not of the form of one")
+    return raw or shown, found[1] if found[2] else None, _task(found[2]), _task(found[3])
+
+
+def _task(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _whole(text: str) -> int:
+    if not (text.isdecimal() and len(text) <= 11):
+        raise LineError("the elapsed time is no number of seconds")
+    return int(text)
+
+
+@lru_cache(maxsize=4_096)
+def _hosts(node_list: str, cores: int | None) -> tuple[Host, ...] | None:
+    """Hosts of a list of nodes; None if it cannot be told apart. One host alone has all the cores."""
+    names = slurm_values.nodes(node_list)
+    if names is None:
+        return None
+    if len(names) == 1:
+        return (Host(names[0], cores),)
+    return tuple([Host(name) for name in names])
+
+
+@lru_cache(maxsize=1_024)
+def _exit(text: str) -> tuple[int | None, int | None]:
+    """Code and signal of `code:signal`; a run that a signal ended has no code."""
+    code, _, signal = text.partition(":")
+    number, by = slurm_values.count(code), slurm_values.count(signal)
+    if number is None or by is None:
+        raise LineError("the exit code is not of the form code:signal")
+    return (None if by and not number else number), by or None
+
+
+def _joules(text: str) -> float | None:
+    """Energy; Slurm writes zero, or the largest number there is, where nothing was measured."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < _LARGEST_J else None
+
+
+def _old_gpus(gres: str) -> int | None:
+    """GPUs of AllocGRES, which Slurm had before TRES: `gpu:2`, `gpu:k80:4`."""
+    counts = [int(number) for number in _GRES_GPU.findall(gres)]
+    return sum(counts) if counts else None

@@ -1,0 +1,1 @@
+"""The store: jobs, deliveries, batches and receipts, in one database."""

@@ -1,0 +1,117 @@
+"""Batches: the messages that were sent, with what the services answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from publisher.store import dialect
+from publisher.store.states import BatchState
+from publisher.store.tables import batches
+
+_open: Final = insert(batches)
+_CLOSED: Final = ("state", "closed_at", "receipt", "answer")
+_close: Final = dialect.Bulk(
+    update(batches).where(batches.c.id == bindparam("batch")).values({name: bindparam(name) for name in _CLOSED}),
+    (*_CLOSED, "batch"),
+)
+
+
+def open_batch(
+    connection: Connection,
+    target_id: int,
+    uid: str,
+    format_name: str,
+    records: int,
+    size_bytes: int,
+    latest_end: int | None,
+    now: int,
+) -> int:
+    """Put down a batch as in flight; gives its id."""
+    values = {
+        "target_id": target_id,
+        "uid": uid,
+        "state": int(BatchState.IN_FLIGHT),
+        "format": format_name,
+        "records": records,
+        "bytes": size_bytes,
+        "latest_end": latest_end,
+        "created_at": now,
+    }
+    key = connection.execute(_open, values).inserted_primary_key
+    assert key is not None  # an INSERT of one row always has one
+    return int(key[0])
+
+
+def close(
+    connection: Connection,
+    batch_id: int,
+    state: BatchState,
+    now: int,
+    *,
+    receipt: Mapping[str, str] | None = None,
+    answer: str | None = None,
+) -> None:
+    """Put down what became of a batch: the receipt of an accepted one, the answer to another."""
+    text = msgspec.json.encode(receipt).decode() if receipt is not None else None
+    _close.run(connection, [(int(state), now, text, answer, batch_id)])
+
+
+def close_open(connection: Connection, target_id: int, now: int) -> None:
+    """Close the batches of a run that ended before what became of them was put down."""
+    connection.execute(
+        update(batches)
+        .where(batches.c.target_id == target_id, batches.c.state == int(BatchState.IN_FLIGHT))
+        .values(state=int(BatchState.NOT_ACCEPTED), closed_at=now, answer="no answer was recorded")
+    )
+
+
+def uid_of(connection: Connection, batch_id: int) -> str:
+    """The id under which a batch was sent."""
+    return str(connection.execute(select(batches.c.uid).where(batches.c.id == batch_id)).scalar_one())
+
+
+def last_sent_end(connection: Connection, target_id: int) -> int | None:
+    """The latest end time among all records that the service took from us."""
+    query = select(func.max(batches.c.latest_end)).where(
+        batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED)
+    )
+    latest: int | None = connection.execute(query).scalar_one()
+    return latest
+
+
+class BatchRow(msgspec.Struct, frozen=True):
+    """A batch as `jobs ID` and `audit` show it."""
+
+    batch_id: int
+    uid: str
+    state: BatchState
+    format: str
+    records: int
+    bytes: int
+    created_at: int
+    closed_at: int | None
+    receipt: Mapping[str, str]
+    answer: str | None
+
+
+def get(connection: Connection, batch_id: int) -> BatchRow | None:
+    """A batch by its id."""
+    row = connection.execute(select(batches).where(batches.c.id == batch_id)).mappings().first()
+    if row is None:
+        return None
+    return BatchRow(
+        batch_id=row["id"],
+        uid=row["uid"],
+        state=BatchState(row["state"]),
+        format=row["format"],
+        records=row["records"],
+        bytes=row["bytes"],
+        created_at=row["created_at"],
+        closed_at=row["closed_at"],
+        receipt=msgspec.json.decode(row["receipt"]) if row["receipt"] else {},
+        answer=row["answer"],
+    )

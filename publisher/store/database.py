@@ -1,0 +1,119 @@
+"""Opening the store: made and migrated where needed, refused where it is newer than the program.
+
+`Store` is what the rest of the program holds. It gives transactions; the modules beside this one are functions over a
+connection, so that a cause and all its effects are in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from publisher.errors import StoreMissingError, StoreNewerError
+from publisher.store import dialect
+
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
+HEAD: Final = "0002"
+"""The newest migration; a test holds it against the scripts. Known here so that Alembic is loaded only to migrate."""
+
+
+class Store:
+    """The opened store. Threads may share it; each transaction has a connection of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def place(self) -> str:
+        """Where the store is, without a password."""
+        return dialect.place(self._engine)
+
+    @property
+    def file(self) -> Path | None:
+        """The file of an SQLite store; None for a server."""
+        return Path(self._engine.url.database or "") if self._engine.dialect.name == "sqlite" else None
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that reads one consistent state. Raises `StoreError` and its kinds."""
+        with dialect.transaction(self._engine, writes=False) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that writes: all of it or nothing. Raises `StoreError` and its kinds."""
+        with dialect.transaction(self._engine, writes=True) as connection:
+            yield connection
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[bool]:
+        """Hold a lock among processes while inside; False at once where another process holds it."""
+        with dialect.named_lock(self._engine, name) as held:
+            yield held
+
+    def refresh_statistics(self) -> None:
+        """Let queries be planned for the present size of the store; called after many runs were stored."""
+        dialect.refresh_statistics(self._engine)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+def open_store(url: str, busy_timeout_s: float = 30.0, *, create: bool = True) -> Store:
+    """Open the store, making or migrating it where needed.
+
+    Raises `StoreNewerError` for a store of a later program, `StoreError` and its kinds where it cannot be used.
+    """
+    engine = dialect.make_engine(url, busy_timeout_s, create=create)
+    try:
+        with dialect.translated(engine):
+            _bring_up_to_date(engine, create=create)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
+def _bring_up_to_date(engine: Engine, *, create: bool) -> None:
+    with engine.connect() as connection:
+        present = _revision(connection)
+    if present == HEAD:
+        return
+    if present is None and not create:
+        raise StoreMissingError(
+            f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it"
+        )
+    with dialect.transaction(engine, writes=True) as connection:
+        present = _revision(connection)  # another process may have migrated while we waited for the lock
+        if present == HEAD:
+            return
+        _migrate(connection, present, engine)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+
+
+def _migrate(connection: Connection, present: str | None, engine: Engine) -> None:
+    from alembic import command  # noqa: PLC0415 - a third of a second at every start, needed once a version
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if present is not None and present not in known:
+        raise StoreNewerError(
+            f"the store {dialect.place(engine)} has version {present}, made by a later "
+            f"version of this program (this one knows {HEAD})",
+            hint="Install that version again; nothing was changed",
+        )
+    command.upgrade(config, "head")

@@ -1,0 +1,274 @@
+"""What differs between SQLite and PostgreSQL. No other module knows which database it is.
+
+SQLite: one file of mode 0600 in write-ahead mode, every commit synced to the disk; writers take the lock when they
+begin, so that a transaction that reads before it writes cannot fail half-way. PostgreSQL: see the
+module of this name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Executable, Table, create_engine, event, func, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.base import ColumnCollection
+
+from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
+from publisher.store import postgresql as server
+
+_WRITES: Final = "publisher.writes"
+_COUNTED: Final = {"preserve_rowcount": True}
+"""How many rows an INSERT made is told only if asked for (PostgreSQL: -1 otherwise)."""
+PRIVATE_FILE_MODE: Final = 0o600
+PRIVATE_DIRECTORY_MODE: Final = 0o700
+
+
+def make_engine(url: str, busy_timeout_s: float, *, create: bool) -> Engine:
+    """An engine for the store's URL. With `create`, the folder and an empty private file are made where missing.
+
+    Raises `StoreError` when the place cannot be used.
+    """
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite_engine(parsed, busy_timeout_s, create=create)
+    engine = server.make_engine(parsed, busy_timeout_s)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_execution_options().get(_WRITES, False):
+            server.take_write_lock(connection)
+
+    return engine
+
+
+def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool) -> Engine:
+    path = Path(url.database or "")
+    if create:
+        _make_private(path)
+    elif not path.exists():
+        raise StoreMissingError(f"there is no store at {path}", hint="`usage-publisher collect` makes it")
+    if path.stat().st_mode & 0o077:
+        raise StoreError(f"the store {path} is open to other users", hint=f"Mend it with: chmod 600 {path}")
+    engine = create_engine(url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None  # transactions are begun by us, below
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -8192")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _make_private(path: Path) -> None:
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True, mode=PRIVATE_DIRECTORY_MODE)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE_MODE))
+    except OSError as error:
+        raise StoreError(
+            f"the store {path} cannot be made or opened: {error.strerror}",
+            hint="Give the publisher's user a folder of its own (mode 0700), or set store.url",
+        ) from error
+
+
+@contextmanager
+def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
+    """A transaction; a writing one holds the write lock from its beginning. Raises `StoreError` and its kinds."""
+    options: dict[str, Any] = {_WRITES: writes}
+    if engine.dialect.name != "sqlite":
+        options |= server.WRITING if writes else server.READING
+    with translated(engine), engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def translated(engine: Engine) -> Iterator[None]:
+    """Turn the database's errors into `StoreError` and its kinds, naming the store without its password."""
+    try:
+        yield
+    except DBAPIError as error:
+        if engine.dialect.name == "sqlite":
+            raise _translate(str(error.orig), place(engine)) from error
+        raise server.translate(error, engine.url) from error
+    except sqlite3.Error as error:  # while a connection is prepared, before SQLAlchemy watches it
+        raise _translate(str(error), place(engine)) from error
+
+
+def place(engine: Engine) -> str:
+    """Where the store is, without a password."""
+    return server.place(engine.url)
+
+
+def _translate(said: str, place: str) -> StoreError:
+    low = said.lower()
+    if "disk is full" in low or "disk full" in low or "no space left" in low or "disk i/o error" in low:
+        return StoreFullError(
+            f"the store {place} cannot be written: {said}",
+            hint="Free some space; nothing is lost, and what was in flight is sent again under the same ids",
+        )
+    if "locked" in low or "busy" in low:
+        return StoreBusyError(f"the store {place} is held by another process: {said}", hint="Try again when it is done")
+    if "malformed" in low or "not a database" in low or "corrupt" in low:
+        return StoreCorruptError(
+            f"the store {place} is damaged: {said}", hint="Restore it from a backup; keep the damaged file for study"
+        )
+    if "readonly" in low or "read-only" in low:
+        return StoreError(
+            f"the store {place} cannot be written: {said}", hint="Check owner and mode of file and folder"
+        )
+    return StoreError(f"the store {place} cannot be used: {said}")
+
+
+def refresh_statistics(engine: Engine) -> None:
+    """Let the planner of queries know how large the tables have become; costs milliseconds."""
+    if engine.dialect.name == "sqlite":
+        with translated(engine), engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA analysis_limit = 1000")
+            connection.exec_driver_sql("ANALYZE")
+            connection.commit()
+
+
+def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]], *, keys: Sequence[str]) -> None:
+    """Insert rows, or set these values in those that have the same keys. All rows have the same columns."""
+    if rows:
+        connection.execute(_setting(connection.dialect.name, table, tuple(keys), tuple(rows[0])), rows)
+
+
+@lru_cache
+def _setting(dialect: str, table: Table, keys: tuple[str, ...], columns: tuple[str, ...]) -> Executable:
+    statement = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    others = {name: statement.excluded[name] for name in columns if name not in keys}
+    return statement.on_conflict_do_update(index_elements=list(keys), set_=others)
+
+
+def add_up(connection: Connection, table: Table, values: dict[str, Any], *, keys: Sequence[str], column: str) -> None:
+    """Insert a row, or add the value of `column` to that of the row that has the same keys."""
+    connection.execute(_adding(connection.dialect.name, table, tuple(keys), column), values)
+
+
+@lru_cache
+def _adding(dialect: str, table: Table, keys: tuple[str, ...], column: str) -> Executable:
+    statement = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    added = {column: table.c[column] + statement.excluded[column]}
+    return statement.on_conflict_do_update(index_elements=list(keys), set_=added)
+
+
+def insert_missing(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
+    """Insert rows, leaving out those that break a uniqueness rule; gives how many are new."""
+    if not rows:
+        return 0
+    statement = _insert(connection, table).on_conflict_do_nothing()
+    return connection.execute(statement, rows, execution_options=_COUNTED).rowcount
+
+
+def insert_from_select(connection: Connection, table: Table, columns: Sequence[str], query: Executable) -> int:
+    """`INSERT ... SELECT`, leaving out rows whose key is there already; gives how many were inserted."""
+    statement = _insert(connection, table).from_select(list(columns), query).on_conflict_do_nothing()
+    return connection.execute(statement, execution_options=_COUNTED).rowcount
+
+
+def _insert(connection: Connection, table: Table) -> Any:
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def allocate_run_ids(connection: Connection, table: Table, count: int) -> Sequence[int]:
+    """Ids for new rows of a table, in ascending order. The caller holds the write transaction that inserts them."""
+    if connection.dialect.name == "sqlite":
+        last: int = connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one()
+        return range(last + 1, last + 1 + count)
+    sequence = text("SELECT nextval(pg_get_serial_sequence(:table, 'id')) FROM generate_series(1, :count)")
+    return sorted(connection.execute(sequence, {"table": table.name, "count": count}).scalars())
+
+
+class Bulk:
+    """A statement prepared for many rows of plain tuples, several times faster than one dictionary a row.
+
+    `columns` are the names of the statement's parameters in the order in which the tuples give them.
+    """
+
+    def __init__(self, statement: Executable, columns: Sequence[str]) -> None:
+        self._statement = statement
+        self._columns = tuple(columns)
+        self._compiled: dict[str, tuple[str, itemgetter[tuple[Any, ...]] | None]] = {}
+
+    def run(self, connection: Connection, rows: Iterable[tuple[Any, ...]]) -> int:
+        """Execute the statement once for each row; gives how many rows of the table it touched."""
+        listed = list(rows)
+        if not listed:
+            return 0
+        sql, order = self._prepare(connection)
+        if order is not None:
+            listed = list(map(order, listed))
+        return connection.exec_driver_sql(sql, listed).rowcount
+
+    def _prepare(self, connection: Connection) -> tuple[str, itemgetter[tuple[Any, ...]] | None]:
+        dialect = connection.dialect
+        if dialect.name not in self._compiled:
+            compiled = self._statement.compile(dialect=dialect, column_keys=list(self._columns))  # type: ignore[attr-defined]
+            order = tuple(self._columns.index(name) for name in compiled.positiontup or ())
+            straight = order == tuple(range(len(self._columns)))
+            self._compiled[dialect.name] = (str(compiled), None if straight else itemgetter(*order))
+        return self._compiled[dialect.name]
+
+
+def column_names(columns: ColumnCollection[str, Any]) -> tuple[str, ...]:
+    """The names of a table's columns, in order."""
+    return tuple(column.name for column in columns)
+
+
+@contextmanager
+def named_lock(engine: Engine, name: str) -> Iterator[bool]:
+    """A lock among processes that dies with its holder; gives False at once where another holds it.
+
+    SQLite: a locked file beside the store. PostgreSQL: an advisory lock of a connection kept open, which a writing
+    transaction of the same thread makes sure of.
+    """
+    if engine.dialect.name == "sqlite":
+        with _file_lock(Path(f"{engine.url.database}.{_file_word(name)}.lock")) as held:
+            yield held
+        return
+    with translated(engine), server.named_lock(engine, name) as held:
+        yield held
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[bool]:
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE_MODE)
+    except OSError as error:
+        raise StoreError(f"the lock {path} cannot be made: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _file_word(name: str) -> str:
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return safe if safe == name else f"{safe}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"

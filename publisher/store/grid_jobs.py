@@ -1,0 +1,157 @@
+"""Entries of grid logs, kept by source and local job id, and the runs whose identity they tell or may yet tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
+
+from publisher.grid_identity import Entry, local_id
+from publisher.sources.base import Cursor
+from publisher.store import dialect
+from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
+from publisher.store.tables import classes, grid_jobs, grid_logs, grid_waits, runs, sources
+
+_MANY: Final = 500
+
+
+def cursor(connection: Connection, source_id: int) -> Cursor | None:
+    """Where reading a source's grid log stopped; None if it was never read."""
+    found = connection.execute(select(grid_logs.c.cursor).where(grid_logs.c.source_id == source_id)).scalar()
+    return msgspec.json.decode(found) if found is not None else None
+
+
+def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
+    """Remember where reading a source's grid log stopped."""
+    row = {"source_id": source_id, "cursor": msgspec.json.encode(value).decode()}
+    dialect.upsert(connection, grid_logs, [row], keys=("source_id",))
+
+
+def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> None:
+    """Keep entries; those that are there already stay as they are."""
+    rows = [
+        {
+            "source_id": source_id,
+            "key": local_id(entry.lrms_id).key,
+            "at": entry.at,
+            "lrms_id": entry.lrms_id,
+            "user_dn": entry.user_dn,
+            "fqans": msgspec.json.encode(entry.fqans).decode(),
+            "submit_host": entry.submit_host,
+        }
+        for entry in entries
+    ]
+    dialect.insert_missing(connection, grid_jobs, rows)
+
+
+def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) -> dict[str, list[Entry]]:
+    """The entries kept under these keys."""
+    found: dict[str, list[Entry]] = {}
+    for part in _parts(sorted(set(keys))):
+        query = select(grid_jobs).where(grid_jobs.c.source_id == source_id, grid_jobs.c.key.in_(part))
+        for row in connection.execute(query).mappings():
+            fqans = msgspec.json.decode(row["fqans"], type=tuple[str, ...])
+            entry = Entry(row["at"], row["lrms_id"], row["user_dn"], fqans, row["submit_host"])
+            found.setdefault(row["key"], []).append(entry)
+    return found
+
+
+def wait(connection: Connection, source_id: int, found: Iterable[tuple[int, str, int, bool]]) -> None:
+    """Remember runs without an entry: (run id, local id, end, whether the run is held for one)."""
+    rows = [
+        {
+            "run_id": run_id,
+            "source_id": source_id,
+            "key": local_id(name).key,
+            "end_time": end,
+            "held": int(held),
+        }
+        for run_id, name, end, held in found
+    ]
+    forget(connection, [row["run_id"] for row in rows])
+    dialect.insert_missing(connection, grid_waits, rows)
+
+
+def forget(connection: Connection, run_ids: Sequence[Any]) -> None:
+    """These runs have their entry, or need none."""
+    for part in _parts(run_ids):
+        connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(part)))
+
+
+def release(connection: Connection, run_ids: Sequence[int]) -> None:
+    """These runs are no longer held; an entry that comes late is still theirs."""
+    for part in _parts(run_ids):
+        connection.execute(update(grid_waits).where(grid_waits.c.run_id.in_(part)).values(held=0))
+
+
+def waiting_for(connection: Connection, source_id: int, keys: Iterable[str]) -> list[StoredRun]:
+    """The runs without an entry that have one of these keys."""
+    found: list[StoredRun] = []
+    for part in _parts(sorted(set(keys))):
+        query = _stored().where(grid_waits.c.source_id == source_id, grid_waits.c.key.in_(part))
+        found += [stored_run(row) for row in connection.execute(query)]
+    return found
+
+
+def held(connection: Connection, source_id: int, end: int, limit: int) -> list[StoredRun]:
+    """Runs that are held for an entry and ended at `end` or before, oldest first."""
+    query = (
+        _stored()
+        .where(grid_waits.c.source_id == source_id, grid_waits.c.held == 1, grid_waits.c.end_time <= end)
+        .order_by(grid_waits.c.end_time, grid_waits.c.run_id)
+        .limit(limit)
+    )
+    return [stored_run(row) for row in connection.execute(query)]
+
+
+def runs_of(connection: Connection, source_id: int, after: int, limit: int) -> list[StoredRun]:
+    """The finished runs of a source in the order of their ids, behind `after`."""
+    query = (
+        _joined(runs)
+        .where(sources.c.id == source_id, runs.c.finished == 1, runs.c.id > after)
+        .order_by(runs.c.id)
+        .limit(limit)
+    )
+    return [stored_run(row) for row in connection.execute(query)]
+
+
+def class_ids(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+    """The classes of runs."""
+    return _column(connection, runs.c.class_id, run_ids)
+
+
+def local_ids(connection: Connection, run_ids: Sequence[int]) -> dict[int, str | None]:
+    """The batch system's ids of runs."""
+    return _column(connection, runs.c.local_id, run_ids)
+
+
+def _column(connection: Connection, column: ColumnElement[Any], run_ids: Sequence[int]) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for part in _parts(run_ids):
+        found.update(
+            (row[0], row[1]) for row in connection.execute(select(runs.c.id, column).where(runs.c.id.in_(part)))
+        )
+    return found
+
+
+def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
+    """Give runs another class."""
+    statement = update(runs).where(runs.c.id == bindparam("run")).values(class_id=bindparam("class"))
+    if class_ids:
+        rows = [{"run": run_id, "class": class_id} for run_id, class_id in class_ids.items()]
+        connection.execute(statement, rows)
+
+
+def _stored() -> Any:
+    return _joined(grid_waits.join(runs, grid_waits.c.run_id == runs.c.id))
+
+
+def _joined(table: Any) -> Any:
+    joined = table.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
+    return select(*RUN_COLUMNS).select_from(joined)
+
+
+def _parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    return (values[start : start + _MANY] for start in range(0, len(values), _MANY))

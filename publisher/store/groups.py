@@ -1,0 +1,145 @@
+"""Summaries and sync counts as last sent, by target, month and the receiver's key; and which months are marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, delete, select, update
+
+from formats.month import Month, month_numbered, month_of
+from publisher.store import dialect
+from publisher.store.states import State
+from publisher.store.tables import groups
+
+SUMMARY: Final = "summary"
+SYNC: Final = "sync"
+DUE: Final = "due"
+REFOLD: Final = "refold"
+_MARKS: Final = (DUE, REFOLD)
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """A group as the service has it, or as it is on its way: `body` is its JSON form, `digest` that of its content."""
+
+    month: int
+    key: str
+    state: State
+    digest: bytes
+    jobs: int
+    body: bytes
+
+
+def mark(connection: Connection, target_id: int, what: str, end_times: Iterable[int], now: int) -> None:
+    """Mark the months of these ends: their sync counts are `DUE`, or their summaries must be folded anew (`REFOLD`)."""
+    for month in {month_of(end) for end in end_times}:
+        row = {
+            "target_id": target_id,
+            "kind": what,
+            "month": month.number,
+            "key": "",
+            "state": int(State.WAITING),
+            "digest": b"",
+            "jobs": 1,
+            "body": b"",
+            "changed_at": now,
+        }
+        dialect.add_up(connection, groups, row, keys=("target_id", "kind", "month", "key"), column="jobs")
+
+
+def marked(connection: Connection, target_id: int, what: str) -> dict[Month, int]:
+    """The marked months, oldest first, each with how often it was marked."""
+    query = select(groups.c.month, groups.c.jobs).where(groups.c.target_id == target_id, groups.c.kind == what)
+    return {month_numbered(number): times for number, times in sorted(tuple(row) for row in connection.execute(query))}
+
+
+def unmark(connection: Connection, target_id: int, what: str, month: Month, times: int) -> None:
+    """What a month was marked for is done, unless it was marked again meanwhile."""
+    connection.execute(
+        delete(groups).where(
+            groups.c.target_id == target_id,
+            groups.c.kind == what,
+            groups.c.month == month.number,
+            groups.c.jobs == times,
+        )
+    )
+
+
+def unsettled_months(connection: Connection, target_id: int) -> list[Month]:
+    """The months with summaries that were on their way when a run ended, or that are to be sent again."""
+    query = (
+        select(groups.c.month)
+        .where(
+            groups.c.target_id == target_id,
+            groups.c.kind == SUMMARY,
+            groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING)]),
+        )
+        .distinct()
+    )
+    return [month_numbered(number) for number in sorted(connection.execute(query).scalars())]
+
+
+def send_again(connection: Connection, target_id: int, months: Iterable[Month], now: int) -> None:
+    """Let all summaries and sync counts of these months be sent again, changed or not."""
+    numbers = [month.number for month in months]
+    connection.execute(
+        update(groups)
+        .where(groups.c.target_id == target_id, groups.c.month.in_(numbers), groups.c.kind.not_in(_MARKS))
+        .values(state=int(State.WAITING), changed_at=now)
+    )
+
+
+def of_month(connection: Connection, target_id: int, kind: str, month: Month) -> dict[str, GroupRow]:
+    """The groups of a month by their key."""
+    query = select(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month.number)
+    return {
+        row["key"]: GroupRow(
+            row["month"], row["key"], State(row["state"]), bytes(row["digest"]), row["jobs"], bytes(row["body"])
+        )
+        for row in connection.execute(query).mappings()
+    }
+
+
+def take_off(
+    connection: Connection, target_id: int, kind: str, batch_id: int, rows: Iterable[GroupRow], now: int
+) -> None:
+    """Put groups down as in flight in a batch."""
+    values = [
+        {
+            "target_id": target_id,
+            "kind": kind,
+            "month": row.month,
+            "key": row.key,
+            "state": int(State.IN_FLIGHT),
+            "digest": row.digest,
+            "jobs": row.jobs,
+            "body": row.body,
+            "batch_id": batch_id,
+            "changed_at": now,
+        }
+        for row in rows
+    ]
+    dialect.upsert(connection, groups, values, keys=("target_id", "kind", "month", "key"))
+
+
+def settle(connection: Connection, target_id: int, batch_id: int, state: State, now: int) -> None:
+    """Put down what became of the groups of a batch."""
+    connection.execute(
+        update(groups)
+        .where(
+            groups.c.target_id == target_id,
+            groups.c.batch_id == batch_id,
+            groups.c.state == int(State.IN_FLIGHT),
+        )
+        .values(state=int(state), changed_at=now)
+    )
+
+
+def count(connection: Connection, target_id: int) -> dict[State, int]:
+    """How many summaries of a target are in each state."""
+    query = select(groups.c.state).where(groups.c.target_id == target_id, groups.c.kind == SUMMARY)
+    found: dict[State, int] = {}
+    for state in connection.execute(query).scalars():
+        found[State(state)] = found.get(State(state), 0) + 1
+    return found

@@ -1,0 +1,152 @@
+"""The first tables."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+_ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
+
+def upgrade() -> None:
+    """Make them."""
+    op.create_table(
+        "sources",
+        sa.Column("id", _ROW_ID, primary_key=True),
+        sa.Column("name", sa.Text(), nullable=False, unique=True),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("cursor", sa.Text(), nullable=False, server_default="{}"),
+        sa.Column("at_end", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("first_read_done", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("complete_since", sa.BigInteger()),
+        sa.Column("jobs", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("skipped", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("unreadable", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("last_collected", sa.BigInteger()),
+        sa.Column("last_job_end", sa.BigInteger()),
+        sa.Column("last_error", sa.Text()),
+    )
+    op.create_table(
+        "classes",
+        sa.Column("id", _ROW_ID, primary_key=True),
+        sa.Column("source_id", sa.BigInteger(), sa.ForeignKey("sources.id"), nullable=False),
+        sa.Column("facts", sa.LargeBinary(), nullable=False),
+        sa.UniqueConstraint("source_id", "facts", name="classes_facts"),
+    )
+    op.create_table(
+        "runs",
+        sa.Column("id", _ROW_ID, primary_key=True),
+        sa.Column("record_id", sa.Text(), nullable=False, unique=True),
+        sa.Column("class_id", sa.BigInteger(), sa.ForeignKey("classes.id"), nullable=False),
+        sa.Column("finished", sa.SmallInteger(), nullable=False),
+        sa.Column("end_time", sa.BigInteger()),
+        sa.Column("wall_ms", sa.BigInteger(), nullable=False),
+        sa.Column("cpu_ms", sa.BigInteger(), nullable=False),
+        sa.Column("local_id", sa.Text()),
+        sa.Column("global_id", sa.Text()),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("stored_at", sa.BigInteger(), nullable=False),
+        sa.Column("job", sa.LargeBinary(), nullable=False),
+    )
+    op.create_index("runs_end_time", "runs", ["end_time"])
+    op.create_index("runs_global_id", "runs", ["global_id"])
+    op.create_index("runs_local_id", "runs", ["local_id"])
+    op.create_table(
+        "versions",
+        sa.Column("run_id", sa.BigInteger(), sa.ForeignKey("runs.id"), primary_key=True),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
+        sa.Column("stored_at", sa.BigInteger(), nullable=False),
+        sa.Column("job", sa.LargeBinary(), nullable=False),
+    )
+    op.create_table(
+        "targets",
+        sa.Column("id", _ROW_ID, primary_key=True),
+        sa.Column("name", sa.Text(), nullable=False, unique=True),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("wishes", sa.Text(), nullable=False),
+        sa.Column("last_attempt", sa.BigInteger()),
+        sa.Column("last_success", sa.BigInteger()),
+        sa.Column("last_error", sa.Text()),
+    )
+    op.create_table(
+        "batches",
+        sa.Column("id", _ROW_ID, primary_key=True),
+        sa.Column("uid", sa.Text(), nullable=False),
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), nullable=False),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("format", sa.Text(), nullable=False),
+        sa.Column("records", sa.Integer(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("latest_end", sa.BigInteger()),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("closed_at", sa.BigInteger()),
+        sa.Column("receipt", sa.Text()),
+        sa.Column("answer", sa.Text()),
+    )
+    op.create_index("batches_by_target", "batches", ["target_id", "state", "latest_end"])
+    op.create_table(
+        "deliveries",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("run_id", sa.BigInteger(), sa.ForeignKey("runs.id"), primary_key=True),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("end_time", sa.BigInteger(), nullable=False),
+        sa.Column("changed_at", sa.BigInteger(), nullable=False),
+        sa.Column("stale", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("confirmed_at", sa.BigInteger()),
+        sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
+        sa.Column("sent_digest", sa.LargeBinary()),
+        sa.Column("reason", sa.Text()),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        "deliveries_open",
+        "deliveries",
+        ["target_id", "state", "end_time", "run_id"],
+        sqlite_where=sa.text("state <> 3"),
+        postgresql_where=sa.text("state <> 3"),
+    )
+    op.create_table(
+        "counters",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("state", sa.SmallInteger(), primary_key=True),
+        sa.Column("jobs", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "groups",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("kind", sa.Text(), primary_key=True),
+        sa.Column("month", sa.Integer(), primary_key=True),
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("jobs", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
+        sa.Column("changed_at", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "unreadable",
+        sa.Column("id", _ROW_ID, primary_key=True),
+        sa.Column("source_id", sa.BigInteger(), sa.ForeignKey("sources.id"), nullable=False),
+        sa.Column("file", sa.Text(), nullable=False),
+        sa.Column("line", sa.BigInteger()),
+        sa.Column("offset", sa.BigInteger()),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("raw", sa.LargeBinary(), nullable=False),
+        sa.Column("seen_at", sa.BigInteger(), nullable=False),
+        sa.UniqueConstraint("source_id", "file", "line", "offset", "raw", name="unreadable_place"),
+    )
+    op.create_table(
+        "audit",
+        sa.Column("id", _ROW_ID, primary_key=True),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("detail", sa.Text(), nullable=False),
+    )

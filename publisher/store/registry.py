@@ -1,0 +1,190 @@
+"""Sources and targets as the store knows them: by name, with their cursor, wishes and fortunes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, case, func, insert, select, update
+
+from publisher.sources.base import Cursor, Unreadable
+from publisher.store import dialect
+from publisher.store.tables import sources, targets, unreadable
+
+
+class SourceRow(msgspec.Struct, frozen=True):
+    """A source: where reading stopped and what was read so far."""
+
+    id: int
+    name: str
+    kind: str
+    cursor: Cursor
+    at_end: bool
+    first_read_done: bool
+    complete_since: int | None
+    jobs: int
+    skipped: int
+    unreadable: int
+    last_collected: int | None
+    last_job_end: int | None
+    last_error: str | None
+
+
+class TargetRow(msgspec.Struct, frozen=True):
+    """A target: the wishes its deliveries were put down by, and how it fared."""
+
+    id: int
+    name: str
+    kind: str
+    wishes: str
+    last_attempt: int | None
+    last_success: int | None
+    last_error: str | None
+
+
+def source(connection: Connection, name: str, kind: str) -> SourceRow:
+    """The source of this name, put down where it is new. Needs a writing transaction."""
+    dialect.insert_missing(connection, sources, [{"name": name, "kind": kind}])
+    found = get_source(connection, name)
+    assert found is not None  # it was inserted in this transaction
+    return found
+
+
+def get_source(connection: Connection, name: str) -> SourceRow | None:
+    """The source of this name, if it was ever read."""
+    row = connection.execute(select(sources).where(sources.c.name == name)).mappings().first()
+    if row is None:
+        return None
+    values = dict(row)
+    values["cursor"] = msgspec.json.decode(values["cursor"])
+    return SourceRow(**values | {"at_end": bool(row["at_end"]), "first_read_done": bool(row["first_read_done"])})
+
+
+def advance(
+    connection: Connection,
+    source_id: int,
+    jobs: int,
+    skipped: int,
+    unreadable_new: int,
+    last_job_end: int | None,
+    *,
+    cursor: Cursor,
+    at_end: bool,
+    complete_since: int | None,
+    now: int,
+) -> None:
+    """Move a source's cursor past a page that was stored in this transaction."""
+    values = _counted(jobs, skipped, unreadable_new, last_job_end) | {
+        "cursor": msgspec.json.encode(cursor).decode(),
+        "at_end": int(at_end),
+        "complete_since": complete_since,
+        "last_collected": now,
+        "last_error": None,
+    }
+    if at_end:
+        values["first_read_done"] = 1
+    connection.execute(update(sources).where(sources.c.id == source_id).values(values))
+
+
+def window_read(
+    connection: Connection, source_id: int, jobs: int, skipped: int, unreadable_new: int, last_job_end: int | None
+) -> None:
+    """Count a page of a window that was read again, stored in this transaction; the source stands where it stood."""
+    values = _counted(jobs, skipped, unreadable_new, last_job_end)
+    connection.execute(update(sources).where(sources.c.id == source_id).values(values))
+
+
+def _counted(jobs: int, skipped: int, unreadable_new: int, last_job_end: int | None) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "jobs": sources.c.jobs + jobs,
+        "skipped": sources.c.skipped + skipped,
+        "unreadable": sources.c.unreadable + unreadable_new,
+    }
+    if last_job_end is not None:
+        known = func.coalesce(sources.c.last_job_end, last_job_end)
+        values["last_job_end"] = case((known < last_job_end, last_job_end), else_=known)
+    return values
+
+
+def source_failed(connection: Connection, source_id: int, message: str) -> None:
+    """Remember that a source could not be read to its end, and why."""
+    connection.execute(update(sources).where(sources.c.id == source_id).values(at_end=0, last_error=message))
+
+
+def keep_unreadable(connection: Connection, source_id: int, items: Sequence[Unreadable], now: int) -> int:
+    """Keep input that is no record; gives how much of it was not known yet."""
+    rows = [
+        {
+            "source_id": source_id,
+            "file": item.file,
+            "line": item.line if item.line is not None else -1,
+            "offset": item.offset if item.offset is not None else -1,
+            "reason": item.reason,
+            "raw": item.raw,
+            "seen_at": now,
+        }
+        for item in items
+    ]
+    return dialect.insert_missing(connection, unreadable, rows)
+
+
+class UnreadableRow(msgspec.Struct, frozen=True):
+    """Input that is no record, as kept."""
+
+    source: str
+    file: str
+    line: int | None
+    offset: int | None
+    reason: str
+    raw: bytes
+    seen_at: int
+
+
+def list_unreadable(connection: Connection, limit: int = 1000) -> list[UnreadableRow]:
+    """The newest unreadable input."""
+    query = (
+        select(
+            sources.c.name,
+            unreadable.c.file,
+            unreadable.c.line,
+            unreadable.c.offset,
+            unreadable.c.reason,
+            unreadable.c.raw,
+            unreadable.c.seen_at,
+        )
+        .join(sources)
+        .order_by(unreadable.c.id.desc())
+        .limit(limit)
+    )
+    return [
+        UnreadableRow(name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw), at)
+        for name, file, line, offset, reason, raw, at in connection.execute(query)
+    ]
+
+
+def get_target(connection: Connection, name: str) -> TargetRow | None:
+    """The target of this name, if it was ever planned for."""
+    row = connection.execute(select(targets).where(targets.c.name == name)).mappings().first()
+    return TargetRow(**row) if row is not None else None
+
+
+def new_target(connection: Connection, name: str, kind: str, wishes: str) -> TargetRow:
+    """Put down a target that is new."""
+    connection.execute(insert(targets).values(name=name, kind=kind, wishes=wishes))
+    found = get_target(connection, name)
+    assert found is not None  # it was inserted in this transaction
+    return found
+
+
+def set_wishes(connection: Connection, target_id: int, kind: str, wishes: str) -> None:
+    """Remember the wishes that the deliveries of a target now follow."""
+    connection.execute(update(targets).where(targets.c.id == target_id).values(kind=kind, wishes=wishes))
+
+
+def target_fared(connection: Connection, target_id: int, *, success: bool, error: str | None, now: int) -> None:
+    """Remember how an attempt to deliver went."""
+    values: dict[str, int | str | None] = {"last_attempt": now, "last_error": error}
+    if success:
+        values["last_success"] = now
+    connection.execute(update(targets).where(targets.c.id == target_id).values(values))

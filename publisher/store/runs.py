@@ -1,0 +1,246 @@
+"""Runs: what was read, once for each record id, with its digest and the time this version was first stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
+
+from formats.identity import digest, encode
+from formats.job import Job
+from publisher.store import dialect
+from publisher.store.classes import GRID_LOG, JOINED, Interner, awaits_grid_log
+from publisher.store.stored import decode
+from publisher.store.tables import classes, runs, sources, versions
+
+_COLUMNS: Final = dialect.column_names(runs.c)
+_insert_runs: Final = dialect.Bulk(insert(runs), _COLUMNS)
+_CHANGED: Final = tuple(name for name in _COLUMNS if name not in {"id", "record_id", "local_id", "global_id"})
+_update_runs: Final = dialect.Bulk(
+    update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _CHANGED}),
+    (*_CHANGED, "run"),
+)
+_insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    """A run that was put into the store, or changed there. `fresh`: it was not known as finished before."""
+
+    run_id: int
+    class_id: int
+    end_time: int | None
+    finished: bool
+    fresh: bool
+
+
+class Upserted(msgspec.Struct, frozen=True):
+    """What became of a page of runs: those now new or changed, and counts for `collect --json`."""
+
+    put: list[Put]
+    new: int
+    changed: int
+    unchanged: int
+    running: int
+
+
+class StoredRun(msgspec.Struct, frozen=True):
+    """A run as stored: `stored_at` is when this version was first stored, and so the record's createTime.
+
+    `job` is what was read, with what the grid log of its source told of it; `awaits_grid_log`: it told nothing yet.
+    """
+
+    run_id: int
+    source: str
+    record_id: str
+    digest: bytes
+    stored_at: int
+    job: Job
+    awaits_grid_log: bool = False
+
+
+def cpu_total_ms(job: Job) -> int:
+    """CPU time of all cores: the source's total, else user plus system, else zero."""
+    if job.cpu_ms is not None:
+        return job.cpu_ms
+    return (job.cpu_user_ms or 0) + (job.cpu_system_ms or 0)
+
+
+def upsert(connection: Connection, interner: Interner, jobs: Sequence[Job], now: int) -> Upserted:
+    """Put runs into the store: new ones, new versions of changed ones; unchanged ones cost a look-up.
+
+    The last of several with the same record id counts, a finished one before one that is not. An earlier version of a
+    finished run is kept (`versions`).
+    """
+    by_id = _last_of_each(jobs)
+    known = _known(connection, list(by_id))
+    new: list[tuple[Job, bytes, bytes]] = []
+    changed: list[tuple[Job, bytes, bytes, _Known]] = []
+    unchanged = running = 0
+    for record_id, job in by_id.items():
+        blob = encode(job)
+        mark = digest(blob)
+        before = known.get(record_id)
+        if before is None:
+            new.append((job, blob, mark))
+        elif before.digest != mark and (job.finished or not before.finished):
+            changed.append((job, blob, mark, before))
+        elif job.finished:
+            unchanged += 1
+        else:
+            running += 1
+    put = _insert_new(connection, interner, new, now) if new else []
+    if changed:
+        put += _change(connection, interner, changed, now)
+    finished_new = sum(item.fresh for item in put)
+    running += sum(not item.finished for item in put)
+    return Upserted(
+        put=put,
+        new=finished_new,
+        changed=sum(item.finished and not item.fresh for item in put),
+        unchanged=unchanged + len(jobs) - len(by_id),
+        running=running,
+    )
+
+
+def _last_of_each(jobs: Sequence[Job]) -> dict[str, Job]:
+    by_id = {job.record_id: job for job in jobs}
+    if len(by_id) < len(jobs):
+        by_id |= {job.record_id: job for job in jobs if job.finished}
+    return by_id
+
+
+class _Known(msgspec.Struct, frozen=True, gc=False):
+    run_id: int
+    digest: bytes
+    finished: bool
+
+
+def _known(connection: Connection, record_ids: list[str]) -> dict[str, _Known]:
+    found: dict[str, _Known] = {}
+    for start in range(0, len(record_ids), 1000):
+        query = select(runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished).where(
+            runs.c.record_id.in_(record_ids[start : start + 1000])
+        )
+        for record_id, run_id, mark, finished in connection.execute(query):
+            found[record_id] = _Known(run_id, bytes(mark), bool(finished))
+    return found
+
+
+def _insert_new(connection: Connection, interner: Interner, new: list[tuple[Job, bytes, bytes]], now: int) -> list[Put]:
+    class_ids = interner.ids_of(connection, [job for job, _, _ in new])
+    run_ids = dialect.allocate_run_ids(connection, runs, len(new))
+    rows = [
+        (
+            run_id,
+            job.record_id,
+            class_id,
+            int(job.finished),
+            job.end,
+            job.wall_ms or 0,
+            cpu_total_ms(job),
+            job.local_id,
+            job.global_id,
+            mark,
+            now,
+            blob,
+        )
+        for (job, blob, mark), class_id, run_id in zip(new, class_ids, run_ids, strict=True)
+    ]
+    _insert_runs.run(connection, rows)
+    return [
+        Put(run_id, class_id, job.end, job.finished, fresh=job.finished)
+        for (job, _, _), class_id, run_id in zip(new, class_ids, run_ids, strict=True)
+    ]
+
+
+def _change(
+    connection: Connection, interner: Interner, changed: list[tuple[Job, bytes, bytes, _Known]], now: int
+) -> list[Put]:
+    _keep_versions(connection, [before.run_id for *_, before in changed if before.finished])
+    class_ids = interner.ids_of(connection, [job for job, *_ in changed])
+    rows = []
+    put = []
+    for (job, blob, mark, before), class_id in zip(changed, class_ids, strict=True):
+        finished = int(job.finished)
+        rows.append((class_id, finished, job.end, job.wall_ms or 0, cpu_total_ms(job), mark, now, blob, before.run_id))
+        put.append(Put(before.run_id, class_id, job.end, job.finished, fresh=job.finished and not before.finished))
+    _update_runs.run(connection, rows)
+    return put
+
+
+def _keep_versions(connection: Connection, run_ids: list[int]) -> None:
+    kept = []
+    for run_id in run_ids:
+        row = connection.execute(select(runs.c.digest, runs.c.stored_at, runs.c.job).where(runs.c.id == run_id)).one()
+        known = select(versions.c.run_id).where(versions.c.run_id == run_id, versions.c.digest == row.digest)
+        if connection.execute(known).first() is None:
+            kept.append((run_id, row.digest, row.stored_at, row.job))
+    _insert_versions.run(connection, kept)
+
+
+RUN_COLUMNS: Final = (
+    runs.c.id,
+    sources.c.name,
+    runs.c.record_id,
+    runs.c.digest,
+    runs.c.stored_at,
+    runs.c.job,
+    classes.c.facts,
+)
+"""What `stored_run` needs, selected from runs joined with classes and sources."""
+
+
+def stored_run(row: Sequence[Any]) -> StoredRun:
+    """A run from the columns `RUN_COLUMNS`. Raises `StoreNewerError` for a run that a later program stored."""
+    run_id, source, record_id, mark, stored_at, blob, facts = row
+    job, told = decode(blob), _told(facts)
+    if told is None:
+        return StoredRun(run_id, source, record_id, bytes(mark), stored_at, job)
+    if told.changes:
+        job = msgspec.structs.replace(job, **told.changes)
+    return StoredRun(run_id, source, record_id, bytes(mark), stored_at, job, awaits_grid_log=told.awaited)
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What the grid log told of the runs of a class: kept with the class, beside the facts as read."""
+
+    changes: dict[str, Any]
+    awaited: bool
+
+
+@lru_cache(maxsize=20_000)
+def _told(stored: bytes) -> _Told | None:
+    facts = decode(stored)
+    if awaits_grid_log(facts):
+        return _Told({}, awaited=True)
+    if facts.extras.get(GRID_LOG) != JOINED:
+        return None
+    names = ("user_dn", "vo", "fqans", "endpoint_url")
+    return _Told({name: getattr(facts, name) for name in names}, awaited=False)
+
+
+def find(connection: Connection, name: str, limit: int = 100) -> list[StoredRun]:
+    """Runs by record id, local id or global id; the runs of a requeued job share the latter two."""
+    joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
+    query = (
+        select(*RUN_COLUMNS)
+        .select_from(joined)
+        .where(or_(runs.c.record_id == name, runs.c.local_id == name, runs.c.global_id == name))
+        .order_by(runs.c.id)
+        .limit(limit)
+    )
+    return [stored_run(row) for row in connection.execute(query)]
+
+
+def version_of(connection: Connection, run_id: int, mark: bytes) -> Job | None:
+    """An earlier (or the present) version of a run by its digest; None where it was not kept."""
+    query = (
+        select(runs.c.job)
+        .where(runs.c.id == run_id, runs.c.digest == mark)
+        .union_all(select(versions.c.job).where(versions.c.run_id == run_id, versions.c.digest == mark))
+    )
+    blob = connection.execute(query).scalars().first()
+    return decode(blob) if blob is not None else None

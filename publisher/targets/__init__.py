@@ -1,0 +1,46 @@
+"""Targets: one module a kind of service, behind the protocol of `publisher.targets.base`.
+
+Kinds of others come by the entry-point group `usage_publisher.targets`: a callable of name, settings and context.
+Modules are imported when a target of their kind is made, so that commands that send nothing start quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from publisher import add_ons
+from publisher.errors import ConfigError
+
+if TYPE_CHECKING:
+    from publisher.targets.base import Target
+    from publisher.targets.context import TargetContext
+
+TargetFactory: TypeAlias = "Callable[[str, Any, TargetContext], Target]"
+
+_BUILT_IN = {
+    "sgas": ("publisher.targets.sgas", "SgasTarget"),
+    "ams": ("publisher.targets.ams", "AmsTarget"),
+    "https": ("publisher.targets.https", "HttpsTarget"),
+    "directory": ("publisher.targets.directory", "DirectoryTarget"),
+}
+
+
+def make_target(name: str, settings: Any, context: TargetContext) -> Target:
+    """The target NAME of the configuration. `settings.type` says of which kind.
+
+    Raises `ConfigError` for an unknown kind, and for settings with which nothing could be sent safely.
+    """
+    return _factory(name, settings.type)(name, settings, context)
+
+
+def _factory(name: str, kind: str) -> TargetFactory:
+    if kind in _BUILT_IN:
+        module, attribute = _BUILT_IN[kind]
+        return cast("TargetFactory", getattr(import_module(module), attribute))
+    made = add_ons.load(add_ons.TARGETS, kind, key=f"targets.{name}.type")
+    if made is None:
+        known = ", ".join([*_BUILT_IN, *add_ons.names(add_ons.TARGETS)])
+        raise ConfigError(f"there is no kind of target {kind!r}; known are {known}", key=f"targets.{name}.type")
+    return cast("TargetFactory", made)

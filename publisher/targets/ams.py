@@ -1,0 +1,183 @@
+"""ARGO Messaging Service, the way into APEL: one signed message a call, as SSM sends them.
+
+A token comes from the token service for our certificate, and is renewed once where it is refused. The message id that
+comes back is the receipt: the broker has the message, APEL has not yet counted it (the facts on receivers, section 4).
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from publisher import config
+from publisher.finding import Finding
+from publisher.targets import answers, checks
+from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Transient, Unauthorised, Unknown
+from publisher.targets.context import Identity, TargetContext, largest_payload
+from publisher.transport import Failure, Reply
+
+_TOKEN_PORT = 8443
+_MOST_BODY_BYTES = 1_400_000
+"""The broker stores 1 500 000 bytes with attributes added, and answers what is larger with a misleading 500."""
+
+_MOST_ID_CHARACTERS = 100
+_NOT_IN_ID = re.compile(r"[^A-Za-z0-9/_.-]")
+_TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
+_BODY_START, _BODY_MIDDLE, _BODY_END = b'{"messages":[{"attributes":{"empaid":"', b'"},"data":"', b'"}]}'
+
+
+class _TokenReply(msgspec.Struct):
+    token: str
+
+
+class _PublishReply(msgspec.Struct):
+    message_ids: list[str] = msgspec.field(name="messageIds")
+
+
+class AmsTarget:
+    """One topic of one messaging service."""
+
+    kind = "ams"
+
+    def __init__(self, name: str, settings: config.AmsTarget, context: TargetContext) -> None:
+        """Raises `ConfigError` for a URL that would send the token in plain text."""
+        self.name = name
+        base = settings.url.rstrip("/")
+        host = urlsplit(base).hostname or ""
+        bracketed = f"[{host}]" if ":" in host else host
+        token_base = (settings.auth_url or f"https://{bracketed}:{_TOKEN_PORT}").rstrip("/")
+        self._base_url = base
+        self._token_url = f"{token_base}/v1/service-types/ams/hosts/{bracketed}:authx509"
+        self._publish_url = f"{base}/v1/projects/{settings.project}/topics/{settings.topic}:publish"
+        self._encrypt_to = settings.encrypt_to
+        self._limit_bytes = min(settings.batch_bytes, _MOST_BODY_BYTES)
+        self._identity = Identity(settings.credentials, context)
+        self._client = self._identity.client(base, timeout_s=settings.timeout, proxy=settings.proxy)
+        self._token_client = self._identity.client(token_base, timeout_s=settings.timeout, proxy=settings.proxy)
+        self._token = ""
+
+    def payload_limit_bytes(self) -> int | None:
+        """Less than the configured size by signature, encryption, base64 and JSON. Raises `CredentialError`."""
+        signer = self._identity.signer(self._encrypt_to)
+        return largest_payload(self._limit_bytes, lambda size: body_size_bound(signer.size_bound(size)))
+
+    def post(self, message: Message) -> Outcome:
+        """Sign and publish. See `publisher.targets.base.Target.post`."""
+        if self._identity.has_expired():
+            self.close()
+        body = body_of(message.batch_id, self._identity.signer(self._encrypt_to).sign(message.payload))
+        if len(body) > self._limit_bytes:
+            return Oversized(f"{len(body)} bytes with signature and base64, of {self._limit_bytes} allowed")
+        outcome, status = self._publish(body)
+        if status == 401:
+            self._token = ""
+            outcome, status = self._publish(body)
+        return outcome
+
+    def check(self) -> list[Finding]:
+        """Fetches a token, and asks for the topic with it: publishers may not read it, but a wrong name shows."""
+        findings = checks.certificate(self.name, self._identity)
+        if checks.is_red(findings):
+            return findings
+        reply = self._token_client.request("GET", self._token_url)
+        findings += checks.reached(self.name, self._token_url, reply, self._identity.clock(), expected={200})
+        registered = "Where a token is refused: this name must be registered as glite-APEL service endpoint in GOCDB"
+        findings.append(
+            checks.registration(self.name, self._identity, registered, "red" if checks.is_red(findings) else "green")
+        )
+        if not checks.is_red(findings):
+            refusal = self._authenticate()
+            topic_url = self._publish_url.removesuffix(":publish")
+            topic = self._client.request("GET", topic_url, headers=self._headers()) if refusal is None else None
+            findings.append(_topic_finding(self.name, topic_url, refusal, topic, self._token))
+        return findings
+
+    def close(self) -> None:
+        """Close the connections; forget token, credentials and signer."""
+        self._client.close()
+        self._token_client.close()
+        self._identity.forget()
+        self._token = ""
+
+    def _publish(self, body: bytes) -> tuple[Outcome, int]:
+        """What became of it, and the status of the answer (0: there was none)."""
+        refusal = self._authenticate()
+        if refusal is not None:
+            return refusal, 0
+        reply = self._client.request("POST", self._publish_url, content=body, headers=self._headers())
+        if isinstance(reply, Failure):
+            return answers.of_failure(reply), 0
+        return judge(reply, self._identity.clock(), self._token), reply.status
+
+    def _headers(self) -> Mapping[str, str]:
+        return {"Content-Type": "application/json", "x-api-key": self._token}
+
+    def _authenticate(self) -> Outcome | None:
+        """Get a token unless there is one. Nothing was sent where this gives an outcome."""
+        if self._token:
+            return None
+        self._identity.required()
+        reply = self._token_client.request("GET", self._token_url)
+        if isinstance(reply, Failure):
+            return answers.of_failure(msgspec.structs.replace(reply, message=f"token: {reply.message}", sent=False))
+        if reply.status in {400, 401, 403, 404}:
+            return Unauthorised(f"no token for our certificate: {answers.describe(reply)}")
+        if reply.status != 200:
+            outcome = answers.of_status(reply, self._identity.clock())
+            return Transient(answers.describe(reply)) if isinstance(outcome, Refused | Oversized | Unknown) else outcome
+        try:
+            token = msgspec.json.decode(reply.body, type=_TokenReply).token
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            token = ""
+        if not _TOKEN.fullmatch(token):
+            return Transient("the token service answered without a token")
+        self._token = token
+        return None
+
+
+def body_of(batch_id: str, signed: bytes) -> bytes:
+    """The JSON of one publish call. The batch id is cut to what every reader of the topic can take."""
+    identity = _NOT_IN_ID.sub("-", batch_id)[:_MOST_ID_CHARACTERS].encode()
+    data = binascii.b2a_base64(signed, newline=False)
+    return b"".join((_BODY_START, identity, _BODY_MIDDLE, data, _BODY_END))
+
+
+def body_size_bound(signed_bytes: int) -> int:
+    """The most bytes that the JSON of a signed message of so many bytes can have."""
+    frame = len(_BODY_START) + _MOST_ID_CHARACTERS + len(_BODY_MIDDLE) + len(_BODY_END)
+    return frame + 4 * -(-signed_bytes // 3)
+
+
+def judge(reply: Reply, now_s: float, token: str) -> Outcome:
+    """What the messaging service means by its answer to one published message."""
+    answer = answers.describe(reply, secret=token)
+    if reply.status == 200:
+        try:
+            message_ids = msgspec.json.decode(reply.body, type=_PublishReply).message_ids
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            message_ids = []
+        if len(message_ids) != 1:
+            return Unknown(f"accepted without a message id: {answer}")
+        return Accepted(receipt={"messageIds": message_ids[0]})
+    if reply.status == 400 and not answers.refuses_certificate(reply):
+        return Refused(answer, certain=True)
+    if reply.status == 404:
+        return Unauthorised(f"{answer}. Check url, project and topic of this target", misdirected=True)
+    return answers.of_status(reply, now_s, secret=token)
+
+
+def _topic_finding(name: str, url: str, refusal: Outcome | None, topic: Reply | Failure | None, token: str) -> Finding:
+    subject = f"{name}: topic"
+    if isinstance(topic, Reply) and topic.status in {200, 403}:
+        seen = "exists" if topic.status == 200 else "cannot be looked at with our token, as is usual for publishers"
+        return Finding(subject, "green", f"{url} {seen}")
+    if isinstance(topic, Reply):
+        answer = answers.describe(topic, secret=token)
+        return Finding(subject, "red", f"{url}: {answer}", "Check url, project and topic of this target")
+    if topic is not None:
+        return Finding(subject, "red", f"{url}: {topic.message}", topic.hint)
+    return Finding(subject, "red", getattr(refusal, "answer", "no token"))

@@ -1,0 +1,95 @@
+"""How answers are judged where all HTTP services mean the same by them.
+
+A target judges first what its own service means by a status; the rest comes here.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from email.utils import parsedate_to_datetime
+
+from publisher.targets.base import (
+    Outcome,
+    Oversized,
+    Refused,
+    Throttled,
+    Transient,
+    Unauthorised,
+    Unknown,
+)
+from publisher.transport import Failure, Reply
+
+_MOST_ANSWER_CHARACTERS = 400
+_LONGEST_WAIT_S = 86400.0
+_TAG = re.compile(r"<(?:style|script|head)\b.*?</(?:style|script|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+
+def of_failure(failure: Failure) -> Outcome:
+    """Where there was no answer: what may have arrived is unknown, the rest waits."""
+    answer = f"{failure.message}. {failure.hint}" if failure.hint else failure.message
+    if failure.kind == "client-refused":
+        return Unauthorised(answer)
+    return Unknown(answer) if failure.sent else Transient(answer)
+
+
+def of_status(reply: Reply, now_s: float, *, secret: str = "") -> Outcome:
+    """The general meaning of a status other than success. `secret` is kept out of the answer."""
+    answer = describe(reply, secret=secret)
+    retry_after_s = wait_s(reply, now_s)
+    outcome: Outcome = Refused(answer, certain=False)
+    if reply.status == 429 or (reply.status == 503 and retry_after_s is not None):
+        outcome = Throttled(answer, retry_after_s)
+    elif reply.status in {401, 403, 407} or refuses_certificate(reply):
+        outcome = Unauthorised(answer)
+    elif reply.status in {404, 405, 410} or reply.status // 100 == 3:
+        outcome = Unauthorised(f"{answer}. Check the URL of this target", misdirected=True)
+    elif reply.status == 413:
+        outcome = Oversized(answer)
+    elif reply.status == 408 or reply.status // 100 == 5:
+        outcome = Transient(answer)
+    elif reply.status // 100 == 2:
+        outcome = Unknown(answer)
+    return outcome
+
+
+def refuses_certificate(reply: Reply) -> bool:
+    """Whether this is the 400 with which nginx answers without a client certificate, or with one it does not trust."""
+    return reply.status == 400 and b"SSL certificate" in reply.body
+
+
+def describe(reply: Reply, *, secret: str = "") -> str:
+    """Status and text of an answer on one line: printable, without mark-up, shortened, without `secret`."""
+    text = reply.body[:16384].decode("utf-8", "replace")
+    if secret:
+        text = text.replace(secret, "[token]")
+    if text.lstrip().startswith("<"):
+        text = html.unescape(_TAG.sub(" ", text))
+    text = " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
+    if len(text) > _MOST_ANSWER_CHARACTERS:
+        text = text[:_MOST_ANSWER_CHARACTERS] + "…"
+    if reply.status // 100 == 3 and "location" in reply.headers:
+        text = f"redirects to {reply.headers['location'][:200]!a}, which is not followed"
+    return f"HTTP {reply.status}: {text}" if text else f"HTTP {reply.status}"
+
+
+def wait_s(reply: Reply, now_s: float) -> float | None:
+    """Seconds that Retry-After asks for, a day at most; None where it is absent or makes no sense."""
+    value = reply.headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:9]), _LONGEST_WAIT_S)
+    date_s = _date_s(value)
+    return None if date_s is None else min(max(date_s - now_s, 0.0), _LONGEST_WAIT_S)
+
+
+def clock_offset_s(reply: Reply, now_s: float) -> float | None:
+    """How far our clock is ahead of the service's (its Date header), in seconds; None where it does not tell."""
+    date_s = _date_s(reply.headers.get("date", ""))
+    return None if date_s is None else now_s - date_s
+
+
+def _date_s(value: str) -> float | None:
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,116 @@
+"""What a target is: the one seam between the ledger and the services that take usage records.
+
+A target posts one finished message and says what became of it. It does not retry, does not split and keeps no state but
+its connection and token: what happens next is decided by `publisher.pipeline.send`, and remembered by the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from publisher.finding import Finding
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A finished message before it is signed: `payload` is what the service will read.
+
+    `record_ids` are those of the records in it, in order; empty for formats whose records have no id (APEL text).
+    `batch_id` is unique to this batch and stays the same when it is sent again.
+    """
+
+    batch_id: str
+    format: str
+    content_type: str
+    payload: bytes
+    record_ids: tuple[str, ...] = ()
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The service took the message.
+
+    `receipt` is what it answered, to be kept (SGAS: record id to row id; AMS: message ids; directory: file names).
+    `missing` are record ids that the answer should name and does not: their outcome is unknown.
+    `rewritten` maps record ids to the ids under which the service keeps those records: accepted, and worth a note.
+    """
+
+    receipt: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+    rewritten: Mapping[str, str] = {}
+
+
+class Transient(msgspec.Struct, frozen=True):
+    """Not taken, not the data's fault: everything in it waits. `answer` is what was said or seen."""
+
+    answer: str
+
+
+class Throttled(msgspec.Struct, frozen=True):
+    """Not taken now: the service asks to wait for so many seconds (None: it did not say)."""
+
+    answer: str
+    retry_after_s: float | None
+
+
+class Oversized(msgspec.Struct, frozen=True):
+    """Not taken because of its size: send it in smaller parts."""
+
+    answer: str
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Refused. `certain`: the answer is about the data (SGAS 406), and trying again tells nothing new.
+
+    Otherwise it may be an outage as well (SGAS 500).
+    """
+
+    answer: str
+    certain: bool
+
+
+class Unauthorised(msgspec.Struct, frozen=True):
+    """We may not send here: this target pauses until someone has looked at it.
+
+    `misdirected`: not because of who we are, but because this is not the place (a wrong URL, project or topic).
+    """
+
+    answer: str
+    misdirected: bool = False
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """No one can say whether it was taken (connection cut, an answer that is none). It is sent again, same ids."""
+
+    answer: str
+
+
+Outcome: TypeAlias = Accepted | Transient | Throttled | Oversized | Refused | Unauthorised | Unknown
+
+
+class Target(Protocol):
+    """A service under its name in the configuration. Used by one thread at a time; `close` frees its connection."""
+
+    name: str
+    kind: str
+
+    def payload_limit_bytes(self) -> int | None:
+        """The most bytes of payload whose message, as it travels (signed, base64), fits the configured size."""
+        ...
+
+    def post(self, message: Message) -> Outcome:
+        """Sign if the kind of target asks for it, send, and judge the answer.
+
+        Raises `CredentialError` and `SigningError` when nothing was sent because of our own credentials. Trouble with
+        the network or the service is an `Outcome`, never an exception.
+        """
+        ...
+
+    def check(self) -> list[Finding]:
+        """Reached, trusted, authorised? Sends no records."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection. The target can be used again; it then opens a new one."""
+        ...

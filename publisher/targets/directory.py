@@ -1,0 +1,162 @@
+"""A directory as target: an outgoing queue of SSM (`dirq`), or plain files (`files`).
+
+A message is there whole or not at all: it is written under a temporary name, synced and renamed. Sending a batch again
+replaces its file. In both layouts the name comes from the batch id:
+
+* `files`: BATCH.txt, .xml, .json, .csv, or .eml where it is signed;
+* `dirq`: DIRECTORY/ELEMENT of 8 and 14 hexadecimal digits, as python-dirq's QueueSimple has them. The element's name is
+  a digest of the batch id; its directory is numbered by the clock, after all that are there, so that SSM takes messages
+  in the order in which they were written: of two summaries of a month, APEL keeps the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from publisher import config
+from publisher.finding import Finding
+from publisher.targets import checks
+from publisher.targets.base import Accepted, Message, Outcome, Transient, Unauthorised
+from publisher.targets.context import Identity, TargetContext, largest_payload
+
+_QUEUE_DIRECTORY = re.compile(r"[0-9a-f]{8}")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_EXTENSIONS = {"text/plain": ".txt", "application/xml": ".xml", "text/xml": ".xml", "application/json": ".json"} | {
+    "text/csv": ".csv"
+}
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OUR_TROUBLE = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EEXIST}
+)
+
+
+class DirectoryTarget:
+    """One directory on this host."""
+
+    kind = "directory"
+
+    def __init__(self, name: str, settings: config.DirectoryTarget, context: TargetContext) -> None:
+        """The directory is made when it is first written to; its parent must be there."""
+        self.name = name
+        self._path = settings.path
+        self._queue = settings.layout == "dirq"
+        self._signs = settings.sign
+        self._limit_bytes = settings.batch_bytes
+        self._identity = Identity(settings.credentials, context)
+
+    def payload_limit_bytes(self) -> int | None:
+        """What is left by the signature, if there is one. Raises `CredentialError` where messages cannot be signed."""
+        if not self._signs:
+            return self._limit_bytes
+        return largest_payload(self._limit_bytes, self._identity.signer().size_bound)
+
+    def post(self, message: Message) -> Outcome:
+        """Write the message. See `publisher.targets.base.Target.post`."""
+        if self._identity.has_expired():
+            self.close()
+        content = self._identity.signer().sign(message.payload) if self._signs else message.payload
+        try:
+            with _directory(self._path) as descriptor:
+                if self._queue:
+                    name = _write_to_queue(descriptor, message.batch_id, content, int(self._identity.clock()))
+                else:
+                    name = _file_name(message, signed=self._signs)
+                    _write(descriptor, name, content)
+        except OSError as error:
+            answer = f"cannot write to {self._path}: {error.strerror or error}"
+            return Unauthorised(answer, misdirected=True) if error.errno in _OUR_TROUBLE else Transient(answer)
+        return Accepted(receipt={"file": name})
+
+    def check(self) -> list[Finding]:
+        """Writes a file, and removes it."""
+        findings = checks.certificate(self.name, self._identity) if self._signs else []
+        subject = f"{self.name}: directory"
+        try:
+            with _directory(self._path) as descriptor:
+                _write(descriptor, ".usage-publisher-check", b"")
+                os.unlink(".usage-publisher-check", dir_fd=descriptor)
+        except OSError as error:
+            hint = f"Make {self._path} writable for the user that runs this program"
+            return [*findings, Finding(subject, "red", f"{self._path}: {error.strerror or error}", hint)]
+        return [*findings, Finding(subject, "green", f"{self._path} can be written")]
+
+    def close(self) -> None:
+        """Forget the credentials."""
+        self._identity.forget()
+
+
+@contextlib.contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    descriptor = os.open(path, _OPEN_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write_to_queue(queue: int, batch_id: str, content: bytes, now_s: int) -> str:
+    """Write an element, in place of an earlier one of the same batch. Returns DIRECTORY/ELEMENT."""
+    element = hashlib.sha256(batch_id.encode()).hexdigest()[:14]
+    directories = sorted(name for name in os.listdir(queue) if _QUEUE_DIRECTORY.fullmatch(name))
+    place = next((name for name in reversed(directories) if _exists(queue, f"{name}/{element}")), None)
+    if place is None:
+        last = int(directories[-1], 16) if directories else 0
+        place = f"{max(now_s, last + 1):08x}"
+        with contextlib.suppress(FileExistsError):  # another producer of this queue
+            os.mkdir(place, 0o700, dir_fd=queue)
+        os.fsync(queue)
+    descriptor = os.open(place, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=queue)
+    try:
+        _write(descriptor, element, content)
+    finally:
+        os.close(descriptor)
+    return f"{place}/{element}"
+
+
+def _exists(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _write(directory: int, name: str, content: bytes) -> None:
+    """Put `content` at `name`, whole or not at all. Raises `OSError`, also where something is there that is no file."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise FileExistsError(errno.EEXIST, f"{name} is a link or no regular file")
+    temporary = f"{name}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)  # left behind by a crash
+    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    os.fsync(directory)
+
+
+def _file_name(message: Message, *, signed: bool) -> str:
+    """A name from the batch id that no other batch has."""
+    safe = _NOT_IN_NAME.sub("-", message.batch_id)[:100]
+    if safe != message.batch_id:
+        safe = f"{safe}-{hashlib.sha256(message.batch_id.encode()).hexdigest()[:16]}"
+    content_type = message.content_type.partition(";")[0].strip().lower()
+    return safe + (".eml" if signed else _EXTENSIONS.get(content_type, ".dat"))

@@ -1,0 +1,132 @@
+"""The measurements: `python -m tests.bench [--quick | --full] [--json FILE] [NAME...]`; `--list` shows the names.
+
+A NAME chooses the rows whose name holds it. Every row and its baseline run one after the other, each in a process of
+its own, on inputs that are the same every time (kept in `.bench/`). What the columns mean is in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.bench import delivering, floor, parsing, rendering, starting, storing
+from tests.bench.measure import Measured
+from tests.bench.rows import ROWS, Measurement, Row, Scale
+
+MODULES = (parsing, storing, rendering, delivering, floor, starting)
+HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write JSON where asked. 1 if a row failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    scales = parser.add_mutually_exclusive_group()
+    scales.add_argument("--quick", dest="scale", action="store_const", const="quick", help="small inputs")
+    scales.add_argument("--full", dest="scale", action="store_const", const="full", help="up to three million jobs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
+    parser.add_argument("--inputs", type=Path, default=Path(".bench"), help="where inputs are kept")
+    parser.add_argument("--list", action="store_true", help="list the rows and leave")
+    options = parser.parse_args(arguments)
+    chosen = [row for row in ROWS if not options.names or any(name in row.name for name in options.names)]
+    if not chosen:
+        parser.error(f"no row is named so; there are: {', '.join(row.name for row in ROWS)}")
+    if options.list:
+        for row in chosen:
+            print(f"{row.name:<36}{row.description}")
+        return 0
+    scale: Scale = options.scale or "default"
+    results: list[dict[str, Any]] = []
+    print_heading()
+    for row in chosen:
+        if (found := measure(row, scale, options.inputs)) is None:
+            continue
+        results.append(found)
+        print("| " + " | ".join(cells(found)) + " |", flush=True)
+        if options.json is not None:
+            report = {"machine": machine(), "scale": scale, "rows": results}
+            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return int(any("error" in result for result in results))
+
+
+def machine() -> dict[str, Any]:
+    """What was measured on."""
+    return {
+        "python": platform.python_version(),
+        "processor": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+    }
+
+
+def measure(row: Row, scale: Scale, inputs: Path) -> dict[str, Any] | None:
+    """A row and its baseline, measured; None where the scale has no such row."""
+    size = row.sizes.at(scale)
+    if size is None:
+        return None
+    result: dict[str, Any] = {"row": row.name, "unit": row.unit, "description": row.description}
+    try:
+        if row.baseline is not None:
+            beside = in_child(row.baseline, size, inputs)
+            result["baseline"] = {"name": row.baseline_name, **asdict(beside), "per_s": beside.per_s}
+        measured = in_child(row.measurement, size, inputs)
+    except RuntimeError as error:
+        return result | {"error": str(error)}
+    result |= {**asdict(measured), "per_s": measured.per_s}
+    if row.baseline is not None:
+        result["ratio"] = measured.per_s / beside.per_s
+        result["cpu_ratio"] = measured.per_cpu_s / beside.per_cpu_s
+    return result
+
+
+def in_child(measurement: Measurement, size: int, inputs: Path) -> Measured:
+    """Measure in a process of its own. Raises `RuntimeError` where it fails."""
+    module = sys.modules[measurement.__module__].__spec__
+    name = module.name if module is not None else measurement.__module__
+    command = [sys.executable, "-m", "tests.bench.child", name, measurement.__name__, str(inputs), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def print_heading() -> None:
+    """The head of the table, as Markdown; rows follow as they are measured."""
+    print("| " + " | ".join(HEADINGS) + " |")
+    print("|" + "|".join(("---", *["---:"] * 5, "---", *["---:"] * 3)) + "|", flush=True)
+
+
+def cells(result: dict[str, Any]) -> list[str]:
+    """The cells of a row."""
+    if "error" in result:
+        return [result["row"], "", "", "", "", "", f"failed: {result['error']}", "", "", ""]
+    beside = result.get("baseline")
+    return [
+        result["row"],
+        f"{result['records']:,}".replace(",", " "),
+        number(result["per_s"]),
+        f"{result['cpu_s']:.2f}",
+        f"{result['wall_s']:.2f}",
+        f"{result['peak_mib']:.0f}",
+        beside["name"] if beside else "",
+        number(beside["per_s"]) if beside else "",
+        f"{result['ratio']:.2f}" if beside else "",
+        f"{result['cpu_ratio']:.2f}" if beside else "",
+    ]
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Rows: the main job from end to end, from an ARC database to simulated services in another process."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tests.bench import inputs, plain
+from tests.bench.measure import Bench
+from tests.bench.rows import Sizes, row
+from tests.bench.services import Services, services
+from tests.bench.site import make_site
+from tests.bench.storing import plain_fold
+
+SIZES = Sizes(10_000, 100_000, 1_000_000)
+FEW_PLAIN, MOST_PLAIN = 1_000, 10_000
+"""So many jobs tell the speed of the plain publisher; it takes as long for each further one."""
+SGAS_RECORDS, CAR_RECORDS = 50, 500
+
+
+def deliver(bench: Bench, kind: str, **settings: object) -> None:
+    """`run` on a fresh site: collect, store, ledger, render, sign, send, receipts."""
+    with tempfile.TemporaryDirectory() as folder, services(Path(folder)) as running:
+        config = make_site(bench, running.target(kind, **settings))
+        bench.command(bench.size, "--config", config, "run", codes=(0, 3))
+        require_arrival(running, bench)
+
+
+def require_arrival(running: Services, bench: Bench) -> None:
+    """Nothing counts that did not arrive."""
+    counted = running.stats()
+    if not any(counted["sgas"].values()) and not any(counted["ams"].values()):
+        raise RuntimeError(f"nothing arrived of {bench.size} jobs: {counted}")
+
+
+def fewer(bench: Bench) -> Bench:
+    """The same bench with as many jobs as the plain publisher is given."""
+    return Bench(bench.inputs, bench.folder, MOST_PLAIN if bench.size > MOST_PLAIN else FEW_PLAIN, bench.runs)
+
+
+def plain_sgas(bench: Bench) -> None:
+    """The plain publisher to SGAS."""
+    bench = fewer(bench)
+    database = inputs.arc_database(bench)
+    with tempfile.TemporaryDirectory() as folder, services(Path(folder)) as running:
+        connection = running.connection("sgas_url")
+        with bench.timed(bench.size):
+            plain.publish_to_sgas(database, connection, SGAS_RECORDS)
+
+
+def plain_car(bench: Bench) -> None:
+    """The plain publisher to AMS."""
+    bench = fewer(bench)
+    database = inputs.arc_database(bench)
+    with tempfile.TemporaryDirectory() as folder, services(Path(folder)) as running:
+        signer = plain.Signer(Path(running.ready["certificate"]), Path(running.ready["key"]))
+        with bench.timed(bench.size):
+            plain.publish_to_ams(database, running.connection("ams_url"), running.token(), signer, CAR_RECORDS)
+
+
+@row("ARC database to SGAS", SIZES, beside=("plain publisher, no store", plain_sgas))
+def to_sgas(bench: Bench) -> None:
+    """Usage records, 50 a message as ARC sends them, TLS with client certificate."""
+    deliver(bench, "sgas", batch_records=SGAS_RECORDS)
+
+
+@row("ARC database to AMS, CAR", SIZES, beside=("plain publisher, no store", plain_car))
+def to_ams_car(bench: Bench) -> None:
+    """Signed compute records, 500 a message."""
+    deliver(bench, "ams", records="emi-car", batch_records=CAR_RECORDS, batch_bytes=10_000_000)
+
+
+@row("ARC database to AMS, summaries", SIZES, beside=("SQL GROUP BY, nothing sent", plain_fold))
+def to_ams_summaries(bench: Bench) -> None:
+    """Signed monthly summaries and sync counts."""
+    deliver(bench, "ams", records="apel-summary")

@@ -1,0 +1,145 @@
+"""Inputs, the same for the same size; kept between runs, because making them takes longer than reading them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from formats.job import Job
+from publisher import config
+from publisher.sources import make_source
+from tests.bench.measure import Bench
+from tests.generators.arc_database import create
+
+SEED = 1
+FIRST = 1_790_812_800
+"""2026-10-01T00:00:00Z."""
+MONTH_S = 30 * 86_400
+
+
+def kept(bench: Bench, name: str, make: Callable[[Path], None]) -> Path:
+    """The input of that name and the bench's size, made now if it is not there. Never half of one."""
+    bench.inputs.mkdir(parents=True, exist_ok=True)
+    path = bench.inputs / f"{name}-{bench.size}"
+    if not path.exists():
+        partial = path.with_name(f"{path.name}.partial")
+        make(partial)
+        partial.replace(path)
+    return path
+
+
+def arc_database(bench: Bench) -> Path:
+    """ARC's accounting database: jobs of one month."""
+    return kept(
+        bench, "arc.db", lambda path: create(path, bench.size, SEED, first=FIRST, last=FIRST + MONTH_S - 86_400)
+    )
+
+
+def jobs(bench: Bench) -> list[Job]:
+    """So many jobs as the source `arc` reads them, with a benchmark each."""
+    source = make_source("ce1", config.Source(type="arc", path=arc_database(bench)))
+    found: list[Job] = []
+    for page in source.pages({}):
+        found += [job for job in page.jobs if job.finished and job.benchmarks]
+    return found
+
+
+def gridengine_colon(bench: Bench) -> Path:
+    """A classic accounting file."""
+    return kept(bench, "gridengine.colon", lambda path: _write(path, map(_colon, _facts(bench.size))))
+
+
+def gridengine_jsonl(bench: Bench) -> Path:
+    """An accounting file of JSON lines."""
+    return kept(bench, "gridengine.jsonl", lambda path: _write(path, map(_jsonl, _facts(bench.size))))
+
+
+def torque_day(bench: Bench) -> Path:
+    """A folder with one file of E records."""
+
+    def make(path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        _write(path / "20261001", map(_torque, _facts(bench.size)))
+
+    return kept(bench, "torque", make)
+
+
+def sacct_table(bench: Bench) -> Path:
+    """What sacct printed."""
+    names = (
+        "Cluster|JobIDRaw|JobID|User|UID|Group|GID|Account|Partition|QOS|JobName|State|Submit|Eligible|Start|End|"
+        "ElapsedRaw|TotalCPU|UserCPU|SystemCPU|MaxRSS|MaxVMSize|NCPUS|NNodes|NodeList|AllocTRES|ReqMem|"
+        "ConsumedEnergyRaw|ExitCode|DerivedExitCode"
+    )
+    return kept(bench, "sacct", lambda path: _write(path, [names, *map(_sacct, _facts(bench.size))]))
+
+
+def _write(path: Path, lines: Iterator[str] | list[str]) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+def _facts(count: int) -> Iterator[tuple[int, str, int, int, int]]:
+    """Number, user, start, seconds, slots of each job."""
+    rng = random.Random(SEED)
+    for number in range(1, count + 1):
+        yield number, f"user{rng.randrange(40)}", FIRST + number, rng.randrange(10, 80_000), rng.choice((1, 4, 8))
+
+
+def _colon(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, slots = facts
+    usage = f"{seconds}:{seconds * 0.9:.6f}:1.250000:5120.000000:0:0:0:0:301:0:0:0.000000:8:0:0:0:1:117"
+    return (
+        f"long.q:node{number % 50}.example.org:chem:{user}:job{number}:{number}:sge:0:{start - 60}:{start}:"
+        f"{start + seconds}:0:0:{usage}:NONE:defaultdepartment:smp:{slots}:0:{seconds * slots * 0.9:.6f}:1.500000:"
+        "0.250000:-l h_rt=3600:0.000000:NONE:10485760.000000:0:0"
+    )
+
+
+def _jsonl(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, slots = facts
+    record = {
+        "job_number": number, "task_number": 0, "start_time": start * 1_000_000,
+        "end_time": (start + seconds) * 1_000_000, "owner": user, "group": "chem", "account": "sge",
+        "qname": "long.q", "hostname": f"node{number % 50}", "department": "defaultdepartment", "slots": slots,
+        "job_name": f"job{number}", "priority": 0, "submission_time": (start - 60) * 1_000_000,
+        "submit_cmd_line": "qsub job.sh", "failed": 0, "exit_status": 0, "granted_pe": "smp",
+        "usage": {
+            "rusage": {"ru_wallclock": seconds, "ru_utime": seconds * 0.9, "ru_stime": 1.25, "ru_maxrss": 5120},
+            "usage": {"wallclock": seconds + 0.5, "cpu": seconds * slots * 0.9, "mem": 1.5, "io": 0.25, "iow": 0.5,
+                      "maxvmem": 10485760.0, "maxrss": 6291456.0},
+        },
+    }  # fmt: skip
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _torque(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, slots = facts
+    hosts = "+".join(f"n{number % 50}/{slot}" for slot in range(slots))
+    return (
+        f"{datetime.fromtimestamp(start + seconds, UTC):%m/%d/%Y %H:%M:%S};E;{number}.batch.example.org;user={user} "
+        f"group=chem jobname=job{number} queue=long ctime={start - 60} qtime={start - 60} etime={start - 60} "
+        f"start={start} owner={user}@login1.example.org exec_host={hosts} Resource_List.nodes=1:ppn={slots} "
+        f"Resource_List.walltime=24:00:00 session=4711 total_execution_slots={slots} unique_node_count=1 "
+        f"end={start + seconds} Exit_status=0 resources_used.cput={_clock(seconds)} resources_used.mem=1024kb "
+        f"resources_used.vmem=2048kb resources_used.walltime={_clock(seconds)}"
+    )
+
+
+def _sacct(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, slots = facts
+    begun, ended = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (start, start + seconds))
+    days, rest = divmod(seconds, 86_400)
+    used = (f"{days}-" if days else "") + _clock(rest)
+    return (
+        f"fixture|{number}|{number}|{user}|1001|chem|2001|chem|batch|normal|job{number}|COMPLETED|{begun}|{begun}|{begun}|"
+        f"{ended}|{seconds}|{used}|{used}|00:00:00|2048K||{slots}|1|n{number % 50}|"
+        f"billing={slots},cpu={slots},mem=100M,node=1|100M||0:0|0:0"
+    )

@@ -1,0 +1,95 @@
+"""Measuring in a process of its own: wall and CPU seconds of the timed part, and the most memory the process ever had.
+
+A measurement is a function of a `Bench`. It prepares what it needs, does the work inside `bench.timed()` (or has a
+command do it, by `bench.command()`), and tells how many records that was. Several runs give their median.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "publisher.cli")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: how many records, and what they cost."""
+
+    records: int
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+    @property
+    def per_s(self) -> float:
+        """Records a second of wall time."""
+        return self.records / self.wall_s
+
+    @property
+    def per_cpu_s(self) -> float:
+        """Records a second of CPU time: what a busy machine leaves as it is."""
+        return self.records / max(self.cpu_s, 0.001)
+
+
+@dataclass
+class Bench:
+    """What a measurement is given: `inputs`, a folder whose files may be kept for the next time; a `folder` of its own
+    for everything else; a `size`, in records."""
+
+    inputs: Path
+    folder: Path
+    size: int
+    runs: list[Measured] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def timed(self, records: int) -> Iterator[None]:
+        """The part that is measured. May come several times."""
+        cpu, wall = _cpu_s(), time.perf_counter()
+        yield
+        self.runs.append(Measured(records, time.perf_counter() - wall, _cpu_s() - cpu, peak_mib()))
+
+    def command(self, records: int, *arguments: str | Path, codes: Sequence[int] = (0,)) -> None:
+        """Measure `usage-publisher` with these arguments, as a process."""
+        self.process(records, *COMMAND, *arguments, codes=codes)
+
+    def process(self, records: int, *arguments: str | Path, codes: Sequence[int] = (0,)) -> None:
+        """Measure a process with all that it starts. Raises `RuntimeError` where it ends with another exit code."""
+        wall = time.perf_counter()
+        process = subprocess.Popen([*map(str, arguments)], stdout=subprocess.DEVNULL, cwd=self.folder)
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - wall
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in codes:
+            raise RuntimeError(f"{' '.join(map(str, arguments))}: exit code {process.returncode}")
+        self.runs.append(Measured(records, wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024))
+
+
+def median(runs: Sequence[Measured]) -> Measured:
+    """The run of median wall time, with the largest peak of all."""
+    middle = statistics.median_low(run.wall_s for run in runs)
+    chosen = next(run for run in runs if run.wall_s == middle)
+    return Measured(chosen.records, chosen.wall_s, chosen.cpu_s, max(run.peak_mib for run in runs))
+
+
+def peak_mib() -> float:
+    """The most memory this process had. Where the kernel tells it of the program alone, that: `getrusage` still knows
+    the size of whoever started it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,112 @@
+"""Rows: reading each kind of source, beside the plainest pass over the same file that a script would make."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from pathlib import Path
+
+from publisher import config
+from publisher.sources import make_source
+from tests.bench import inputs
+from tests.bench.measure import Bench
+from tests.bench.rows import Sizes, row
+
+SIZES = Sizes(10_000, 100_000, 100_000)
+RUNS = 3
+
+
+def read(bench: Bench, kind: str, path: Path, timezone: str | None = None) -> None:
+    """Read a source from its beginning to its end."""
+    settings = {"type": kind, "path": path} | ({"timezone": timezone} if timezone else {})
+    for _ in range(RUNS):
+        source = make_source("ce1", config.Source.model_validate(settings))
+        with bench.timed(bench.size):
+            read = sum(page.read for page in source.pages({}))
+        assert read >= bench.size
+
+
+def plain_colon(bench: Bench) -> None:
+    """The csv module over the file, nothing made of the fields."""
+    path = inputs.gridengine_colon(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8", newline="") as file:
+            assert sum(1 for _row in csv.reader(file, delimiter=":")) == bench.size
+
+
+def plain_jsonl(bench: Bench) -> None:
+    """json.loads of every line."""
+    path = inputs.gridengine_jsonl(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8") as file:
+            assert sum(1 for line in file if json.loads(line)) == bench.size
+
+
+def plain_torque(bench: Bench) -> None:
+    """Splitting every line at semicolons, blanks and equals signs."""
+    path = inputs.torque_day(bench) / "20261001"
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8") as file:
+            found = [dict(pair.split("=", 1) for pair in line.rstrip().split(";", 3)[3].split(" ")) for line in file]
+        assert len(found) == bench.size
+
+
+def plain_sacct(bench: Bench) -> None:
+    """csv.DictReader over the table."""
+    path = inputs.sacct_table(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8", newline="") as file:
+            assert sum(1 for _row in csv.DictReader(file, delimiter="|")) == bench.size
+
+
+def plain_arc(bench: Bench) -> None:
+    """Bare sqlite3: every row of the seven tables that a record needs, in their order, nothing made of them."""
+    path = inputs.arc_database(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size):
+            assert floor_rows(path) == bench.size
+
+
+def floor_rows(path: Path) -> int:
+    """Fetch all rows of an ARC database, table by table; the number of jobs."""
+    tables = ("AuthTokenAttributes", "JobEvents", "RunTimeEnvironments", "DataTransfers", "JobExtraInfo", "Endpoints")
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        jobs = sum(1 for _row in connection.execute("SELECT * FROM AAR ORDER BY RecordID"))
+        for table in tables:
+            for _row in connection.execute(f"SELECT * FROM {table} ORDER BY 1"):
+                pass
+    finally:
+        connection.close()
+    return jobs
+
+
+@row("parse gridengine colon", SIZES, beside=("csv module", plain_colon))
+def gridengine_colon(bench: Bench) -> None:
+    """Grid Engine's classic accounting file."""
+    read(bench, "gridengine", inputs.gridengine_colon(bench))
+
+
+@row("parse gridengine jsonl", SIZES, beside=("json.loads", plain_jsonl))
+def gridengine_jsonl(bench: Bench) -> None:
+    """Grid Engine's JSON lines."""
+    read(bench, "gridengine", inputs.gridengine_jsonl(bench))
+
+
+@row("parse torque", SIZES, beside=("split", plain_torque))
+def torque(bench: Bench) -> None:
+    """A day of TORQUE's accounting."""
+    read(bench, "torque", inputs.torque_day(bench), "UTC")
+
+
+@row("parse slurm", SIZES, beside=("csv.DictReader", plain_sacct))
+def slurm(bench: Bench) -> None:
+    """A table that sacct printed."""
+    read(bench, "slurm", inputs.sacct_table(bench), "UTC")
+
+
+@row("parse arc", SIZES, beside=("bare sqlite3", plain_arc))
+def arc(bench: Bench) -> None:
+    """ARC's accounting database."""
+    read(bench, "arc", inputs.arc_database(bench))

@@ -1,0 +1,102 @@
+"""What all tests share: fixtures, which tests run, how hard hypothesis tries, and where a skip is a failure.
+
+- `long` (exhaustive) and `bench` (measuring) tests are left out unless `-m` names them; `RUN_LONG=1` adds the long.
+- `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
+- `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only
+  missing reference material may be a reason there, because it is not ours to install.
+- `--rewrite-golden` writes expected files anew instead of comparing with them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).parent.parent
+REFERENCE_MISSING = "the reference material (../shared) is not beside this checkout"
+RUN_LONG = os.environ.get("RUN_LONG", "") not in {"", "0"}
+NO_SKIPS = os.environ.get("USAGE_PUBLISHER_NO_SKIPS", "") not in {"", "0"}
+
+# A busy machine makes examples slow without making them wrong.
+_PATIENT = (hypothesis.HealthCheck.too_slow,)
+hypothesis.settings.register_profile(
+    "quick", max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=_PATIENT
+)
+hypothesis.settings.register_profile(
+    "long", max_examples=10_000, print_blob=True, database=None, deadline=None, suppress_health_check=_PATIENT
+)
+hypothesis.settings.load_profile("long" if RUN_LONG else "quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Our one option."""
+    parser.addoption("--rewrite-golden", action="store_true", help="write expected files anew instead of comparing")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not asked for. Left out, not skipped: a skip would hide among those that matter."""
+    asked = str(config.option.markexpr)
+    left_out = {marker for marker in ("long", "bench") if marker not in asked}
+    if RUN_LONG:
+        left_out.discard("long")
+    deselected = [item for item in items if any(item.get_closest_marker(marker) for marker in left_out)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        gone = {id(item) for item in deselected}
+        items[:] = [item for item in items if id(item) not in gone]
+
+
+def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not NO_SKIPS or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if REFERENCE_MISSING not in reason:
+        report.outcome = "failed"
+        report.longrepr = f"skipped where no test may skip (USAGE_PUBLISHER_NO_SKIPS): {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """See `USAGE_PUBLISHER_NO_SKIPS` above."""
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips itself while it is imported."""
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+@pytest.fixture(scope="session")
+def rewrite_golden(pytestconfig: pytest.Config) -> bool:
+    """Whether expected files are to be written anew."""
+    return bool(pytestconfig.getoption("--rewrite-golden"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> Path:
+    """The project's own fixtures."""
+    return ROOT / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Official schemas and samples beside the checkout; a test that compares with them is skipped without."""
+    path = ROOT.parent / "shared"
+    if not (path / "schemas").is_dir():
+        pytest.skip(REFERENCE_MISSING)
+    return path

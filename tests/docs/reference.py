@@ -1,0 +1,134 @@
+"""The reference of the settings as Markdown, made from the types in `publisher.config`."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic.fields import FieldInfo
+
+from publisher.config import (
+    AddOnTarget,
+    AmsTarget,
+    Benchmark,
+    BenchmarkRule,
+    Credentials,
+    DirectoryTarget,
+    FilePath,
+    GridLog,
+    HttpsTarget,
+    MapRule,
+    RecordsKind,
+    Settings,
+    SgasTarget,
+    Site,
+    Source,
+    Store,
+    TargetSettings,
+    When,
+    ZoneName,
+)
+from publisher.config_types import Patterns
+from publisher.times import duration_s, instant_s
+
+TABLES: dict[str, type[Settings]] = {
+    "[site]": Site,
+    "[store]": Store,
+    "[credentials]": Credentials,
+    "[sources.NAME]": Source,
+    "benchmark": Benchmark,
+    "[[sources.NAME.benchmarks]]": BenchmarkRule,
+    "[[sources.NAME.map]] and [[map]]": MapRule,
+    "when": When,
+    "[sources.NAME.grid_log]": GridLog,
+    "[targets.NAME]": TargetSettings,
+    '[targets.NAME] with type = "sgas"': SgasTarget,
+    '[targets.NAME] with type = "ams"': AmsTarget,
+    '[targets.NAME] with type = "https"': HttpsTarget,
+    '[targets.NAME] with type = "directory"': DirectoryTarget,
+    "[targets.NAME] with the type of an add-on": AddOnTarget,
+}
+
+_VALIDATED = {
+    duration_s: "duration",
+    instant_s: "time",
+    get_args(FilePath)[1].func: "path",
+    get_args(ZoneName)[1].func: "time zone",
+    get_args(RecordsKind)[1].func: "name of a format",
+    get_args(Patterns)[2].func: "pattern or list of patterns",
+}
+_PLAIN = {str: "text", int: "number", float: "number", bool: "true or false", Path: "path"}
+
+
+def own_fields(model: type[Settings]) -> Iterator[tuple[str, FieldInfo]]:
+    """The keys of a table; of a kind of target, those that it adds or has differently."""
+    inherited = TargetSettings.model_fields if issubclass(model, TargetSettings) and model is not TargetSettings else {}
+    for name, field in model.model_fields.items():
+        if not field.exclude and (name not in inherited or repr(inherited[name]) != repr(field)):
+            yield name, field
+
+
+def value_kind(hint: Any) -> str:
+    """What may stand after the equals sign."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        named = [_VALIDATED[part.func] for part in arguments[1:] if getattr(part, "func", None) in _VALIDATED]
+        return named[0] if named else value_kind(arguments[0])
+    if origin is Literal:
+        return ", ".join(f"`{json.dumps(value)}`" for value in arguments)
+    if origin in {Union, types.UnionType}:
+        return " or ".join(value_kind(part) for part in arguments if part is not type(None))
+    if origin is dict:
+        return "table"
+    if origin in {tuple, frozenset}:
+        return f"list of {value_kind(arguments[0])}"
+    return "table" if issubclass(hint, Settings) else _PLAIN[hint]
+
+
+def default_text(field: FieldInfo, kind: str) -> str:
+    """The default as it would be written, or that there is none."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or isinstance(value, Settings):
+        return ""
+    if kind == "duration":
+        return f'`"{_duration_text(float(value))}"`'
+    if isinstance(value, tuple | frozenset):
+        value = sorted(value)
+    return f"`{json.dumps(value)}`"
+
+
+def _duration_text(seconds: float) -> str:
+    for unit, size_s in (("d", 86400), ("h", 3600)):
+        if seconds >= size_s and seconds % size_s == 0:
+            return f"{seconds / size_s:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def _limits(field: FieldInfo) -> str:
+    found = [
+        f"{sign} {bound}"
+        for part in field.metadata
+        for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"))
+        if (bound := getattr(part, name, None)) is not None
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def render() -> str:
+    """All tables."""
+    lines: list[str] = []
+    for heading, model in TABLES.items():
+        summary = (model.__doc__ or "").split("\n")[0]
+        hints = get_type_hints(model, include_extras=True)
+        lines += [f"## `{heading}`", "", summary, "", "| key | value | default | meaning |", "|---|---|---|---|"]
+        for name, field in own_fields(model):
+            kind = value_kind(hints[name])
+            row = (f"`{name}`", kind + _limits(field), default_text(field, kind), field.description or "")
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,121 @@
+"""docs/extending.md is a package: its files are installed as they stand on the page, and the program runs with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FILE = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SITE = '[site]\nname = "EXAMPLE-SITE"\n[store]\nurl = "sqlite:///store.db"\n'
+
+
+@pytest.fixture(scope="module")
+def files(root: Path) -> dict[str, str]:
+    """What the page says, by file."""
+    return dict(FILE.findall((root / "docs" / "extending.md").read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="module")
+def installed(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the package was installed."""
+    package, place = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("installed")
+    for name, text in files.items():
+        if name != "publisher.toml":
+            (package / name).parent.mkdir(exist_ok=True)
+            (package / name).write_text(text, encoding="utf-8")
+    options = ["--quiet", "--no-index", "--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(place), str(package)]
+    subprocess.run(
+        command, check=True, capture_output=True, text=True, env=os.environ | {"PIP_ROOT_USER_ACTION": "ignore"}
+    )
+    return place
+
+
+class AddOnSite:
+    """A folder with the configuration of the page and a log; commands run with the package installed."""
+
+    def __init__(self, folder: Path, installed: Path, root: Path, configuration: str) -> None:
+        self.folder = folder
+        self._path = os.pathsep.join([str(installed), str(root)])
+        self.configure(configuration)
+
+    def configure(self, text: str) -> None:
+        text = text.replace("/tmp/usage.json", str(self.folder / "usage.json"))
+        (self.folder / "publisher.toml").write_text(SITE + text, encoding="utf-8")
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "publisher.cli", "--config", str(self.folder / "publisher.toml"), *arguments]
+        environment = os.environ | {"PYTHONPATH": self._path}
+        return subprocess.run(program, check=False, capture_output=True, text=True, env=environment, cwd=self.folder)
+
+    def sent(self) -> list[dict[str, object]]:
+        text = (self.folder / "usage.json").read_text(encoding="ascii")
+        return [record for message in text.split("]\n")[:-1] for record in json.loads(message + "]")]
+
+
+@pytest.fixture
+def site(tmp_path: Path, installed: Path, root: Path, files: dict[str, str]) -> AddOnSite:
+    made = AddOnSite(tmp_path, installed, root, files["publisher.toml"])
+    lines = [
+        f"{number},{'eve' if number == 4 else 'ada'},{1_795_000_000 + number},100,50,1\n" for number in range(1, 6)
+    ]
+    (tmp_path / "jobs.log").write_text("".join([*lines, "this is no job\n"]), encoding="ascii")
+    return made
+
+
+def test_the_page_has_every_file_of_the_package(files: dict[str, str]) -> None:
+    assert set(files) == {
+        "pyproject.toml", "example_add_on/__init__.py", "example_add_on/log.py", "example_add_on/form.py",
+        "example_add_on/target.py", "publisher.toml",
+    }  # fmt: skip
+
+
+def test_an_installed_package_brings_a_source_a_format_and_a_target(site: AddOnSite, files: dict[str, str]) -> None:
+    done = site.command("--json", "run")
+    assert done.returncode == 3, done.stderr
+    told = json.loads(done.stdout)
+    counted = told["sources"]["example"]
+    assert (counted["read"], counted["new"], counted["unreadable"]) == (6, 5, 1)
+    delivered = told["targets"]["example"]
+    assert (delivered["accepted"], delivered["held"], delivered["batches"]) == (4, 1, 2)
+    assert [record["id"] for record in site.sent()] == [
+        f"ur-example/tier3/{number}/{1_795_000_000 + number - 100}" for number in (1, 2, 3, 5)
+    ]
+    assert all(record["site"] == "EXAMPLE-SITE" and record["vo"] == "atlas" for record in site.sent())
+    held = site.command("held", "list")
+    assert "this format insists on one: add a mapping rule" in held.stdout
+    site.configure(files["publisher.toml"].replace('local_user = "ada"', 'local_user = ["ada", "eve"]'))
+    assert site.command("run").returncode == 0
+    assert [record["user"] for record in site.sent()] == ["ada"] * 4 + ["eve"]
+    rendered = site.command("--json", "render", "example-json", "--from", "2026-01-01", "--output", "out")
+    assert json.loads(rendered.stdout)["records"] == 5
+
+
+def test_check_knows_what_the_package_brings(site: AddOnSite) -> None:
+    checked = site.command("--json", "check")
+    assert "usage.json can be written" in checked.stdout
+
+
+def test_trouble_with_an_add_on_names_the_key(site: AddOnSite, files: dict[str, str]) -> None:
+    text = files["publisher.toml"]
+    site.configure(text.replace("options = { file", "options = { fil"))
+    said = site.command("run")
+    assert "targets.example.options.file: a target of type example-file needs a file" in said.stdout + said.stderr
+    site.configure(text.replace('type = "example-file"', 'type = "example-fil"'))
+    said = site.command("run")
+    assert said.returncode == 2
+    assert "allowed: sgas, ams, https, directory, example-file" in said.stderr
+    site.configure(text.replace('records = "example-json"', 'records = "example-jso"'))
+    said = site.command("run")
+    assert said.returncode == 2
+    assert "apel-normalised-summary, example-json" in said.stderr
+    site.configure(text.replace("batch_records", "batch_record"))
+    said = site.command("run")
+    assert said.returncode == 2
+    assert "did you mean 'batch_records'?" in said.stderr

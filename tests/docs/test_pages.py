@@ -1,0 +1,65 @@
+"""What the pages point at is there: links, make targets, configurations, and every page in the navigation."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from publisher.config_file import parse
+from tests.conftest import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("fixtures/**/README.md")])
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that headings get where Markdown is shown."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        if not goal.is_relative_to(ROOT) or not goal.exists() or (anchor and anchor not in anchors(goal)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_whole_configurations_are_accepted(page: Path, tmp_path: Path) -> None:
+    for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "toml" and "[site]" in text:
+            assert parse(tomllib.loads(text), tmp_path / "publisher.toml").site.name
+
+
+def test_the_readme_has_a_whole_configuration(root: Path) -> None:
+    blocks = FENCE.findall((root / "README.md").read_text(encoding="utf-8"))
+    assert any(language == "toml" and "[site]" in text for language, text in blocks)
+
+
+def test_every_page_is_in_the_navigation(root: Path) -> None:
+    named = re.findall(r":\s+(\S+\.md)$", (root / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    there = [str(page.relative_to(root / "docs")) for page in sorted(root.glob("docs/**/*.md"))]
+    assert sorted(named) == there

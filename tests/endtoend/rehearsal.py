@@ -1,0 +1,76 @@
+"""A site on this machine: an ARC database, the simulated services, and the program as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from publisher.simulator import Simulator
+from publisher.simulator.pki import Pki
+
+_PATIENCE_S = 60.0
+
+
+class Rehearsal:
+    """A folder with `accounting.db`, a configuration and the state; commands run as real processes."""
+
+    def __init__(self, folder: Path, simulator: Simulator, pki: Pki) -> None:
+        self.folder = folder
+        self.simulator = simulator
+        self.pki = pki
+        self.database = folder / "accounting.db"
+        self.configuration = folder / "publisher.toml"
+
+    def configure(self, targets: str, *, retry: str = "attempts = 1\n") -> None:
+        """Write the configuration with these target tables; `{sgas}`, `{ams}` and `{token}` stand for the URLs."""
+        names = {
+            "sgas": f'type = "sgas"\nurl = "{self.simulator.sgas_url}"\n{retry}',
+            "ams": f'type = "ams"\nurl = "{self.simulator.ams_url}"\nauth_url = "{self.simulator.token_url}"\n{retry}',
+        }
+        self.configuration.write_text(
+            f'[site]\nname = "TEST-SITE"\n[store]\nurl = "sqlite:///state/store.db"\n'
+            f'[sources.ce1]\ntype = "arc"\npath = "accounting.db"\ncomplete_since = "2026-01-01"\n'
+            f"{targets.format(**names)}\n"
+            f'[credentials]\ncertificate = "{self.pki.client.certificate}"\nkey = "{self.pki.client.key}"\n'
+            f'ca_directory = "{self.pki.ca_directory}"\n',
+            encoding="utf-8",
+        )
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [*_PROGRAM, "--config", str(self.configuration), *arguments],
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+
+    def json(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """Run a command with --json; it must end with this code."""
+        done = self.command(*arguments, "--json")
+        assert done.returncode == code, f"{arguments} ended with {done.returncode}: {done.stderr[-2000:]}"
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def killed_when_struck(self, *arguments: str, with_signal: int = signal.SIGKILL) -> int:
+        """Run a command and kill it as soon as the simulator's first fault has struck; gives its exit code."""
+        process = subprocess.Popen(
+            [*_PROGRAM, "--config", str(self.configuration), *arguments],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        tick = threading.Event()
+        waited = 0.0
+        while not self.simulator.faults.struck()[0][1]:
+            assert process.poll() is None, "the program ended before the fault struck"
+            assert waited < _PATIENCE_S, "the fault never struck"
+            tick.wait(0.01)
+            waited += 0.01
+        os.kill(process.pid, with_signal)
+        return process.wait(timeout=_PATIENCE_S)
+
+
+_PROGRAM = [sys.executable, "-m", "publisher.cli"]

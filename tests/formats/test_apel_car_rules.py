@@ -1,0 +1,130 @@
+"""The rules of the APEL server for CAR (facts on formats, 2.1; facts on receivers, 2), each a test named after it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from formats.emi_car import ComputeRecordFormat
+from formats.job import Benchmark, Job
+from formats.record import CannotRenderError, Rendered
+from formats.view import View
+
+CREATED = 1_795_000_000
+VIEW = View(site="EXAMPLE-SITE")
+FACTS: dict[str, Any] = {
+    "record_id": "ur-1", "system": "slurm", "status": "completed", "local_id": "42", "local_user": "ada",
+    "cluster": "ce1.example.org", "queue": "main", "wall_ms": 10_000, "cpu_ms": 15_000, "start": 1_790_000_000,
+    "end": 1_790_000_010, "benchmarks": (Benchmark("hepscore23", 14.2),),
+}  # fmt: skip
+
+
+def render(view: View = VIEW, /, **facts: Any) -> Rendered:
+    return ComputeRecordFormat(view).record(Job(**{**FACTS, **facts}), CREATED)
+
+
+def values(rendered: Rendered, element: str, kind: str = "") -> list[str]:
+    attributes = f' [^>]*"{kind}"' if kind else "(?: [^>]*)?"
+    return re.findall(f"<{element}{attributes}>([^<]*)</{element}>", rendered.body.decode())
+
+
+@pytest.mark.parametrize("field", ["wall_ms", "cpu_ms", "start", "end", "cluster"])
+def test_mandatory_fields_hold_the_record(field: str) -> None:
+    with pytest.raises(CannotRenderError):
+        render(VIEW, **{field: None})
+
+
+def test_site_is_mandatory() -> None:
+    with pytest.raises(CannotRenderError, match="Site"):
+        render(View(site=""))
+
+
+@pytest.mark.parametrize("scores", [(), (Benchmark("custom", 1.0),), (Benchmark("HEPSPEC", 0.0),)])
+def test_no_benchmark_is_held_never_a_default(scores: tuple[Benchmark, ...]) -> None:
+    with pytest.raises(CannotRenderError, match="ServiceLevel"):
+        render(benchmarks=scores)
+
+
+def test_the_first_service_level_is_the_chosen_benchmark() -> None:
+    scores = (Benchmark("si2k", 2500.0), Benchmark("HEPSPEC", 10.0), Benchmark("hepscore23", 11.5))
+    assert values(render(benchmarks=scores), "ServiceLevel") == ["11.5", "10", "2500"]
+    chosen = render(View(site="S", benchmark="hepspec"), benchmarks=scores)
+    assert re.findall(r'ServiceLevel urf:type="(\w+)"', chosen.body.decode())[0] == "HEPSPEC"
+
+
+def test_cpu_duration_all_is_there_and_first() -> None:
+    rendered = render(cpu_ms=None, cpu_user_ms=10_000, cpu_system_ms=5_000)
+    assert re.findall(r'usageType="(\w+)">PT(\d+)S', rendered.body.decode()) == [
+        ("all", "15"),
+        ("user", "10"),
+        ("system", "5"),
+    ]
+
+
+def test_end_before_start_is_held() -> None:
+    with pytest.raises(CannotRenderError, match="before the start"):
+        render(end=FACTS["start"] - 1)
+
+
+def test_end_more_than_two_days_ahead_is_held() -> None:
+    render(end=CREATED + 2 * 86_400)
+    with pytest.raises(CannotRenderError, match="future"):
+        render(end=CREATED + 2 * 86_400 + 1)
+
+
+@pytest.mark.parametrize("wall_ms", [-1000, 2**31 * 1000])
+def test_durations_are_signed_32_bits_and_not_negative(wall_ms: int) -> None:
+    with pytest.raises(CannotRenderError, match="WallDuration"):
+        render(wall_ms=wall_ms)
+
+
+def test_local_job_id_longer_than_255_is_held() -> None:
+    with pytest.raises(CannotRenderError, match="LocalJobId"):
+        render(local_id="1" * 256)
+
+
+def test_without_a_local_job_id_the_global_one_stands_in() -> None:
+    rendered = render(local_id=None, global_id="g")
+    assert values(rendered, "LocalJobId") == ["g"]
+    assert [note.field for note in rendered.notes] == ["LocalJobId"]
+
+
+def test_fqan_overrides_so_the_primary_one_comes_first() -> None:
+    rendered = render(fqans=("/atlas/no/Role=production", "/atlas"), vo="atlas")
+    assert values(rendered, "GroupAttribute", "FQAN") == ["/atlas/no/Role=production", "/atlas"]
+    assert values(rendered, "GroupAttribute", "group") == ["/atlas/no"]
+    assert values(rendered, "GroupAttribute", "vo-role") == ["Role=production"]
+    assert values(rendered, "Group") == ["atlas"]
+
+
+def test_a_primary_fqan_that_does_not_fit_takes_the_others_with_it() -> None:
+    rendered = render(fqans=("/" + "a" * 300, "/atlas"))
+    assert b"FQAN" not in rendered.body
+
+
+def test_what_the_schema_needs_and_the_source_lacks_is_none() -> None:
+    rendered = render(local_user=None, queue=None)
+    assert values(rendered, "LocalUserId") == ["None"]
+    assert values(rendered, "Queue") == ["None"]
+    assert [note.field for note in rendered.notes] == ["LocalUserId", "Queue"]
+
+
+def test_submit_host_is_for_grid_jobs_only() -> None:
+    assert values(render(), "SubmitHost") == []
+    grid = render(endpoint_url="https://ce1.example.org:443/arex", endpoint_type="org.nordugrid.arcrest")
+    assert values(grid, "SubmitHost") == ["arcrest:https://ce1.example.org:443/arex"]
+
+
+def test_queue_longer_than_100_is_shortened() -> None:
+    assert values(render(queue="q" * 101), "Queue") == ["q" * 100]
+
+
+def test_nothing_stands_before_the_root() -> None:
+    message = ComputeRecordFormat(VIEW).message([])
+    assert re.fullmatch(rb"<\?xml [^>]*\?>\n<UsageRecords [^>]*>\n</UsageRecords>\n", message)
+
+
+def test_cancelled_is_aborted() -> None:
+    assert values(render(status="cancelled"), "Status") == ["aborted"]

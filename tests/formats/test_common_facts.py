@@ -1,0 +1,88 @@
+"""VO, submit host, benchmark, machine and registry: what all formats ask of a run in one place."""
+
+from __future__ import annotations
+
+import pytest
+
+from formats.benchmark import choose_benchmark
+from formats.job import Benchmark, Job
+from formats.registry import UnknownFormatError, record_format
+from formats.submit_host import apel_submit_host, car_submit_host
+from formats.view import View
+from formats.vo import Fqan, distinct_fqans, parse_fqan, vo_of
+
+
+def run(**facts: object) -> Job:
+    return Job(**{"record_id": "ur-1", "system": "arc", "status": "completed", **facts})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fqan", "parsed"),
+    [
+        ("/atlas", Fqan("atlas", "/atlas")),
+        ("/atlas/no/Role=production/Capability=NULL", Fqan("atlas", "/atlas/no", "production")),
+        ("/atlas/Role=NULL", Fqan("atlas", "/atlas")),
+        ("/atlas/Role=a;/cms", Fqan("atlas", "/atlas", "a")),
+        ("atlas", Fqan("atlas")),
+        ("/Role=x", Fqan("", None, "x")),
+        ("", Fqan("")),
+    ],
+)
+def test_fqan_as_the_server_parses_it(fqan: str, parsed: Fqan) -> None:
+    assert parse_fqan(fqan) == parsed
+
+
+def test_each_group_and_role_once() -> None:
+    assert distinct_fqans(("/a", "/a/Role=NULL", "/a/b")) == (Fqan("a", "/a"), Fqan("a", "/a/b"))
+
+
+def test_vo_of_a_run() -> None:
+    assert vo_of(run(vo="cms", fqans=("/atlas",))) == "cms"
+    assert vo_of(run(fqans=("/atlas",))) == "atlas"
+    assert vo_of(run(fqans=("/",))) is None
+    assert vo_of(run()) is None
+
+
+@pytest.mark.parametrize(
+    ("spelling", "interface", "expected"),
+    [
+        ("arc", "org.nordugrid.arcrest", "arcrest:https://h.example.org/arex"),
+        ("arc", "org.nordugrid.internal", "internal:https://h.example.org/arex"),
+        ("arc-6.17-internal", "org.nordugrid.internal", "ternal:https://h.example.org/arex"),
+        ("arc-6.17-internal", "org.nordugrid.arcrest", "arcrest:https://h.example.org/arex"),
+        ("arc", "org.ogf.glue.emies.activitycreation", "https://h.example.org/arex"),
+        ("arc", "org.nordugrid.gridftpjob", "https://h.example.org/arex"),
+        ("arc", None, "https://h.example.org/arex"),
+        ("url", "org.nordugrid.arcrest", "https://h.example.org/arex"),
+        ("host", "org.nordugrid.arcrest", "h.example.org"),
+    ],
+)
+def test_submit_host_keeps_the_spelling_of_a_sites_history(spelling: str, interface: str, expected: str) -> None:
+    job = run(endpoint_url="https://h.example.org/arex", endpoint_type=interface)
+    assert apel_submit_host(job, View(site="S", submit_host=spelling)) == expected  # type: ignore[arg-type]
+
+
+def test_submit_host_without_an_endpoint() -> None:
+    view = View(site="S", machine_name="m.example.org")
+    assert apel_submit_host(run(cluster="cell"), view) == "cell"
+    assert apel_submit_host(run(), view) == "m.example.org"
+    assert apel_submit_host(run(), View(site="S")) == "None"
+    assert car_submit_host(run(cluster="cell"), view) is None
+    assert car_submit_host(run(cluster="cell", user_dn="/CN=a"), view) == "cell"
+
+
+def test_benchmark_preference_and_spelling() -> None:
+    scores = (Benchmark("custom", 9.0), Benchmark("SI2K", 2500.0), Benchmark("hepspec", 10.0004))
+    assert choose_benchmark(run(benchmarks=scores), View(site="S")) == Benchmark("HEPSPEC", 10.0)
+    assert choose_benchmark(run(benchmarks=scores), View(site="S", benchmark="si2k")) == Benchmark("Si2k", 2500.0)
+    assert choose_benchmark(run(benchmarks=scores[:1]), View(site="S")) is None
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), float("-inf"), 0.0001, 1e8])
+def test_scores_that_the_server_cannot_hold_are_none(value: float) -> None:
+    assert choose_benchmark(run(benchmarks=(Benchmark("HEPSPEC", value),)), View(site="S")) is None
+
+
+def test_an_unknown_format_names_those_there_are() -> None:
+    with pytest.raises(UnknownFormatError, match=r"emi-car.*ogf-ur"):
+        record_format("nonsense", View(site="S"))

@@ -1,0 +1,72 @@
+"""Every value of every record is explained, by facts that it is made of."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from formats.explain import RULES, NoExplanationError, explain
+from formats.job import Job
+from formats.record_fields import fields_of
+from formats.registry import record_format
+from formats.view import View
+from publisher import config
+from tests.formats.golden_jobs import ARC, CREATED, GOLDEN
+from tests.strategies import plain_jobs
+
+VIEW = View(site="EXAMPLE-SITE", service_class_as_service_level=True)
+
+
+def unexplained(name: str, job: Job) -> list[str]:
+    renderer = record_format(name, VIEW)
+    fields = fields_of(name, renderer.message([renderer.record(job, CREATED).body]))
+    return [one.field for one in explain(name, fields, job) if one.rule == "no rule is known"]
+
+
+@given(plain_jobs())
+def test_no_value_is_without_a_rule(job: Job) -> None:
+    for name in RULES:
+        assert not unexplained(name, job), name
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("job_name", ["arc", "gridengine", "slurm"])
+def test_no_value_of_the_golden_records_is_without_a_rule(name: str, job_name: str) -> None:
+    assert not unexplained(name, GOLDEN[job_name])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_name_facts_and_settings_that_there_are(name: str) -> None:
+    facts = set(Job.__struct_fields__)
+    settings = set(config.AmsTarget.model_fields)
+    for field, rule in RULES[name].items():
+        assert set(rule.facts) <= facts, field
+        assert set(rule.settings) <= settings, field
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "fact", "changed"),
+    [
+        ("ogf-ur", "WallDuration", "wall_ms", 1_000),
+        ("ogf-ur", "Memory[KB,max,shared]", "memory_virtual_kib", 7),
+        ("emi-car", "Processors", "cores", 3),
+        ("emi-car", "UserIdentity/Group", "vo", "cms"),
+        ("apel-job", "Queue", "queue", "long"),
+        ("apel-job", "GlobalUserName", "user_dn", "/CN=Other"),
+    ],
+)
+def test_the_fact_named_is_the_one_that_changes_the_value(name: str, field: str, fact: str, changed: object) -> None:
+    def value(job: Job) -> str:
+        renderer = record_format(name, VIEW)
+        fields = fields_of(name, renderer.message([renderer.record(job, CREATED).body]))
+        (one,) = [one for one in explain(name, fields, job) if one.field == field]
+        assert fact in one.facts
+        return one.value
+
+    assert value(ARC) != value(msgspec.structs.replace(ARC, **{fact: changed}))
+
+
+def test_a_format_of_groups() -> None:
+    with pytest.raises(NoExplanationError):
+        list(explain("apel-summary", {}, ARC))

@@ -1,0 +1,228 @@
+"""The rules of the SGAS server (facts on formats, 1.4; facts on receivers, 1), each a test named after it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from formats.job import Benchmark, Host, Job, Transfer
+from formats.ogf_ur import UsageRecordFormat
+from formats.record import CannotRenderError, Rendered
+from formats.view import View
+
+CREATED = 1_795_000_000
+VIEW = View(site="EXAMPLE-SITE")
+
+
+def render(view: View = VIEW, /, **facts: Any) -> Rendered:
+    job = Job(**{"record_id": "ur-1", "system": "slurm", "status": "completed", "cluster": "ce1.example.org", **facts})
+    return UsageRecordFormat(view).record(job, CREATED)
+
+
+def values(rendered: Rendered, element: str) -> list[str]:
+    return re.findall(f"<{element}(?: [^>]*)?>([^<]*)</{element}>", rendered.body.decode())
+
+
+def noted(rendered: Rendered) -> list[tuple[str, str | None]]:
+    return [(note.field, note.after) for note in rendered.notes]
+
+
+def test_record_id_and_create_time_are_there() -> None:
+    assert b'urf:createTime="2026-11-18T11:06:40Z" urf:recordId="ur-1"' in render().body
+
+
+def test_global_job_id_is_the_record_id_where_the_source_has_none() -> None:
+    assert values(render(), "GlobalJobId") == ["ur-1"]
+    assert values(render(global_id="g"), "GlobalJobId") == ["g"]
+
+
+def test_record_id_longer_than_1000_is_held() -> None:
+    assert b"r" * 1000 in render(record_id="r" * 1000).body
+    with pytest.raises(CannotRenderError, match="at most 1000"):
+        render(record_id="r" * 1001)
+
+
+def test_record_id_stays_a_token() -> None:
+    rendered = render(record_id=" a b\n\x00")
+    assert b'urf:recordId="%20a%20b%0A%00"' in rendered.body
+    assert noted(rendered) == [("RecordIdentity@recordId", "%20a%20b%0A%00")]
+
+
+def test_machine_name_is_required() -> None:
+    with pytest.raises(CannotRenderError, match="MachineName"):
+        render(cluster=None)
+    assert values(render(View(site="S", machine_name="m1.example.org"), cluster=None), "MachineName") == [
+        "m1.example.org"
+    ]
+    assert values(render(endpoint_url="https://ce2.example.org:443/arex"), "MachineName") == ["ce2.example.org"]
+
+
+def test_machine_name_that_is_no_domain_name_is_held() -> None:
+    with pytest.raises(CannotRenderError, match="MachineName"):
+        render(cluster="my_cluster")
+
+
+def test_machine_name_longer_than_200_is_held() -> None:
+    with pytest.raises(CannotRenderError, match="MachineName"):
+        render(cluster="m" * 201)
+
+
+def test_local_job_id_longer_than_120_is_left_out() -> None:
+    assert values(render(local_id="1" * 120), "LocalJobId") == ["1" * 120]
+    rendered = render(local_id="1" * 121)
+    assert values(rendered, "LocalJobId") == []
+    assert noted(rendered) == [("LocalJobId", None)]
+    assert values(render(View(site="S", local_id_prefix="p"), local_id="1" * 120), "LocalJobId") == []
+
+
+def test_local_job_id_with_a_slash_first_is_left_out() -> None:
+    rendered = render(local_id="/1")
+    assert values(rendered, "LocalJobId") == []
+    assert noted(rendered) == [("LocalJobId", None)]
+    assert values(render(View(site="S", local_id_prefix="p"), local_id="/1"), "LocalJobId") == ["p/1"]
+
+
+def test_no_element_is_empty() -> None:
+    rendered = render(local_id="", name=" ", queue="\t", project="", user_dn="", vo="", runtime_environments=("",))
+    assert not re.search(rb"<([\w:]+)[^>/]*>\s*</\1>", rendered.body)
+
+
+@pytest.mark.parametrize(
+    ("field", "element", "longest", "shortened"),
+    [
+        ("name", "JobName", 1000, True),
+        ("queue", "Queue", 200, True),
+        ("project", "ProjectName", 200, True),
+        ("local_user", "LocalUserId", 100, False),
+        ("user_dn", "GlobalUserName", 1000, False),
+        ("vo", "vo:Name", 1000, False),
+    ],
+)
+def test_columns_have_their_lengths(field: str, element: str, longest: int, shortened: bool) -> None:
+    assert values(render(VIEW, **{field: "x" * longest}), element) == ["x" * longest]
+    rendered = render(VIEW, **{field: "x" * (longest + 1)})
+    assert values(rendered, element) == (["x" * longest] if shortened else [])
+    assert len(rendered.notes) == 1
+
+
+def test_node_count_is_a_small_integer() -> None:
+    assert values(render(nodes=32_767), "NodeCount") == ["32767"]
+    rendered = render(nodes=32_768)
+    assert values(rendered, "NodeCount") == []
+    assert noted(rendered) == [("NodeCount", None)]
+
+
+def test_zero_is_omitted_where_only_positive_numbers_fit() -> None:
+    rendered = render(nodes=0, cores=0, memory_rss_kib=0, scratch_bytes=0, stage_in_bytes=0, swap_kib=0)
+    assert not re.search(rb"NodeCount|Processors|Memory|Disk|Network|Swap", rendered.body)
+    assert rendered.notes == ()
+
+
+@pytest.mark.parametrize("wall_s", [-1, 2**31])
+def test_wall_duration_outside_32_bits_is_held(wall_s: int) -> None:
+    with pytest.raises(CannotRenderError, match="WallDuration"):
+        render(wall_ms=wall_s * 1000)
+
+
+def test_processors_outside_32_bits_are_held() -> None:
+    with pytest.raises(CannotRenderError, match="Processors"):
+        render(cores=2**31)
+
+
+def test_cpu_durations_are_summed_so_only_parts_or_total_are_sent() -> None:
+    assert values(render(cpu_ms=15_000, cpu_user_ms=10_000, cpu_system_ms=5_000), "CpuDuration") == ["PT10S", "PT5S"]
+    assert values(render(cpu_ms=16_000, cpu_user_ms=10_000, cpu_system_ms=5_000), "CpuDuration") == ["PT16S"]
+    assert values(render(cpu_ms=16_000), "CpuDuration") == ["PT16S"]
+
+
+def test_memory_is_of_a_type_that_the_server_keeps() -> None:
+    assert set(
+        re.findall(r'Memory [^>]*urf:type="(\w+)"', render(memory_rss_kib=1, memory_virtual_kib=2).body.decode())
+    ) == {
+        "physical",
+        "shared",
+    }
+
+
+def test_exit_code_is_an_int32() -> None:
+    assert values(render(exit_code=-(2**31)), "sgas:ExitCode") == ["-2147483648"]
+    assert noted(render(exit_code=2**31)) == [("ExitCode", None)]
+
+
+def test_a_download_without_an_url_is_left_out() -> None:
+    rendered = render(transfers=(Transfer("download", " "), Transfer("upload", "https://se.example.org/f", 5)))
+    assert b"FileDownload" not in rendered.body
+    assert values(rendered, "tr:URL") == ["https://se.example.org/f"]
+    assert noted(rendered) == [("FileTransfers/URL", None)]
+
+
+def test_vo_groups_and_roles_are_written_as_documented() -> None:
+    fqans = ("/atlas/Role=production", "/atlas/no/Role=NULL", "/atlas/Role=production")
+    rendered = render(fqans=fqans)
+    assert values(rendered, "vo:Name") == ["atlas"]
+    assert values(rendered, "vo:Group") == ["atlas", "atlas/no"]
+    assert values(rendered, "vo:Role") == ["production"]
+    assert values(render(View(site="S", vo_groups_for_sgas="arc"), fqans=fqans), "vo:Group") == ["/atlas", "/atlas/no"]
+
+
+def test_hosts_and_submit_hosts_are_domain_names() -> None:
+    rendered = render(hosts=(Host("wn_1"), Host("wn2.example.org"), Host("wn3")), client_host="1.2.3.4")
+    assert values(rendered, "Host") == ["wn2.example.org", "wn3"]
+    assert b'<Host urf:primary="true">wn2' in rendered.body
+    assert noted(rendered) == [("SubmitHost", None), ("Host", None)]
+
+
+def test_charge_that_is_no_number_is_left_out() -> None:
+    assert values(render(charge=1.5), "Charge") == ["1.5"]
+    assert noted(render(charge=float("nan"))) == [("Charge", None)]
+
+
+def test_extensions_can_be_switched_off() -> None:
+    facts: dict[str, Any] = {
+        "vo": "atlas", "submit": 1, "cpu_user_ms": 1, "exit_code": 1, "runtime_environments": ("R",),
+        "transfers": (Transfer("upload", "u"),),
+    }  # fmt: skip
+    body = render(View(site="S", ur_extensions=frozenset()), **facts).body
+    assert not re.search(rb"<(vo|tr|sgas|deisa|arc):", body)
+    assert set(re.findall(rb"<(vo|tr|sgas|deisa|arc):", render(**facts).body)) == {
+        b"vo",
+        b"tr",
+        b"sgas",
+        b"deisa",
+        b"arc",
+    }
+
+
+def test_service_levels() -> None:
+    view = View(site="S", service_class_as_service_level=True)
+    rendered = render(view, benchmarks=(Benchmark("hepspec", 17.5),), service_class="standard")
+    assert values(rendered, "ServiceLevel") == ["17.5", "standard"]
+    assert values(render(benchmarks=(), service_class="standard"), "ServiceLevel") == []
+
+
+def test_runs_that_are_not_over_are_not_published() -> None:
+    with pytest.raises(CannotRenderError, match="Status"):
+        render(status="running")
+
+
+def test_gpus_energy_and_extras_are_consumable_resources() -> None:
+    rendered = render(gpus=2, energy_j=3.5, extras={"ru_nvcsw": 7, "note": "text", "bad": float("inf")})
+    assert values(rendered, "ConsumableResource") == ["2", "3.5", "7"]
+    assert noted(rendered) == [("ConsumableResource", None)]
+
+
+@pytest.mark.parametrize(
+    ("instant", "text"), [(-2_208_988_800, "1900-01-01T00:00:00Z"), (253_402_300_799, "9999-12-31T23:59:59Z")]
+)
+def test_years_1900_and_9999(instant: int, text: str) -> None:
+    assert values(render(end=instant), "EndTime") == [text]
+
+
+def test_names_as_the_view_wants_them() -> None:
+    dn = "/O=Grid/CN=Ada"
+    assert values(render(user_dn=dn), "GlobalUserName") == [dn]
+    assert values(render(View(site="S", dn="withhold"), user_dn=dn), "GlobalUserName") == []
+    (hashed,) = values(render(View(site="S", dn="hash", dn_key=b"k"), user_dn=dn), "GlobalUserName")
+    assert "Ada" not in hashed

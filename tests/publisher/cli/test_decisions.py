@@ -1,0 +1,92 @@
+"""held and rejected: list, show, retry, waive; every decision is put down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from publisher.simulator.faults import Fault
+from publisher.simulator.pki import Pki
+from publisher.simulator.simulator import Simulator
+from tests.publisher.cli.program import BASE, SOURCE, Program
+
+BAD = "ur-ce1.example.org-rLvfjWSagc1E00000039"
+OTHER = "ur-ce1.example.org-avAbsO63BBh600000001"
+
+
+@pytest.fixture(scope="module")
+def simulator(pki: Pki) -> Iterator[Simulator]:
+    with Simulator(pki) as running:
+        yield running
+
+
+@pytest.fixture
+def rejecting(collected: Program, simulator: Simulator) -> Program:
+    """A site one of whose records is refused by its SGAS."""
+    simulator.sgas.reset()
+    simulator.faults.replace([Fault("status", texts=(BAD,))])
+    client = simulator.pki.client
+    collected.configure(
+        f'{BASE}{SOURCE}[targets.sgas]\ntype = "sgas"\nurl = "{simulator.sgas_url}"\nattempts = 1\nbatch_records = 10\n'
+        f'[credentials]\ncertificate = "{client.certificate}"\nkey = "{client.key}"\n'
+        f'ca_file = "{simulator.pki.ca_file}"\n'
+    )
+    assert collected("publish", "-q").code == 3
+    return collected
+
+
+def audited(site: Program) -> list[tuple[str, str, str]]:
+    entries = site("audit", "--json").ok().object["entries"]
+    return [(entry["action"], entry["subject"], entry["detail"]) for entry in entries]
+
+
+def test_a_rejected_record_is_listed_shown_and_retried(rejecting: Program, simulator: Simulator) -> None:
+    (listed,) = rejecting("rejected", "list", "--json").ok().object["records"]
+    assert (listed["target"], listed["record_id"]) == ("sgas", BAD)
+    assert "500" in listed["reason"]
+    assert listed["end_time"].endswith("Z")
+    shown = rejecting("rejected", "show", BAD).ok().out
+    assert "-> sgas: rejected since" in shown
+    assert f'recordId="{BAD}"' in shown
+    assert BAD in rejecting("rejected", "list").ok().out
+    (told,) = rejecting("rejected", "show", BAD, "--json").ok().object["records"]
+    assert (told["record_id"], told["targets"]["sgas"]["state"]) == (BAD, "rejected")
+    assert f'recordId="{BAD}"' in told["messages"]["sgas"]
+
+    simulator.faults.replace([])
+    assert rejecting("rejected", "retry", "sgas", "--json").ok().object == {"waiting_again": 1}
+    assert rejecting("publish").code == 0
+    assert len(simulator.sgas.holdings()) == 37
+    assert audited(rejecting) == [("retry rejected", "sgas", "all 1")]
+
+
+def test_a_rejected_record_is_waived(rejecting: Program) -> None:
+    assert rejecting("rejected", "waive", "sgas", BAD, "--reason", "a test job").code == 0
+    target = rejecting("status", "--json").ok().object["targets"]["sgas"]
+    assert (target["rejected"], target["waived"], target["accepted"]) == (0, 1, 36)
+    assert audited(rejecting) == [("waive rejected", "sgas", f"{BAD}: a test job")]
+    assert rejecting("rejected", "list").ok().err == "nothing is rejected\n"
+
+
+def test_only_what_is_rejected_can_be_retried(rejecting: Program) -> None:
+    done = rejecting("rejected", "retry", "sgas", BAD, OTHER)
+    assert done.code == 2
+    assert f"record {OTHER} is not rejected for target sgas" in done.err
+    assert len(rejecting("rejected", "list", "--json").object["records"]) == 1, "all or nothing"
+    assert audited(rejecting) == []
+
+
+def test_held_records_are_released_by_what_they_lack(collected: Program) -> None:
+    whole = collected.config.read_text()
+    collected.configure(whole.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
+    assert collected("publish", "-q").code == 3
+    records = collected("held", "list", "--target", "summaries", "--json").ok().object["records"]
+    assert OTHER in {record["record_id"] for record in records}
+    assert {record["target"] for record in records} == {"summaries"}
+    assert all("complete_since" in record["reason"] for record in records)
+    assert "-> summaries: held since" in collected("held", "show", OTHER).ok().out
+    assert collected("held", "waive", "summaries", OTHER, "--reason", "counted by hand").code == 0
+    assert audited(collected) == [("waive held", "summaries", f"{OTHER}: counted by hand")]
+    collected.configure(whole)
+    assert collected("publish", "--json").object["targets"]["summaries"]["held"] == 0

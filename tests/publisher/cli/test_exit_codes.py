@@ -1,0 +1,154 @@
+"""The exit codes, one test for each row of the table, and which wins where several apply."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from publisher.simulator.faults import Fault
+from publisher.simulator.pki import Pki
+from publisher.simulator.simulator import Simulator
+from tests.publisher.cli.program import BASE, FILES, SOURCE, WHOLE, Program
+
+
+@pytest.fixture
+def simulator(pki: Pki) -> Iterator[Simulator]:
+    with Simulator(pki) as running:
+        yield running
+
+
+def sgas(simulator: Simulator, **changes: str) -> str:
+    """A target at the simulator, which tries once."""
+    settings = {
+        "type": "sgas",
+        "url": simulator.sgas_url,
+        "credentials.certificate": str(simulator.pki.client.certificate),
+        "credentials.key": str(simulator.pki.client.key),
+        "credentials.ca_file": str(simulator.pki.ca_file),
+    } | changes
+    lines = [f'{name} = "{value}"' for name, value in settings.items()]
+    return "\n[targets.sgas]\n" + "\n".join([*lines, "attempts = 1", "batch_records = 10"]) + "\n"
+
+
+def test_0_all_done(fresh: Program) -> None:
+    assert fresh("run").code == 0
+    assert fresh("run").code == 0
+
+
+def test_0_where_another_run_is_at_work(collected: Program, simulator: Simulator) -> None:
+    """One run hangs in the middle of its work; another one says so, does the rest, and is content."""
+    simulator.faults.replace([Fault("hang")])
+    collected.configure(BASE + SOURCE + sgas(simulator) + FILES)
+    busy = collected.start("publish", "sgas")
+    try:
+        while not simulator.faults.struck()[0][1]:
+            assert busy.poll() is None, busy.communicate()
+            os.sched_yield()
+        done = collected("run")
+        assert done.code == 0
+        assert "another run is at work" in done.err + done.out
+        assert collected("status", "--json").object["targets"]["files"]["waiting"] == 0
+    finally:
+        busy.kill()
+        busy.communicate()
+    simulator.faults.replace([])
+    assert collected("run").code == 0
+    assert len(simulator.sgas.holdings()) == 37
+
+
+def test_1_a_source_could_not_be_read(fresh: Program) -> None:
+    (fresh.folder / "accounting.db").rename(fresh.folder / "away.db")
+    done = fresh("run", "--json")
+    assert done.code == 1
+    assert "accounting.db" in done.object["sources"]["ce1"]["error"]
+    (fresh.folder / "away.db").rename(fresh.folder / "accounting.db")
+    assert fresh("run").code == 0
+
+
+def test_1_something_waits_for_a_service(collected: Program, simulator: Simulator) -> None:
+    simulator.faults.replace([Fault("status", code=503)])
+    collected.configure(BASE + SOURCE + sgas(simulator) + FILES)
+    done = collected("publish", "--json")
+    assert done.code == 1
+    assert done.object["targets"]["sgas"]["waiting"] == 37
+    assert done.object["targets"]["files"]["waiting"] == 0, "the other target is served"
+    simulator.faults.replace([])
+    assert collected("publish").code == 0
+    assert {held.received for held in simulator.sgas.holdings().values()} == {1}
+
+
+def test_2_usage(collected: Program) -> None:
+    assert collected("publish", "nosuch").code == 2
+
+
+def test_2_configuration(collected: Program) -> None:
+    collected.configure(WHOLE.replace("[site]", "[sight]"))
+    assert collected("run").code == 2
+
+
+def test_3_records_newly_rejected(collected: Program, simulator: Simulator) -> None:
+    simulator.faults.replace([Fault("status", match="rLvfjWSagc1E00000039")])
+    collected.configure(BASE + SOURCE + sgas(simulator))
+    done = collected("publish", "--json")
+    assert done.code == 3
+    assert (done.object["targets"]["sgas"]["accepted"], done.object["targets"]["sgas"]["rejected"]) == (36, 1)
+    assert collected("publish").code == 0, "it is not newly rejected any more"
+
+
+def test_3_records_newly_held(collected: Program) -> None:
+    collected.configure(WHOLE.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
+    done = collected("publish", "--json")
+    assert done.code == 3
+    assert done.object["targets"]["summaries"]["held"] > 0
+    assert collected("publish").code == 0, "they are not newly held any more"
+
+
+def test_4_credentials_refused_here(collected: Program, simulator: Simulator) -> None:
+    simulator.pki.client.key.chmod(0o644)
+    try:
+        collected.configure(BASE + SOURCE + sgas(simulator) + FILES)
+        done = collected("publish", "--json")
+    finally:
+        simulator.pki.client.key.chmod(0o600)
+    assert done.code == 4
+    assert str(simulator.pki.client.key) in done.object["targets"]["sgas"]["error"]
+    assert done.object["targets"]["files"]["waiting"] == 0, "the other target is served"
+
+
+def test_4_credentials_refused_there(collected: Program, pki: Pki) -> None:
+    with Simulator(pki, rights={}) as simulator:
+        collected.configure(BASE + SOURCE + sgas(simulator) + FILES)
+        done = collected("publish", "--json")
+    assert done.code == 4
+    assert done.object["targets"]["sgas"]["waiting"] == 37
+    assert done.object["targets"]["files"]["waiting"] == 0
+
+
+def test_5_the_store(collected: Program) -> None:
+    (collected.folder / "store.db").write_bytes(b"this is no database, however long one looks at it " * 40)
+    done = collected("run", "--json")
+    assert (done.code, done.object["exit_code"]) == (5, 5)
+    assert "store.db" in done.err
+    assert not (collected.folder / "files").exists(), "nothing was sent"
+
+
+def test_5_a_store_of_a_later_version(collected: Program) -> None:
+    with sqlite3.connect(collected.folder / "store.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    done = collected("publish")
+    assert done.code == 5
+    assert "later version" in done.err
+
+
+def test_credentials_go_before_a_service_that_is_away(collected: Program, simulator: Simulator) -> None:
+    simulator.faults.replace([Fault("status", code=503)])
+    other = sgas(simulator, **{"credentials.key": str(simulator.pki.server.key)}).replace(
+        "targets.sgas", "targets.other"
+    )
+    collected.configure(BASE + SOURCE + sgas(simulator) + other)
+    done = collected("publish", "--json")
+    assert done.code == 4
+    assert done.object["targets"]["sgas"]["waiting"] == done.object["targets"]["other"]["waiting"] == 37

@@ -1,0 +1,59 @@
+"""jobs: one by any of its ids, or a list."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.publisher.cli.program import Program
+
+RECORD_ID = "ur-ce1.example.org-avAbsO63BBh600000001"
+
+
+@pytest.mark.parametrize("name", [RECORD_ID, "1000001", "avAbsO63BBh600000001"], ids=["record", "local", "global"])
+def test_by_any_id(published: Program, name: str) -> None:
+    (job,) = published("jobs", name, "--json").ok().object["jobs"]
+    assert (job["record_id"], job["source"]) == (RECORD_ID, "ce1")
+    assert job["facts"]["end"] == "2026-09-03T02:23:43Z"
+    assert job["facts"]["transfers"][0]["start"] == "2026-09-02T23:28:16Z"
+    assert job["facts"]["events"][0] == {"at": "2026-09-02T23:28:14Z", "event": "ACCEPTED"}
+    assert {name: place["state"] for name, place in job["targets"].items()} == {
+        "files": "accepted",
+        "summaries": "accepted",
+    }
+
+
+def test_in_full_for_people(published: Program) -> None:
+    text = published("jobs", "1000001").ok().out
+    assert text.startswith(f"Run {RECORD_ID}  (source ce1, stored ")
+    assert "  wall_ms                9758000\n" in text
+    assert "  -> files: accepted since" in text
+    assert "({" not in text
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ((), 39),
+        (("--limit", "5"), 5),
+        (("--from", "2026-10", "--until", "2026-11"), None),
+        (("--state", "accepted"), 37),
+        (("--state", "held"), 0),
+        (("--vo", "alice"), None),
+        (("--user", "atlas033"), None),
+        (("--source", "ce1"), 39),
+    ],
+)
+def test_filters(published: Program, filters: tuple[str, ...], expected: int | None) -> None:
+    jobs = published("jobs", *filters, "--json").ok().object["jobs"]
+    assert 0 < len(jobs) < 39 if expected is None else len(jobs) == expected
+    if filters[:1] == ("--from",):
+        assert all(job["facts"]["end"].startswith("2026-10") for job in jobs)
+    if filters[:1] == ("--vo",):
+        assert {job["facts"]["vo"] for job in jobs} == {"alice"}
+    ends = [job["facts"]["end"] for job in jobs]
+    assert ends == sorted(ends)
+
+
+def test_nothing_matches(published: Program) -> None:
+    done = published("jobs", "--queue", "nosuch").ok()
+    assert (done.out, done.err) == ("", "no job matches\n")

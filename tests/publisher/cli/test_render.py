@@ -1,0 +1,150 @@
+"""render: the messages, to the terminal or to files, and nothing changes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from publisher.simulator import Simulator
+from publisher.simulator.pki import Pki
+from tests.publisher.cli.program import BASE, SOURCE, Program
+
+
+def store_state(site: Program) -> dict[str, tuple[int, str]]:
+    return {
+        path.name: (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in site.folder.glob("store.db*")
+        if not path.name.endswith(("-shm", "-wal", ".lock"))
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("ogf-ur",), ("emi-car", "--from", "2026-09"), ("apel-summary", "--target", "summaries"), ("apel-sync",)],
+)
+def test_nothing_changes(collected: Program, arguments: tuple[str, ...]) -> None:
+    before = store_state(collected)
+    there = {path.name for path in collected.folder.iterdir() if not path.name.endswith(("-shm", "-wal"))}
+    collected("render", *arguments).ok()
+    assert store_state(collected) == before
+    assert {path.name for path in collected.folder.iterdir() if not path.name.endswith(("-shm", "-wal"))} == there
+
+
+def test_files_are_the_messages_and_nothing_else(collected: Program) -> None:
+    shown = collected("render", "ogf-ur", "--target", "files", "--json", "--output", "rendered").ok().object
+    written = sorted((collected.folder / "rendered").rglob("*"))
+    assert len(written) == shown["files"] == 1
+    assert sum(path.stat().st_size for path in written) == shown["bytes"]
+    collected("publish", "files")
+    sent = sorted((collected.folder / "files").iterdir())
+    assert [path.read_bytes() for path in written] == [path.read_bytes() for path in sent]
+
+
+AS_SENT = """
+[targets.apel]
+type = "ams"
+url = "{ams}"
+auth_url = "{token}"
+records = "emi-car"
+batch_bytes = 20_000
+sync = false
+
+[targets.months]
+type = "directory"
+path = "months"
+layout = "files"
+records = "apel-summary"
+
+[credentials]
+certificate = "{certificate}"
+key = "{key}"
+ca_file = "{ca}"
+"""
+
+
+def test_what_is_rendered_is_what_is_sent_to_the_byte(collected: Program, pki: Pki, tmp_path: Path) -> None:
+    """Cut by the bytes of the signed message; summaries month by month, without the month that is held."""
+    with Simulator(pki) as simulator:
+        settings = AS_SENT.format(
+            ams=simulator.ams_url, token=simulator.token_url, certificate=pki.client.certificate, key=pki.client.key,
+            ca=pki.ca_file,
+        )  # fmt: skip
+        source = SOURCE.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"')
+        collected.configure(BASE + source + settings)
+        rendered = {name: tmp_path / name for name in ("emi-car", "apel-summary", "apel-sync")}
+        for name, folder in rendered.items():
+            target = "apel" if name == "emi-car" else "months"
+            shown = collected("render", name, "--target", target, "--output", folder, "--json").ok().object
+            assert shown["cut_otherwise"] is None
+            assert shown["held"] == (13 if name == "apel-summary" else 0)
+        assert collected("publish", "-q").code == 3
+        sent = collected.rows("SELECT format, records, bytes FROM batches ORDER BY id")
+        assert [(name, size) for name, _, size in sent if name == "emi-car"] == [
+            ("emi-car", path.stat().st_size) for path in sorted(rendered["emi-car"].iterdir())
+        ]
+        assert sum(name == "emi-car" for name, _, _ in sent) > 4
+    written = {path.read_bytes() for path in (collected.folder / "months").iterdir()}
+    summaries = {path.read_bytes() for path in rendered["apel-summary"].iterdir()}
+    counts = {path.read_bytes() for path in rendered["apel-sync"].iterdir()}
+    assert len(summaries) == 2
+    assert summaries <= written
+    assert written - summaries <= counts
+
+
+def test_of_a_month_only_the_groups_that_changed_are_rendered(published: Program, tmp_path: Path) -> None:
+    published.change_database("UPDATE AAR SET UsedWalltime = UsedWalltime + 60 WHERE RecordID = 20")
+    published("collect", "--from", "2026-09").ok()
+    rendered = tmp_path / "rendered"
+    published("render", "apel-summary", "--target", "summaries", "--output", rendered).ok()
+    before = set((published.folder / "summaries").rglob("*"))
+    published("publish")
+    (one,) = rendered.iterdir()
+    assert one.read_bytes().count(b"NumberOfJobs") == 1
+    assert one.read_bytes() in {
+        path.read_bytes() for path in set((published.folder / "summaries").rglob("*")) - before if path.is_file()
+    }
+
+
+def test_without_the_certificate_it_says_that_messages_may_be_cut_otherwise(collected: Program, pki: Pki) -> None:
+    settings = AS_SENT.format(
+        ams="https://localhost:9", token="https://localhost:9", certificate=pki.client.certificate, key="no.key", ca="x"
+    )
+    collected.configure(BASE + SOURCE + settings)
+    done = collected("render", "emi-car", "--target", "apel").ok()
+    assert "may be cut at other places when they are sent: the key" in done.err
+
+
+def test_what_was_published_waits_no_more(published: Program) -> None:
+    assert published("render", "ogf-ur", "--target", "files", "--json").ok().object["records"] == 0
+
+
+def test_files_are_never_overwritten(collected: Program) -> None:
+    collected("render", "ogf-ur", "--output", "rendered").ok()
+    done = collected("render", "ogf-ur", "--output", "rendered")
+    assert done.code == 2
+    assert "is there already" in done.err
+
+
+def test_before_anything_was_collected(fresh: Program) -> None:
+    done = fresh("render", "ogf-ur")
+    assert done.code == 2
+    assert "usage-publisher collect" in done.err
+    assert not (fresh.folder / "store.db").exists()
+
+
+def test_what_cannot_be_rendered_is_told(collected: Program) -> None:
+    text = collected.config.read_text().replace('benchmark = { type = "HEPscore23", value = 14.2 }\n', "")
+    collected.configure(text)
+    found = collected("render", "emi-car", "--from", "2026-09", "--json").ok().object
+    assert found["held"] == len(found["held_records"]) > 0
+    assert "benchmark" in found["held_records"][0]["reason"]
+
+
+def test_a_folder_that_cannot_be_made(collected: Program) -> None:
+    (collected.folder / "file").write_text("")
+    done = collected("render", "ogf-ur", "--output", Path("file") / "folder")
+    assert done.code in {1, 2}
+    assert "Traceback" not in done.err
+    assert "file" in done.err

@@ -1,0 +1,41 @@
+"""Start-up: commands load what they need and no more, which is what makes them start quickly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.publisher.cli.program import Program
+
+HEAVY = ("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email")
+STORE = ("sqlalchemy", "pydantic", "email")
+TELL = """
+import atexit, json, sys
+atexit.register(lambda: sys.stderr.write(json.dumps([name for name in {names!r} if name in sys.modules])))
+sys.argv[0] = "usage-publisher"
+from publisher.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        (("--help",), ()),
+        (("--version",), ("email",)),
+        (("status", "--json"), STORE),
+        (("jobs", "--json"), STORE),
+        (("held", "list", "--json"), STORE),
+        (("audit", "--json"), STORE),
+    ],
+    ids=lambda value: value[0] if value else "",
+)
+def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TELL.format(names=HEAVY), *command], cwd=published.folder, env=published.environment,
+        capture_output=True, check=True,
+    )  # fmt: skip
+    assert set(json.loads(done.stderr)) <= set(allowed)

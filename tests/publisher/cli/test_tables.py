@@ -1,0 +1,56 @@
+"""Tables: whole where they fit, a paragraph a row where their columns would be too narrow to read."""
+
+from __future__ import annotations
+
+import pytest
+
+from publisher.cli.output import level_text, make_table, show
+
+COLUMNS = ["job", "ended", "user", "state", ""]
+ROWS: list[list[object]] = [
+    ["17", "2026-11-01T00:00:00Z", "/DC=org/DC=example/O=Grid/CN=Ada Aas 000", None, level_text("red", "refused")],
+    ["18", "2026-11-02T00:00:00Z", "ada", "held", ""],
+]
+
+
+def shown(capsys: pytest.CaptureFixture[str], columns: list[str] = COLUMNS) -> list[str]:
+    show(make_table("Jobs", columns, ROWS))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_table_that_fits_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    lines = shown(capsys)
+    assert any("2026-11-01T00:00:00Z" in line and "17" in line and "refused" in line for line in lines)
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_one_that_does_not_has_a_paragraph_for_each_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert shown(capsys) == [
+        "Jobs",
+        "17",
+        "  ended: 2026-11-01T00:00:00Z",
+        "  user: /DC=org/DC=example/O=Grid/CN=Ada Aas 000   refused",
+        "18",
+        "  ended: 2026-11-02T00:00:00Z   user: ada   state: held",
+    ]
+
+
+def test_a_first_column_without_a_name_stands_beside_the_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert shown(capsys, ["", *COLUMNS[1:]])[1] == "17  2026-11-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("width", ["1", "20", "60", "", "wide", "-5"])
+def test_whatever_the_width_is_said_to_be_no_character_is_lost(
+    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    text = "".join("".join(shown(capsys)).split())
+    for row in ROWS:
+        assert all("".join(str(cell).split()) in text for cell in row if cell)

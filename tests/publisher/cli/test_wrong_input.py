@@ -1,0 +1,122 @@
+"""Wrong input: one clear message, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.simulator.pki import Pki
+from tests.publisher.cli.program import BASE, FILES, SOURCE, WHOLE, Program
+
+CLOSED_PORT = 9
+AMS = """
+[targets.apel]
+type = "ams"
+url = "https://localhost:{port}"
+auth_url = "https://localhost:{port}"
+attempts = 1
+
+[credentials]
+certificate = "{certificate}"
+key = "{key}"
+ca_file = "{ca}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BASE + FILES, ("no source is configured", "[sources.NAME]")),
+        (BASE + SOURCE, ("no target is configured", "[targets.NAME]")),
+        (WHOLE.replace("benchmark =", "benchmerk ="), ("publisher.toml", "sources.ce1.benchmerk", "'benchmark'")),
+        (WHOLE.replace('layout = "files"', 'layout = "zip"'), ("publisher.toml", "targets.files.layout", "'dirq'")),
+        (WHOLE.replace('type = "arc"', 'type = "ark"'), ("sources.ce1.type", "gridengine", '"arc"')),
+        (WHOLE.replace('type = "directory"', 'type = "folder"'), ("targets.files.type", "sgas", "directory")),
+        (WHOLE.replace('name = "EXAMPLE-SITE"', ""), ("site.name", "missing")),
+        (WHOLE.replace("[site]", "[site"), ("publisher.toml", "is not TOML")),
+    ],
+    ids=["no source", "no target", "key", "value", "source", "target", "missing", "TOML"],
+)
+def test_configuration(fresh: Program, text: str, words: tuple[str, ...]) -> None:
+    fresh.configure(text)
+    done = fresh("run", "--quiet")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1, done.err
+    assert [word for word in words if word not in done.err] == []
+
+
+def test_no_target_loses_no_job(fresh: Program) -> None:
+    fresh.configure(BASE + SOURCE)
+    assert fresh("run").code == 2
+    fresh.configure(WHOLE)
+    assert fresh("run", "--json").ok().object["targets"]["files"]["accepted"] == 37
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("publish", "nosuch"), "there is no target 'nosuch'; there are: files, summaries"),
+        (("collect", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
+        (("render", "ogf-ur", "--target", "nosuch"), "there is no target 'nosuch'"),
+        (("render", "nosuch"), "ogf-ur"),
+        (("republish", "nosuch", "--from", "2026-10", "--until", "2026-11"), "there is no target 'nosuch'"),
+        (("republish", "files", "--from", "2026-10", "--until", "2026-11"), "nobody is there to confirm"),
+        (("republish", "files", "--from", "2026-11", "--until", "2026-10"), "the window holds nothing"),
+        (("jobs", "--from", "yesterday"), "--from: 'yesterday' is no time"),
+        (("jobs", "--state", "nosuch"), "there is no state 'nosuch'; there are: waiting"),
+        (("jobs", "--source", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
+        (("jobs", "nosuch"), "no job nosuch is known"),
+        (("run", "--every", "often"), "--every: a duration is"),
+        (("held", "list", "--target", "nosuch"), "there is no target 'nosuch'"),
+        (("held", "show", "nosuch"), "record nosuch is not held"),
+        (("rejected", "waive", "files", "nosuch"), "a waiver needs a reason"),
+        (("rejected", "waive", "files", "nosuch", "--reason", "old"), "record nosuch is not rejected"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_is_not_there(published: Program, arguments: tuple[str, ...], message: str) -> None:
+    done = published(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_no_configuration_says_how_to_get_one(tmp_path: Path) -> None:
+    done = Program(tmp_path)("--config", "missing.toml", "status")
+    assert done.code == 2
+    assert "there is no configuration file" in done.err
+    assert "usage-publisher init" in done.err
+
+
+def ams(pki: Pki, **changes: Path) -> str:
+    files = {"certificate": pki.client.certificate, "key": pki.client.key, "ca": pki.ca_file} | changes
+    return BASE + SOURCE + FILES + AMS.format(port=CLOSED_PORT, **files)
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "word"),
+    [
+        ("missing key", 4, "cannot be read"),
+        ("other key", 4, "is not that of the certificate"),
+        ("expired", 4, "expired"),
+        ("closed port", 1, "refused"),
+    ],
+)
+def test_credentials_and_services(collected: Program, pki: Pki, case: str, code: int, word: str) -> None:
+    """The one target waits, saying why; the other is served."""
+    expired = pki.issue("expired", "ce2.example.org", validity="expired") if case == "expired" else pki.client
+    settings = {
+        "missing key": {"key": collected.folder / "nosuch.pem"},
+        "other key": {"key": pki.server.key},
+        "expired": {"certificate": expired.certificate, "key": expired.key},
+        "closed port": {},
+    }[case]
+    collected.configure(ams(pki, **settings))
+    done = collected("publish", "--json")
+    targets = done.object["targets"]
+    assert done.code == code, done.err
+    assert word in targets["apel"]["error"]
+    assert targets["apel"]["accepted"] == 0
+    assert targets["files"]["accepted"] == 37
+    assert "Traceback" not in done.err

@@ -1,0 +1,36 @@
+"""Which store a test's sites have: a file, or a database on a server that runs as long as the tests do.
+
+A module whose tests are to hold on both says `pytestmark = pytest.mark.either_store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.publisher.site import stores_on
+from tests.publisher.store.server import Server, serving
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of such a module on both. Those with many examples stay with the quicker one."""
+    marked = metafunc.definition.get_closest_marker("either_store") is not None
+    if marked and not hasattr(metafunc.function, "hypothesis"):
+        metafunc.parametrize("_store_of_sites", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """A real PostgreSQL, started with the first test that asks for it."""
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _store_of_sites(request: pytest.FixtureRequest) -> Iterator[None]:
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield
+        return
+    with stores_on(request.getfixturevalue("postgresql")):
+        yield

@@ -1,0 +1,342 @@
+"""Collecting: counts, one transaction a page, and what becomes of deliveries when a run changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from formats.job import Job
+from publisher.errors import StoreError
+from publisher.pipeline.collect import Collected
+from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.store import registry
+from publisher.store.states import State
+from publisher.targets.base import Refused, Transient
+from tests.publisher.receivers import Receiver, always
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+KINDS = ("sgas", "ams")
+
+
+def site_of(folder: Path, *jobs: Job | Unreadable, kind: str = "sgas", page: int = 100) -> tuple[Site, Receiver]:
+    source = ListSource("ce1", page=page)
+    source.add(*jobs)
+    receiver = Receiver("neic", kind)
+    return Site(folder, [source], [receiver]), receiver
+
+
+def test_new_changed_unchanged_running_and_unreadable_are_counted(tmp_path: Path) -> None:
+    running = make_job(3, status="running", end=None, wall_ms=None, cpu_ms=None)
+    bad = Unreadable("accounting", 7, 120, "no end time", b"x:y")
+    site, _ = site_of(tmp_path, *make_jobs(2), running, bad)
+    assert site.collect()["ce1"] == Collected(read=4, new=2, skipped=1, unreadable=1)
+    site.sources["ce1"].add(make_job(1), make_job(2, wall_s=7), make_job(4), make_job(4))
+    assert site.collect()["ce1"] == Collected(read=4, new=1, changed=1, unchanged=2)
+    status = site.publisher.status().sources["ce1"]
+    assert (status.jobs, status.unreadable, status.last_job_end) == (3, 1, make_job(4).end)
+    assert site.publisher.unreadable()[0].reason == "no end time"
+
+
+def test_unreadable_input_met_again_is_kept_once(tmp_path: Path) -> None:
+    bad = Unreadable("accounting", None, None, "no end time", b"x:y")
+    site, _ = site_of(tmp_path, bad, bad)
+    site.collect()
+    site.sources["ce1"].add(bad)
+    site.collect()
+    assert len(site.publisher.unreadable()) == 1
+    assert site.publisher.status().sources["ce1"].unreadable == 1
+
+
+def test_a_running_job_is_never_published_and_counts_as_new_when_it_has_finished(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, make_job(1, status="running", end=None, wall_ms=None))
+    assert site.collect()["ce1"].new == 0
+    site.publish()
+    assert service.posts == 0
+    assert site.states("neic") == {}
+    site.sources["ce1"].add(make_job(1))
+    assert site.collect()["ce1"].new == 1
+    site.publish()
+    assert set(service.held) == {make_job(1).record_id}
+
+
+def test_a_finished_run_that_a_source_calls_running_again_stays_finished(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, make_job(1), make_job(1, status="running", end=None))
+    site.collect()
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 1}
+
+
+def test_the_same_record_from_two_sources_counts_once(tmp_path: Path) -> None:
+    one, other = ListSource("ce1"), ListSource("ce2")
+    one.add(*make_jobs(3))
+    other.add(*make_jobs(3))
+    service = Receiver("neic")
+    site = Site(tmp_path, [one, other], [service])
+    found = site.collect()
+    assert (found["ce1"].new, found["ce2"].new, found["ce2"].unchanged) == (3, 0, 3)
+    site.publish()
+    assert len(service.posted()) == 3
+
+
+def test_jobs_that_turn_up_late_with_old_end_times_are_sent(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, *make_jobs(5, 100))
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(make_job(1, end=NOVEMBER - 40 * 86400))
+    assert site.collect()["ce1"].new == 1
+    site.publish()
+    assert len(service.held) == 6
+
+
+# --- one transaction a page
+
+
+@pytest.mark.parametrize("where", ["keep_unreadable", "advance"])
+def test_a_fault_in_the_middle_of_a_page_stores_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    site, _ = site_of(tmp_path, *make_jobs(150))
+    calls = 0
+    real = getattr(registry, where)
+
+    def fail_on_the_second(*args: object, **names: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise StoreError("the power went")
+        return real(*args, **names)
+
+    monkeypatch.setattr(registry, where, fail_on_the_second)
+    with pytest.raises(StoreError):
+        site.collect()
+    assert site.rows("SELECT count(*) FROM runs") == [(100,)]
+    assert site.rows("SELECT cursor FROM sources") == [('{"at":100}',)]
+    site.assert_counters_right()
+    assert site.counted("neic") == {State.WAITING: 100}
+    monkeypatch.undo()
+    assert site.collect()["ce1"].new == 50
+    assert site.counted("neic") == {State.WAITING: 150}
+
+
+def test_a_source_that_fails_keeps_what_was_read_and_is_not_complete(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *make_jobs(150))
+    source = site.sources["ce1"]
+    source.fails = "the file is locked"
+    found = site.collect()["ce1"]
+    assert (found.new, found.error) == (100, "the file is locked")
+    site.publish()
+    status = site.publisher.status()
+    assert not status.complete
+    assert status.sources["ce1"].error == "the file is locked"
+    assert status.targets["neic"].complete_until is None
+    source.fails = None
+    assert site.collect()["ce1"].new == 50
+    site.publish()
+    assert site.publisher.status().complete
+
+
+def test_one_bad_source_stops_only_itself(tmp_path: Path) -> None:
+    bad, good = ListSource("ce1"), ListSource("ce2")
+    bad.fails = "gone"
+    good.add(*make_jobs(2))
+    site = Site(tmp_path, [bad, good], [Receiver("neic")])
+    found = site.collect()
+    assert found["ce1"].error == "gone"
+    assert found["ce2"].new == 2
+
+
+def test_a_window_read_again_finds_what_was_missed_and_moves_no_cursor(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, *make_jobs(3))
+    site.collect()
+    before = site.rows("SELECT cursor, at_end, last_collected FROM sources")
+    site.now += 500
+    source = site.sources["ce1"]
+    source.log.insert(0, make_job(9, end=NOVEMBER + 5))  # behind the cursor
+    assert site.collect()["ce1"].new == 0
+    before = site.rows("SELECT cursor, at_end, last_collected FROM sources")
+    site.now += 500
+    found = site.collect(window=Window(NOVEMBER, NOVEMBER + 10))["ce1"]
+    assert (found.read, found.new) == (1, 1)
+    assert site.rows("SELECT cursor, at_end, last_collected FROM sources") == before
+    site.publish()
+    assert len(service.held) == 4
+
+
+def test_a_window_read_before_anything_else_does_not_make_a_source_known(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *make_jobs(3))
+    site.collect(window=Window(NOVEMBER, NOVEMBER + 1))
+    assert site.rows("SELECT at_end, first_read_done FROM sources") == [(0, 0)]
+    assert not site.publisher.status().complete
+
+
+# --- delivered before us
+
+
+def test_jobs_up_to_delivered_until_count_as_delivered_at_the_first_collect_only(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, *make_jobs(10), page=3)
+    limit = make_job(5).end
+    assert limit is not None
+    site.configure("neic", delivered_until=_text(limit))
+    site.collect()
+    assert site.counted("neic") == {State.ACCEPTED: 5, State.WAITING: 5}
+    site.sources["ce1"].add(make_job(20, end=limit - 1000))
+    site.collect()
+    site.publish()
+    assert make_job(20).record_id in service.held
+    assert len(service.held) == 6
+
+
+def test_a_first_collect_that_was_cut_short_is_still_the_first(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *make_jobs(10), page=3)
+    site.configure("neic", delivered_until="2027-01-01")
+    source = site.sources["ce1"]
+    source.fails = "locked"
+    site.collect()
+    source.fails = None
+    site.collect()
+    assert site.counted("neic") == {State.ACCEPTED: 10}
+
+
+def _text(instant: int) -> str:
+    from publisher.times import iso
+
+    return iso(instant) or ""
+
+
+# --- changes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_changes_before_it_was_sent_is_sent_in_its_last_version(tmp_path: Path, kind: str) -> None:
+    site, service = site_of(tmp_path, make_job(1), kind=kind)
+    site.collect()
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    site.publish()
+    assert service.held == {make_job(1).record_id: 7}
+    assert site.counted("neic") == {State.ACCEPTED: 1}
+
+
+def test_a_run_that_changes_after_delivery_is_sent_again_where_the_last_version_counts(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, make_job(1), kind="ams")
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    assert site.counted("neic") == {State.WAITING: 1}
+    site.publish()
+    assert service.held == {make_job(1).record_id: 7}
+    assert site.counted("neic") == {State.ACCEPTED: 1}
+
+
+def test_a_run_that_changes_after_delivery_is_superseded_where_the_first_version_counts(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, make_job(1))
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    assert site.counted("neic") == {State.SUPERSEDED: 1}
+    before = service.posts
+    site.publish()
+    assert service.posts == before
+    known = site.publisher.job(make_job(1).record_id)[0]
+    assert known.run.job.wall_ms == 7000
+    assert "keeps its first version" in (known.whereabouts[0].reason or "")
+
+
+def test_a_changed_record_may_replace_a_rejected_one(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, *make_jobs(2))
+    service.fault = lambda m: (
+        Refused("406", certain=True) if m.record_ids[0] == make_job(1).record_id and b"PT100S" in m.payload else None
+    )
+    site.collect()
+    site.publish()
+    assert site.states("neic")[make_job(1).record_id] is State.REJECTED
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 2}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_nobody_wants_any_more_is_taken_back_where_it_was_never_sent(tmp_path: Path, kind: str) -> None:
+    site, service = site_of(tmp_path, *make_jobs(2), kind=kind)
+    site.collect()
+    site.sources["ce1"].add(make_job(1, status="aborted"))
+    site.collect()
+    site.publish()
+    assert set(service.held) == {make_job(2).record_id}
+    assert site.counted("neic") == {State.ACCEPTED: 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_nobody_wants_any_more_is_superseded_where_it_was_sent(tmp_path: Path, kind: str) -> None:
+    site, _ = site_of(tmp_path, *make_jobs(2), kind=kind)
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(make_job(1, status="aborted"))
+    site.collect()
+    assert site.in_state("neic", State.SUPERSEDED) == {make_job(1).record_id}
+    assert "no longer wanted" in (site.reasons("neic")[make_job(1).record_id] or "")
+    site.assert_counters_right()
+
+
+def test_a_run_that_is_wanted_only_after_a_change_is_put_down_then(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, make_job(1, status="aborted"))
+    site.collect()
+    assert site.states("neic") == {}
+    site.sources["ce1"].add(make_job(1))
+    assert site.collect()["ce1"].changed == 1
+    site.publish()
+    assert len(service.held) == 1
+
+
+def test_what_may_have_been_stored_in_an_earlier_version_is_not_called_accepted_in_a_later(tmp_path: Path) -> None:
+    """SGAS took the first version, but its answer was lost; then the run changed."""
+    from publisher.targets.base import Unknown
+
+    site, service = site_of(tmp_path, make_job(1))
+    site.collect()
+    service.answer = lambda _message, _accepted: Unknown("the connection was cut")
+    site.publish()
+    service.answer = lambda _message, accepted: accepted
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    site.publish()
+    assert service.held == {make_job(1).record_id: 100}
+    assert site.counted("neic") == {State.SUPERSEDED: 1}
+
+
+def test_what_was_surely_not_stored_is_accepted_in_its_later_version(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, make_job(1))
+    site.collect()
+    service.fault = always(Transient("HTTP 503"))
+    site.publish()
+    service.fault = lambda _message: None
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    site.publish()
+    assert service.held == {make_job(1).record_id: 7}
+    assert site.counted("neic") == {State.ACCEPTED: 1}
+
+
+class _Endless(ListSource):
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        raise AssertionError("read although another process is collecting")
+
+
+def test_a_second_collector_leaves_at_once(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, make_job(1))
+    site.collect()
+    with site.publisher.store.lock("collect") as held:
+        assert held
+        other = Site(tmp_path, [_Endless("ce1")], list(site.receivers.values()))
+        other.table = site.table
+        from unittest import mock
+
+        with mock.patch("publisher.api.make_source", lambda name, _settings: other.sources[name]):
+            assert other.publisher.collect() is None

@@ -1,0 +1,171 @@
+"""What the configuration adds, from the log to the message: held without it, released by it, never sent again by it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.publisher.cluster import NOW, Cluster, torque_line
+
+SCORE = {"type": "HEPscore23", "value": 10.5}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_a_job_without_benchmark_is_held_and_released_by_a_rule_for_its_queue(cluster: Cluster) -> None:
+    cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, queue="fast"))
+    cluster.run()
+    assert cluster.counts() == (0, 0, 2)
+    assert all("configure one" in reason for reason in cluster.held().values())
+    cluster.source["benchmarks"] = [SCORE | {"queue": "f*"}]
+    cluster.run()
+    assert cluster.counts() == (1, 0, 1)
+    sent = cluster.sent()
+    assert "ServiceLevel: 10.5" in sent
+    assert "Queue: fast" in sent
+    cluster.source["benchmark"] = {"type": "HEPSPEC", "value": 8}
+    cluster.run()
+    assert cluster.counts() == (2, 0, 0)
+    assert "ServiceLevelType: hepspec" in cluster.sent().replace("HEPSPEC", "hepspec")
+    cluster.source["benchmark"] = {"type": "HEPSPEC", "value": 9}
+    cluster.run()
+    assert cluster.sent() == ""
+
+
+def test_benchmarks_go_by_host_and_date(cluster: Cluster) -> None:
+    day = 86_400
+    cluster.source["benchmarks"] = [
+        {"type": "HEPscore23", "value": 1, "host": "old*", "until": "2026-11-19"},
+        {"type": "HEPscore23", "value": 2, "host": ["old*"]},
+        {"type": "HEPscore23", "value": 3, "host": "wn*", "since": "2026-11-20"},
+    ]
+    cluster.log(
+        torque_line(1, NOW - 3 * day, exec_host="old1/0"),
+        torque_line(2, NOW - 7200, exec_host="old1/0"),
+        torque_line(3, NOW - 7200, exec_host="wn1/0"),
+        torque_line(4, NOW - 3 * day, exec_host="wn1/0"),
+        torque_line(5, NOW - 7200, exec_host="wn1/0+old1/0"),
+    )
+    cluster.run()
+    sent = cluster.sent()
+    assert dict(re.findall(r"LocalJobId: (\d+)\n.*?ServiceLevel: (\S+)", sent, re.DOTALL)) == {
+        "1": "1",
+        "2": "2",
+        "3": "3",
+    }
+    assert cluster.counts() == (3, 0, 2)
+
+
+def test_jobs_whose_vo_is_unknown_are_held_where_vos_are_wanted_until_a_rule_tells_it(cluster: Cluster) -> None:
+    cluster.source["benchmark"] = SCORE
+    cluster.target["vo"] = ["atlas"]
+    cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, group="bio"))
+    cluster.run()
+    assert cluster.counts() == (0, 0, 2)
+    assert all("[[sources.ce1.map]]" in reason for reason in cluster.held().values())
+    cluster.source["map"] = [
+        {"when": {"local_group": "phys*"}, "vo": "atlas", "fqans": ["/atlas/Role=production"], "dn": "/DC=org/CN=Ada"},
+        {"when": {"local_group": "bio"}, "vo": "biomed"},
+    ]
+    cluster.run()
+    assert cluster.counts() == (1, 0, 0)
+    sent = cluster.sent()
+    assert "VO: atlas" in sent
+    assert "VORole: Role=production" in sent
+    assert "GlobalUserName: /DC=org/CN=Ada" in sent
+    assert "InfrastructureType: grid" in sent
+
+
+def test_jobs_whose_vo_is_unknown_are_sent_or_skipped_as_configured(cluster: Cluster) -> None:
+    cluster.source["benchmark"] = SCORE
+    cluster.log(torque_line(1, NOW - 7200))
+    cluster.target |= {"vo": ["atlas"], "unknown_vo": "skip"}
+    cluster.run()
+    assert cluster.counts() == (0, 0, 0)
+    cluster.target["unknown_vo"] = "send"
+    cluster.run()
+    assert cluster.counts() == (1, 0, 0)
+
+
+def test_local_jobs_become_grid_jobs_by_a_rule_for_all_sources(cluster: Cluster) -> None:
+    cluster.source["benchmark"] = SCORE
+    cluster.target["local_jobs"] = "skip"
+    cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, user="bob"))
+    cluster.run()
+    assert cluster.counts() == (0, 0, 0)
+    cluster.more["map"] = [{"when": {"local_user": "ada"}, "vo": "cms"}]
+    cluster.run()
+    assert cluster.counts() == (1, 0, 0)
+    assert "VO: cms" in cluster.sent()
+
+
+def test_site_submit_host_and_prefix_of_a_source(cluster: Cluster) -> None:
+    cluster.source |= {
+        "benchmark": SCORE, "site": "OTHER-SITE", "submit_host": "ce1.example.org:9619/ce1-torque",
+        "local_id_prefix": "ce1-", "infrastructure": "grid",
+    }  # fmt: skip
+    cluster.log(torque_line(1, NOW - 7200))
+    cluster.run()
+    sent = cluster.sent()
+    for line in (
+        "Site: OTHER-SITE",
+        "SubmitHost: ce1.example.org:9619/ce1-torque",
+        "LocalJobId: ce1-1",
+        "InfrastructureType: grid",
+    ):
+        assert line in sent
+
+
+def test_a_submit_host_makes_no_grid_job_of_a_local_one(cluster: Cluster) -> None:
+    cluster.source |= {"benchmark": SCORE, "submit_host": "ce1.example.org:9619/ce1-torque"}
+    cluster.log(torque_line(1, NOW - 7200))
+    cluster.run()
+    assert "InfrastructureType: local" in cluster.sent()
+
+
+def test_check_names_the_rules_that_give_nothing(cluster: Cluster) -> None:
+    day = 86_400
+    cluster.log(torque_line(1, NOW - 3 * day), torque_line(2, NOW - 7200))
+    cluster.source["map"] = [
+        {"when": {"local_group": "physics"}, "vo": "atlas"},
+        {"when": {"local_user": "ada"}, "vo": "cms"},
+        {"when": {"local_user": "adam"}, "vo": "cms"},
+    ]
+    cluster.source["benchmarks"] = [
+        SCORE | {"until": "2026-11-18"},
+        SCORE | {"since": "2026-11-18", "until": "2026-11-19"},
+        SCORE | {"queue": "none"},
+        SCORE,
+        SCORE,
+    ]
+    cluster.more["map"] = [{"vo": "cms"}, {"submit_host": "ce1.example.org"}]
+    assert [said for said in cluster.check() if said.startswith("rule")] == []
+    cluster.run()
+    told = "gives nothing: the source or an earlier rule tells what it would"
+    assert [said for said in cluster.check() if said.startswith("rule")] == [
+        f"rule sources.ce1.map[1]: {told}",
+        "rule sources.ce1.map[2]: matches no job",
+        f"rule map[0]: {told}",
+        "rule sources.ce1.benchmarks[1]: matches no job",
+        "rule sources.ce1.benchmarks[2]: matches no job",
+        "rule sources.ce1.benchmarks[4]: matches no job",
+    ]
+
+
+def test_check_warns_of_local_ids_that_could_collide(cluster: Cluster) -> None:
+    second = {"type": "gridengine", "path": "accounting"}
+    cluster.more["sources"] = {"ce1": cluster.source, "ce2": second}
+    assert any("the sources ce1 and ce2 are of one site" in said for said in cluster.check())
+    second["local_id_prefix"] = "ce2-"
+    assert not any("are of one site" in said for said in cluster.check())
+    second["local_id_prefix"] = ""
+    second["site"] = "OTHER"
+    assert not any("are of one site" in said for said in cluster.check())
+    del second["site"]
+    cluster.target["sources"] = ["ce2"]
+    assert not any("are of one site" in said for said in cluster.check())

@@ -1,0 +1,142 @@
+"""Receiving services as models in memory: what each keeps of the messages it gets, with faults by script.
+
+They obey the facts on receivers: SGAS takes a message whole or not at all and keeps the first version of a record; APEL
+replaces a record, and a summary, by the last one of the same key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from formats.apel_summary import read_group
+from formats.apel_text import parse
+from publisher.finding import Finding
+from publisher.targets.base import Accepted, Message, Outcome, Refused
+
+Fault = Callable[[Message], Outcome | None]
+"""What a service answers instead of doing its work; None: it does its work."""
+
+_RECORD: Final = re.compile(r'recordId="([^"]+)".*?<WallDuration>PT(\d+)S</WallDuration>', re.DOTALL)
+
+
+def records_of(message: Message) -> dict[str, int]:
+    """Wall seconds by record id of a message of usage records or compute records; the first of the same id counts."""
+    found: dict[str, int] = {}
+    for record_id, wall_s in _RECORD.findall(message.payload.decode()):
+        found.setdefault(record_id, int(wall_s))
+    return found
+
+
+class Receiver:
+    """A target of the pipeline and the service behind it, in one. `held` is what the service keeps."""
+
+    def __init__(self, name: str, kind: str = "sgas", limit_bytes: int | None = None) -> None:
+        self.name = name
+        self.kind = kind
+        self.held: dict[str, int] = {}
+        self.messages: list[Message] = []
+        self.poison: set[str] = set()
+        """Record ids with which a message is refused, with the answer SGAS has for bad data and for outages alike."""
+        self.fault: Fault = lambda _message: None
+        self.answer: Callable[[Message, Accepted], Outcome] = lambda _message, accepted: accepted
+        """What is answered after a message was stored."""
+        self.closed = 0
+        self._limit_bytes = limit_bytes
+
+    def payload_limit_bytes(self) -> int | None:
+        """As configured."""
+        return self._limit_bytes
+
+    def post(self, message: Message) -> Outcome:
+        """Judge and store a message."""
+        self.messages.append(message)
+        fault = self.fault(message)
+        if fault is not None:
+            return fault
+        bad = self.poison.intersection(message.record_ids)
+        if bad:
+            return Refused(f"HTTP 500: Processing Failed ({len(bad)})", certain=False)
+        return self.answer(message, self.store(message))
+
+    def store(self, message: Message) -> Accepted:
+        """Keep what is in the message."""
+        records = records_of(message)
+        assert set(records) == set(message.record_ids), "the message does not hold the records it names"
+        for record_id, wall_s in records.items():
+            if self.kind != "sgas" or record_id not in self.held:
+                self.held[record_id] = wall_s
+        if self.kind != "sgas":
+            return Accepted({"messageIds": str(len(self.messages))})
+        return Accepted({record_id: str(index) for index, record_id in enumerate(records)})
+
+    def check(self) -> list[Finding]:
+        """Nothing to find."""
+        return []
+
+    def close(self) -> None:
+        """Counted."""
+        self.closed += 1
+
+    @property
+    def posts(self) -> int:
+        """How many messages came."""
+        return len(self.messages)
+
+    def posted(self) -> list[str]:
+        """All record ids that came, in order, again where they came again."""
+        return [record_id for message in self.messages for record_id in message.record_ids]
+
+
+class SummaryReceiver(Receiver):
+    """APEL's summaries: the last of a key counts. `sums` are (jobs, wall seconds, CPU seconds) by key."""
+
+    def __init__(self, name: str, kind: str = "directory") -> None:
+        super().__init__(name, kind)
+        self.sums: dict[str, tuple[int, int, int]] = {}
+        self.sync: dict[tuple[str, int], int] = {}
+        """Jobs by submit host and month number."""
+        self.times_sent: dict[str, int] = {}
+
+    def store(self, message: Message) -> Accepted:
+        """Replace the groups of the same keys."""
+        for record in parse(message.payload.decode()).records:
+            if message.format == "apel-sync":
+                month = int(record.get("Year") or 0) * 100 + int(record.get("Month") or 0)
+                self.sync[record.get("SubmitHost") or "", month] = int(record.get("NumberOfJobs") or 0)
+                continue
+            group = read_group(record)
+            self.sums[group.key.text] = (group.jobs, group.wall_ms // 1000, group.cpu_ms // 1000)
+            self.times_sent[group.key.text] = self.times_sent.get(group.key.text, 0) + 1
+        return Accepted({"file": message.batch_id})
+
+    def total(self) -> tuple[int, int, int]:
+        """Sums over all groups."""
+        jobs, wall_s, cpu_s = 0, 0, 0
+        for one in self.sums.values():
+            jobs, wall_s, cpu_s = jobs + one[0], wall_s + one[1], cpu_s + one[2]
+        return jobs, wall_s, cpu_s
+
+    def users(self) -> dict[str, int]:
+        """Jobs by user name, for tests with one group a user."""
+        return {key.split('"')[3]: sums[0] for key, sums in self.sums.items()}
+
+
+def once(outcome: Outcome) -> Fault:
+    """A fault of the next message only."""
+    return script(outcome)
+
+
+def script(*outcomes: Outcome | None) -> Fault:
+    """Faults of the next messages, one after the other; then the service does its work."""
+    left = list(outcomes)
+    return lambda _message: left.pop(0) if left else None
+
+
+def always(outcome: Outcome) -> Fault:
+    """A service that answers this to everything."""
+    return lambda _message: outcome
+
+
+Receivers = Mapping[str, Receiver]

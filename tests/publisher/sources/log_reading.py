@@ -1,0 +1,113 @@
+"""Reading a log as the store sees it: runs by record id, the last version of each, finished ones never undone."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from formats.identity import decode, encode
+from formats.job import Job
+from publisher.sources.base import Source, Unreadable
+from publisher.sources.lines import Line, LineParser, Refused
+
+
+class Seen(msgspec.Struct):
+    """What was read so far."""
+
+    jobs: dict[str, Job] = {}
+    unreadable: list[Unreadable] = []
+    cursor: dict[str, Any] = {}
+    at_end: bool = False
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            before = self.jobs.get(job.record_id)
+            if before is None or job.finished or not before.finished:
+                self.jobs[job.record_id] = job
+
+
+def read_on(source: Source, seen: Seen) -> Seen:
+    """Read to the present end, from a cursor that was stored as JSON."""
+    for page in source.pages(json.loads(json.dumps(seen.cursor))):
+        seen.add(page.jobs)
+        seen.unreadable += page.unreadable
+        seen.cursor = dict(page.cursor)
+        seen.at_end = page.at_end
+    return seen
+
+
+def compare(golden: Path, jobs: Sequence[Job], *, rewrite: bool) -> None:
+    """Compare runs, in the order of the log, with the golden file."""
+    text = msgspec.json.format(msgspec.json.encode(list(jobs)), indent=1).decode() + "\n"
+    if rewrite:
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def parse_all(parser: LineParser, lines: Sequence[bytes]) -> tuple[Seen, list[int]]:
+    """What a parser makes of lines, and the indices of those it refuses."""
+    seen, refused = Seen(), []
+    for index, line in enumerate(lines):
+        outcome = parser.parse(line)
+        for each in outcome if isinstance(outcome, list) else [outcome]:
+            if isinstance(each, Job):
+                seen.add([each])
+            elif isinstance(each, Refused):
+                assert each.reason
+                refused.append(index)
+            else:
+                assert isinstance(each, Line)
+    return seen, refused
+
+
+def fuzz(parser: LineParser, lines: Sequence[bytes], rounds: int) -> int:
+    """Feed mutated lines: no exception, and every run that comes out can be stored. Gives the number of runs."""
+    chance = random.Random(20261121)
+    spice = (
+        b";",
+        b"=",
+        b" ",
+        b'"',
+        b"'",
+        b"+",
+        b"/",
+        b"*",
+        b"-",
+        b"\xff",
+        b"\0",
+        b"9" * 20,
+        b"[",
+        b"]",
+        b"\r",
+        b":",
+        b"",
+    )
+    runs = 0
+    for _ in range(rounds):
+        line = bytearray(chance.choice(lines))
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(line) + 1)
+            to = min(len(line), at + chance.choice((0, 1, 1, 2, 30)))
+            kind = chance.randrange(4)
+            if kind == 0:
+                line[at:to] = chance.choice(spice)
+            elif kind == 1:
+                line[at:to] = bytes([chance.randrange(256)])
+            elif kind == 2:
+                line[at:at] = line[to : to + 40]
+            else:
+                other = chance.choice(lines)
+                begin = chance.randrange(len(other))
+                line[at:to] = other[begin : begin + chance.randrange(60)]
+        raw = bytes(line).replace(b"\n", b" ")
+        outcome = parser.parse(raw)
+        for each in outcome if isinstance(outcome, list) else [outcome]:
+            if isinstance(each, Job):
+                runs += 1
+                assert decode(encode(each)) == each
+    return runs

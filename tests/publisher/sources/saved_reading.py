@@ -1,0 +1,35 @@
+"""What tests of sources with logs and documents share: parsing lines to their end, damage, growth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from formats.job import Job
+from publisher.sources.base import Source
+from publisher.sources.lines import Refused
+from publisher.sources.saved import EndingParser
+from tests.publisher.sources.log_reading import Seen, parse_all, read_on
+
+
+def parse_to_end(parser: EndingParser, lines: Sequence[bytes]) -> Seen:
+    """What a parser makes of lines and of the end behind them."""
+    seen, _ = parse_all(parser, lines)
+    for outcome in parser.finish():
+        if isinstance(outcome, Job):
+            seen.add([outcome])
+        else:
+            assert isinstance(outcome, Refused)
+    return seen
+
+
+def grown(make: Callable[[Path], Source], live: Path, content: bytes, cuts: Sequence[int]) -> Seen:
+    """Read a log after each time that it grew."""
+    seen = Seen()
+    begin = 0
+    for cut in [*sorted(cuts), len(content)]:
+        with live.open("ab") as stream:
+            stream.write(content[begin:cut])
+        begin = cut
+        read_on(make(live), seen)
+    return seen

@@ -1,0 +1,126 @@
+"""DQS: one record a run, every line of the act_file for reports, samples of the stat_file."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from formats.job import Job
+from publisher.config import Source as Settings
+from publisher.errors import ConfigError
+from publisher.sources.base import Unreadable
+from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource, act_lines
+from publisher.sources.dqs_stat import QueueSample, read_samples
+from publisher.sources.lines import Refused
+from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
+
+
+def source(path: Path) -> DqsSource:
+    return DqsSource("dqs", Settings(type="dqs", path=path, cluster="scri"))
+
+
+@pytest.fixture
+def lines(fixtures: Path) -> list[bytes]:
+    return (fixtures / "dqs" / "act_file").read_bytes().splitlines()
+
+
+def test_golden(fixtures: Path, rewrite_golden: bool) -> None:
+    seen = read_on(source(fixtures / "dqs" / "act_file"), Seen())
+    assert seen.unreadable == []
+    compare(fixtures / "dqs" / "act_file.jobs.json", list(seen.jobs.values()), rewrite=rewrite_golden)
+
+
+def test_every_line_of_a_run_is_there_for_reports(fixtures: Path, lines: list[bytes]) -> None:
+    seen = read_on(source(fixtures / "dqs"), Seen())
+    tallied = [line for job in seen.jobs.values() for line in act_lines(job)]
+    assert len(tallied) == len(lines) - 1  # job 7 never started
+    six = next(job for job in seen.jobs.values() if job.local_id == "6")
+    assert (six.slots, six.nodes, six.cpu_ms, six.wall_ms, six.status) == (3, 2, 61_000, 30_000, "completed")
+    assert [(line.master, line.host, line.user_s) for line in act_lines(six)] == [
+        (1, "alpha", 25),
+        (0, "beta", 20),
+        (0, "beta", 10),
+    ]
+
+
+def test_the_lines_of_a_run_come_in_any_order(lines: list[bytes]) -> None:
+    six = [line for line in lines if b"DQS.6" in line]
+    for order in permutations(six):
+        (job,) = parse_all(DqsParser("c"), order)[0].jobs.values()
+        assert (job.cpu_ms, job.slots, len(act_lines(job))) == (61_000, 3, 3)
+
+
+def test_in_two_reads(fixtures: Path, lines: list[bytes], tmp_path: Path) -> None:
+    whole = read_on(source(fixtures / "dqs" / "act_file"), Seen())
+    for cut in range(len(lines)):
+        file = tmp_path / f"{cut}" / "act_file"
+        file.parent.mkdir()
+        file.write_bytes(b"".join(line + b"\n" for line in lines[:cut]))
+        seen = read_on(source(file), Seen())
+        file.rename(file.with_name("act_file.1"))
+        file.write_bytes(b"".join(line + b"\n" for line in lines[cut:]))
+        assert read_on(source(file), seen).jobs == whole.jobs
+
+
+def test_a_second_run_is_a_run_of_its_own(lines: list[bytes]) -> None:
+    six = [line for line in lines if b"DQS.6" in line]
+    later = [line.replace(b":10000000", b":10000005").replace(b":1000000500:", b":1000000501:") for line in six]
+    later = [line.replace(b":1000000501:", b":1000000001:").replace(b":1000000100:", b":1000000600:") for line in later]
+    seen, refused = parse_all(DqsParser("c"), [*six, *later])
+    assert refused == []
+    assert [len(act_lines(job)) for job in seen.jobs.values()] == [3, 3]
+
+
+def test_slaves_without_master_are_given_up_aloud(lines: list[bytes]) -> None:
+    slave = next(line for line in lines if b":beta:0:" in line)
+    parser = DqsParser("c")
+    outcomes = [parser.parse(slave.replace(b"DQS.6", b"DQS.%d" % n)) for n in range(MOST_JOBS + 1)]
+    assert isinstance(outcomes[-1], list)
+    assert any(isinstance(each, Refused) and "had no master" in each.reason for each in outcomes[-1])
+    assert not any(isinstance(each, Job | list) for each in outcomes[:-1])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"a:b:c", "31 fields"),
+        (b"q:h:2:c:g:o:n:d:" + b"1:" * 22 + b"1", "field 3"),
+        (b"q:h:1:c:g:o:n:d:1:1:5:4:" + b"1:" * 18 + b"1", "ends before it starts"),
+        (b"q:h:1:c:g:o:n:d:1:1:5:-4:" + b"1:" * 18 + b"1", "field 12"),
+    ],
+)
+def test_what_is_no_line(line: bytes, reason: str) -> None:
+    outcome = DqsParser("c").parse(line)
+    assert isinstance(outcome, Refused)
+    assert reason in outcome.reason
+
+
+def test_no_path() -> None:
+    with pytest.raises(ConfigError, match="there is no path"):
+        DqsSource("dqs", Settings(type="dqs"))
+
+
+def test_fuzz(lines: list[bytes]) -> None:
+    assert fuzz(DqsParser("c"), lines, 20_000) > 500
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_fuzz_long(lines: list[bytes]) -> None:
+    assert fuzz(DqsParser("c"), lines, 1_000_000) > 25_000
+
+
+def test_samples_of_queues(fixtures: Path, tmp_path: Path) -> None:
+    first, second, third = read_samples(fixtures / "dqs" / "stat_file")
+    assert first == QueueSample(1000000600, "alpha", "fast.q", 1, 4, 2, ("aix", "memory=64"), frozenset("er"))
+    assert isinstance(second, QueueSample)
+    assert (second.active, second.complexes) == (0, ())
+    assert isinstance(third, QueueSample)
+    assert "a" in third.states
+    file = tmp_path / "stat_file"
+    file.write_bytes(b"1:h:q:1:2:3::e\nx\n1:h:q:1:2:1::E\n\n5:h:q:0:1:1::\n")
+    outcomes = list(read_samples(file))
+    assert [type(each) for each in outcomes] == [Unreadable, Unreadable, Unreadable, QueueSample]
+    assert [each.line for each in outcomes if isinstance(each, Unreadable)] == [1, 2, 3]

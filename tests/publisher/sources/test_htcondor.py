@@ -1,0 +1,238 @@
+"""Source htcondor: histories in every spelling, APEL's log, evicted and removed jobs, damage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.job import Benchmark, Job
+from publisher import config
+from publisher.errors import ConfigError
+from publisher.sources.htcondor import HTCondorSource
+from publisher.sources.htcondor_lines import HTCondorParser
+from publisher.sources.lines import Line, Refused
+from publisher.sources.recognise import looks_like
+from tests.publisher.sources.log_reading import Seen, compare, fuzz, read_on
+from tests.publisher.sources.saved_reading import grown, parse_to_end
+
+FILES = ("history", "per-job", "long.txt", "history.json", "history.xml")
+LOST_ENDS = {"the last ad is not complete so far; it is read when it is"}
+
+
+def source(path: Path) -> HTCondorSource:
+    return HTCondorSource("condor", config.Source(type="htcondor", path=path))
+
+
+def parser() -> HTCondorParser:
+    return HTCondorParser(None)
+
+
+@pytest.fixture(scope="module")
+def seen(fixtures: Path) -> Seen:
+    return read_on(source(fixtures / "htcondor" / "history"), Seen())
+
+
+def one(seen: Seen, local_id: str) -> Job:
+    (job,) = (job for job in seen.jobs.values() if job.local_id == local_id)
+    return job
+
+
+@pytest.mark.parametrize("name", ["history", "apel-batch.log"])
+def test_the_fixtures(fixtures: Path, name: str, rewrite_golden: bool) -> None:
+    found = read_on(source(fixtures / "htcondor" / name), Seen())
+    compare(fixtures / "htcondor" / f"{name}.jobs.json", list(found.jobs.values()), rewrite=rewrite_golden)
+    assert (found.unreadable, found.at_end) == ([], True)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_spelling_tells_the_same(seen: Seen, fixtures: Path, name: str) -> None:
+    found = read_on(source(fixtures / "htcondor" / name), Seen())
+    assert found.jobs == seen.jobs
+    assert found.unreadable == []
+    again = read_on(source(fixtures / "htcondor" / name), Seen(cursor=found.cursor))
+    assert (again.jobs, again.unreadable, again.at_end) == ({}, [], True)
+
+
+def test_per_job_files_stay(fixtures: Path, tmp_path: Path) -> None:
+    shutil.copytree(fixtures / "htcondor" / "per-job", tmp_path / "per-job")
+    read_on(source(tmp_path / "per-job"), Seen())
+    assert len(list((tmp_path / "per-job").iterdir())) == 13
+
+
+def test_an_evicted_job_is_one_record_of_all_its_runs(seen: Seen) -> None:
+    job = one(seen, "4.0")
+    assert (job.wall_ms, job.cpu_ms, (job.end or 0) - (job.start or 0)) == (544_000, 501_500, 900)
+    assert (job.extras["NumJobStarts"], job.extras["CommittedTime"]) == (2, 383)
+    assert job.extras["cpu_from"] == "CumulativeRemoteUserCpu+CumulativeRemoteSysCpu"
+    assert one(seen, "12.0").extras["cpu_from"] == "RemoteUserCpu+RemoteSysCpu"
+
+
+@pytest.mark.parametrize(
+    ("local_id", "expected"),
+    [
+        ("1.0", ("completed", 0, None)),
+        ("2.0", ("failed", 3, None)),
+        ("3.0", ("failed", None, 9)),
+        ("5.0", ("cancelled", None, None)),
+        ("6.0", ("aborted", None, None)),
+    ],
+)
+def test_endings(seen: Seen, local_id: str, expected: tuple[object, ...]) -> None:
+    job = one(seen, local_id)
+    assert (job.status, job.exit_code, job.exit_signal) == expected
+
+
+def test_what_never_started_is_no_run(seen: Seen) -> None:
+    assert "7.0" not in {job.local_id for job in seen.jobs.values()}
+
+
+def test_identities(seen: Seen) -> None:
+    proxy, token = one(seen, "9.0"), one(seen, "10.0")
+    assert (proxy.user_dn, proxy.vo) == ("/DC=org/DC=example/CN=Alice", "atlas")
+    assert proxy.fqans == ("/atlas/Role=production/Capability=NULL", "/atlas/Role=NULL/Capability=NULL")
+    assert (token.token_subject, token.token_issuer) == ("a1b2", "https://issuer.example.org/")
+
+
+def test_cores_are_those_granted_and_told_where_they_were_only_asked_for(seen: Seen) -> None:
+    assert (one(seen, "8.0").cores, one(seen, "8.0").gpus, one(seen, "11.0").cores) == (8, 2, 4)
+    assert (one(seen, "12.0").cores, one(seen, "12.0").extras["cores_from"]) == (2, "RequestCpus")
+    assert (one(seen, "13.0").cores, one(seen, "13.0").nodes) == (12, 3)
+
+
+def test_scores_count_with_their_type_only(seen: Seen) -> None:
+    job = one(seen, "11.0")
+    assert job.benchmarks == (Benchmark("HEPscore23", 14.2), Benchmark("Si2k", 2793.0))
+    assert job.extras["machineattrapelscaling0"] == 1.25
+    assert one(seen, "1.0").benchmarks == ()
+
+
+def test_commands_are_never_kept(fixtures: Path) -> None:
+    assert "run.sh" not in (fixtures / "htcondor" / "history.jobs.json").read_text(encoding="utf-8")
+
+
+def test_apels_line() -> None:
+    job = parser().parse(b"schedd#12.3#1793491000|alice|287|107|11|1793491100|1793491400|26636|26832|2|1.1|")
+    assert isinstance(job, Job)
+    assert (job.record_id, job.local_id, job.submit) == ("ur-htcondor/schedd/12.3/1793491100", "12.3", 1_793_491_000)
+    assert (job.wall_ms, job.cpu_ms, job.cores, job.extras["scale"]) == (287_000, 118_000, 2, 1.1)
+    assert (job.global_id, job.exit_code) == ("schedd#12.3#1793491000", None)
+    never = b"schedd#12.4#1793491000|alice|0|0|0|undefined|1793491400|undefined|0|1|1|"
+    assert parser().parse(never) is Line.SKIPPED
+    assert isinstance(parser().parse(b"schedd#12.5#1793491000|alice|x|0|0|1|2|3|4|1|1|"), Refused)
+
+
+def test_what_it_looks_like(fixtures: Path) -> None:
+    for name, kind in (("history", "htcondor"), ("apel-batch.log", "apel-condor"), ("history.xml", "xml")):
+        assert looks_like((fixtures / "htcondor" / name).read_bytes().splitlines()[:50]) == kind
+
+
+def test_a_banner_of_another_job_is_told() -> None:
+    reading = parser()
+    for line in (b"ClusterId = 1", b"ProcId = 0", b"JobStatus = 4"):
+        reading.parse(line)
+    assert isinstance(reading.parse(b"*** Offset = 0 ClusterId = 2 ProcId = 0 Owner = x"), Refused)
+
+
+def test_entities_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "history.xml"
+    path.write_text(
+        '<?xml version="1.0"?><!DOCTYPE classads [<!ENTITY x "y">]>'
+        '<classads><c><a n="Owner"><s>&x;</s></a></c></classads>',
+        encoding="utf-8",
+    )
+    found = read_on(source(path), Seen())
+    assert [each.reason for each in found.unreadable] == [
+        "job 1 of the document: the document declares entities; HTCondor's do not"
+    ]
+
+
+@pytest.mark.parametrize("name", ["history.xml", "history.json"])
+def test_a_document_that_is_cut_off_is_told(fixtures: Path, tmp_path: Path, seen: Seen, name: str) -> None:
+    whole = (fixtures / "htcondor" / name).read_bytes()
+    path = tmp_path / name
+    path.write_bytes(whole[: len(whole) // 2])
+    found = read_on(source(path), Seen())
+    assert 0 < len(found.jobs) < len(seen.jobs)
+    assert len(found.unreadable) == 1
+    path.write_bytes(whole)
+    assert read_on(source(path), found).jobs == seen.jobs
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_split_into_reads_gives_the_same(
+    data: st.DataObject, fixtures: Path, seen: Seen, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = fixtures / "htcondor"
+    content = (place / "history.20261101T001000").read_bytes() + (place / "history").read_bytes()
+    cuts = data.draw(st.lists(st.integers(0, len(content)), max_size=5))
+    found = grown(source, tmp_path_factory.mktemp("condor") / "history", content, cuts)
+    assert found.jobs == seen.jobs
+    assert {each.reason for each in found.unreadable} <= LOST_ENDS
+
+
+@pytest.mark.parametrize("damage", [b"\0garbage", b"x|y", b"Owner", b"*** ", b"ClusterId = 1"])
+def test_a_damaged_line_costs_only_its_own_job(fixtures: Path, damage: bytes) -> None:
+    lines = (fixtures / "htcondor" / "history").read_bytes().splitlines()
+    whole = parse_to_end(parser(), lines)
+    number = 0
+    order = list(whole.jobs)
+    for index, line in enumerate(lines):
+        found = parse_to_end(parser(), [*lines[:index], damage, *lines[index + 1 :]])
+        lost = [key for key in order if key not in found.jobs]
+        assert len(lost) <= 1, (index, line)
+        number += bool(lost)
+    assert number > 0
+
+
+def test_an_ad_is_bounded() -> None:
+    reading = parser()
+    for index in range(10_000):
+        reading.parse(b"MachineAttrX%d = 1" % index)
+        reading.parse(b'Owner = "' + b"x" * 20_000 + b'"')
+    assert len(json.dumps(reading.state())) < 100_000
+
+
+def test_fuzz(fixtures: Path) -> None:
+    assert _fuzzed(fixtures, 20_000) > 100
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_fuzz_long(fixtures: Path) -> None:
+    assert _fuzzed(fixtures, 1_000_000) > 5_000
+
+
+def _fuzzed(fixtures: Path, rounds: int) -> int:
+    """Runs that came out of mutated lines of APEL's log and, whole ads at a time, of a history."""
+    place = fixtures / "htcondor"
+    reading = parser()
+    found = fuzz(reading, (place / "apel-batch.log").read_bytes().splitlines(), rounds // 2)
+    fuzz(reading, (place / "history").read_bytes().splitlines(), rounds // 2)
+    assert len(json.dumps(reading.state())) < 10_000_000
+    return found
+
+
+def test_the_path_is_needed() -> None:
+    with pytest.raises(ConfigError, match=r"sources\.condor\.path"):
+        HTCondorSource("condor", config.Source(type="htcondor"))
+
+
+def test_check(fixtures: Path) -> None:
+    for name in (*FILES, "apel-batch.log"):
+        assert [finding.level for finding in source(fixtures / "htcondor" / name).check()] == ["green"], name
+
+
+def test_the_samples(shared: Path) -> None:
+    samples = shared / "samples" / "htcondor"
+    (job,) = read_on(source(samples / "apel-batch.log"), Seen()).jobs.values()
+    assert (job.cluster, job.local_id, job.wall_ms, job.cpu_ms) == ("arcce.rl.ac.uk", "2376.0", 287_000, 118_000)
+    assert (job.start, job.end, job.memory_rss_kib) == (1_435_671_643, 1_435_671_930, 26_636)
+    # a few attributes without an identity are no record, and that is told
+    selected = read_on(source(samples / "condor_history-selected-evicted.txt"), Seen())
+    assert (selected.jobs, len(selected.unreadable)) == ({}, 1)

@@ -1,0 +1,165 @@
+"""A source of lines: pages and cursors, and what it says of input that is not what it should be."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from publisher.config import Source as Settings
+from publisher.errors import SourceError, SourceFormatError, SourceMissingError
+from publisher.sources.base import Page
+from publisher.sources.dqs import DqsSource
+from publisher.sources.gridengine import GridEngineSource
+from publisher.sources.lines import PAGE_RECORDS, LineSource
+from publisher.sources.recognise import KINDS, looks_like
+from tests.publisher.sources.log_reading import Seen, read_on
+
+SERIAL = b"q:h:g:o:n:%d:sge:0:1800000000:1800000010:1800000110:0:0:100:" + b"0:" * 17 + b"NONE:d:NONE:1:0:1.5:0:0"
+SERIAL += b":NONE:0.0:NONE:3231744.0:0:0\n"
+
+
+def source(path: Path) -> LineSource:
+    return GridEngineSource("ge", Settings(type="gridengine", path=path, cluster="c"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "accounting"
+    path.write_bytes(b"".join(SERIAL % number for number in range(3)))
+    return path
+
+
+def test_pages_are_bounded_and_each_carries_its_cursor(file: Path) -> None:
+    file.write_bytes(b"".join(SERIAL % number for number in range(20_000)))
+    pages = list(source(file).pages({}))
+    assert len(pages) > 3
+    assert all(page.read < 2 * PAGE_RECORDS for page in pages)
+    assert [page.at_end for page in pages] == [False] * (len(pages) - 1) + [True]
+    for stop in range(len(pages)):
+        rest = sum(page.read for page in source(file).pages(pages[stop].cursor))
+        assert rest == 20_000 - sum(page.read for page in pages[: stop + 1])
+
+
+def test_a_bad_line_is_told_with_its_place(file: Path) -> None:
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + b"garbage \x00\xff\n" + lines[1])
+    (page,) = source(file).pages({})
+    assert len(page.jobs) == 2
+    (bad,) = page.unreadable
+    assert (bad.file, bad.line, bad.offset, bad.raw) == (str(file), 2, len(lines[0]), b"garbage \x00\xff")
+    assert "43 fields" in bad.reason
+
+
+def test_a_parsers_cursor_of_something_else_is_taken_as_nothing(file: Path) -> None:
+    (page,) = source(file).pages({"parser": ["?"]})
+    assert page.read == 3
+
+
+def test_an_empty_file(file: Path) -> None:
+    file.write_bytes(b"")
+    (page,) = source(file).pages({})
+    assert (page.read, page.at_end) == (0, True)
+    assert any("holds no whole line" in finding.message for finding in source(file).check())
+
+
+FOREIGN = {
+    "torque": b"04/18/2026 12:00:00;E;1.server;user=ada group=chem jobname=x\n",
+    "slurm": b"JobID|JobIDRaw|Cluster|Partition|Account|Group\n1|1|c|p|a|g\n",
+    "slurm-jobcomp": b"JobId=4 UserId=ada(1) GroupId=chem(1) Name=x\n",
+    "lsf": b'"JOB_FINISH" "10.1" 1800000000 7 1001 33554434\n',
+    "blah": b'"timestamp=2026-11-01 10:00:00" "userDN=/CN=ada"\n',
+    "htcondor": b"*** Offset = 0 ClusterId = 1 ProcId = 0\n",
+    "dqs": b"q:h:1:c:g:o:n:d:" + b"1:" * 22 + b"1\n",
+    "dqs-stat": b"1800000600:alpha:fast.q:1:4:2:aix,memory=64:er\n",
+    "gridengine-reporting": b"1800000600:acct:q:h\n",
+    "sqlite": b"SQLite format 3\0" + b"\0" * 5000 + b"\n",
+    "xml": b"<?xml version='1.0'?>\n",
+    "binary": b"\x7fELF\0\0\0\n\0\0\n",
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_the_log_of_something_else_is_refused_by_name(file: Path, kind: str) -> None:
+    file.write_bytes(FOREIGN[kind])
+    pages: list[Page] = []
+    with pytest.raises(SourceFormatError, match=f"this looks like {KINDS[kind]}"):
+        pages.extend(source(file).pages({}))
+    assert looks_like(FOREIGN[kind].splitlines()) == kind
+    assert any(finding.level == "red" and KINDS[kind] in finding.message for finding in source(file).check())
+
+
+def test_a_grid_engine_file_is_none_of_dqs(file: Path) -> None:
+    log = DqsSource("d", Settings(type="dqs", path=file))
+    with pytest.raises(SourceFormatError, match="looks like a Grid Engine accounting file,"):
+        list(log.pages({}))
+
+
+def test_a_refused_file_is_read_once_it_is_right(file: Path) -> None:
+    good = file.read_bytes()
+    file.write_bytes(FOREIGN["binary"])
+    seen = Seen()
+    with pytest.raises(SourceFormatError):
+        read_on(source(file), seen)
+    assert seen.unreadable == []
+    file.write_bytes(FOREIGN["binary"] + good)
+    assert len(read_on(source(file), seen).jobs) == 3
+    assert len(seen.unreadable) == 2
+
+
+def test_one_bad_file_stops_only_itself(file: Path) -> None:
+    os.mkfifo(file.with_name("accounting.1"))
+    file.with_name("accounting.2").symlink_to("accounting.2")
+    seen = Seen()
+    with pytest.raises(SourceError, match="2 files could not be read") as raised:
+        read_on(source(file), seen)
+    assert "FIFO" in raised.value.message
+    assert "symbolic links lead in a circle" in raised.value.message
+    assert len(seen.jobs) == 3
+    assert not seen.at_end
+
+
+def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(SourceFormatError, match=r"this is a FIFO \(named pipe\), not a file"):
+        list(source(fifo).pages({}))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(SourceError, match="the symbolic links lead in a circle"):
+        list(source(loop).pages({}))
+    with pytest.raises(SourceFormatError, match="this is a device"):
+        list(source(Path("/dev/null")).pages({}))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        with pytest.raises(SourceFormatError, match="this is a socket"):
+            list(source(tmp_path / "socket").pages({}))
+    with pytest.raises(SourceMissingError, match="there is no such file"):
+        list(source(tmp_path).pages({}))  # a folder without any accounting file
+
+
+def test_permission_denied(file: Path) -> None:
+    file.chmod(0)
+    if os.geteuid() == 0:  # nothing is denied to root but what the system itself denies
+        file = Path("/proc/1/mem")
+    with pytest.raises(SourceError, match=r"permission denied|Input/output error"):
+        list(source(file).pages({}))
+
+
+def test_a_clock_in_the_future_is_told(file: Path) -> None:
+    log = LineSource("ge", "gridengine", source(file).reader, source(file)._make_parser, clock=lambda: 1_700_000_000.0)
+    (finding,) = log.check()
+    assert (finding.level, "lies in the future: 2027-01-15" in finding.message) == ("yellow", True)
+    log = LineSource("ge", "gridengine", source(file).reader, source(file)._make_parser, clock=lambda: 1_900_000_000.0)
+    (finding,) = log.check()
+    assert finding.level == "green"
+    (page,) = log.pages({})
+    assert len(page.jobs) == 3
+
+
+def test_check_says_that_nothing_is_understood(file: Path) -> None:
+    file.write_bytes(b"what is this\n")
+    assert "no line is understood" in source(file).check()[0].message
+    assert source(file.with_name("nothing")).check()[0].level == "red"

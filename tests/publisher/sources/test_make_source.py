@@ -1,0 +1,59 @@
+"""Sources by the type in the configuration: built in, of an add-on, unknown."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from publisher import config, sources
+from publisher.errors import ConfigError
+from publisher.sources.arc import ArcSource
+
+
+def of_add_on(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint(name, value, sources.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(sources, "entry_points", lambda group: [point] if group == point.group else [])
+
+
+def test_every_built_in_type_can_be_loaded() -> None:
+    for name in sources.BUILT_IN:
+        assert callable(sources.known_kinds()[name].load())
+
+
+def test_a_built_in_type(tmp_path: Path) -> None:
+    made = sources.make_source("ce1", config.Source(type="arc", path=tmp_path))
+    assert isinstance(made, ArcSource)
+    assert (made.name, made.kind) == ("ce1", "arc")
+
+
+def test_an_unknown_type_names_the_known_and_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError, match=r"sources\.ce1\.type: unknown type of source 'ark'; known are .*arc"
+    ) as caught:
+        sources.make_source("ce1", config.Source(type="ark"))
+    assert caught.value.hint == 'Did you mean "arc"?'
+
+
+def test_an_unknown_type_unlike_any() -> None:
+    with pytest.raises(ConfigError) as caught:
+        sources.make_source("ce1", config.Source(type="xyzzy"))
+    assert "add-on" in caught.value.hint
+
+
+def test_a_type_of_an_add_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    of_add_on("mine", "publisher.sources.arc:ArcSource", monkeypatch)
+    assert isinstance(sources.make_source("x", config.Source(type="mine", path=tmp_path)), ArcSource)
+
+
+@pytest.mark.parametrize("value", ["no_such_module_at_all:Source", "publisher.sources.arc:NoSuchName"])
+def test_an_add_on_that_cannot_be_loaded(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_add_on("mine", value, monkeypatch)
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        sources.make_source("x", config.Source(type="mine"))
+
+
+def test_an_add_on_cannot_replace_a_built_in_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    of_add_on("arc", "no_such_module_at_all:Source", monkeypatch)
+    assert isinstance(sources.make_source("x", config.Source(type="arc", path=tmp_path)), ArcSource)

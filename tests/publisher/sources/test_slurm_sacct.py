@@ -1,0 +1,216 @@
+"""Source slurm running sacct: its arguments and environment, windows with an overlap, failures, time-outs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from formats.job import Job
+from publisher import config
+from publisher.errors import SourceBusyError, SourceError, SourceFormatError
+from publisher.sources.base import Window
+from publisher.sources.slurm import LONGEST_WINDOW_S, SlurmSource, is_program
+from tests.publisher.sources.log_reading import Seen, read_on
+
+T0 = 1_793_491_200
+PROGRAM = """#!{python}
+import calendar, json, os, sys, time
+here = {here!r}
+with open(here + "/calls", "a") as calls:
+    shown = {{k: os.environ.get(k) for k in ("TZ", "SLURM_TIME_FORMAT", "SACCT_FORMAT")}}
+    calls.write(json.dumps([sys.argv[1:], shown]) + "\\n")
+options = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
+stamp = lambda text: calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+begin, until = stamp(options["starttime"]), stamp(options["endtime"])
+columns, by = options["format"].split(","), options["delimiter"]
+mode = open(here + "/mode").read()
+if mode != "headless":
+    print(by.join(columns))
+for row in json.load(open(here + "/rows")):
+    if row["Submit"] < until and (row["End"] == "Unknown" or row["End"] >= begin):
+        print(by.join(str(row.get(column, "")) for column in columns))
+sys.stdout.flush()
+if mode == "fail":
+    sys.exit("sacct: error: slurmdbd: Connection refused")
+if mode == "mutter":
+    print("sacct: error: Problem talking to the database", file=sys.stderr)
+if mode == "chatter":
+    print("x" * 1_000_000, file=sys.stderr)
+if mode == "hang":
+    time.sleep(600)
+if mode == "cut":
+    sys.stdout.write("9" + by)
+"""
+
+
+class Sacct:
+    """A program in the place of sacct that prints rows kept in a file."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.path = place / "sacct"
+        self.path.write_text(PROGRAM.format(python=sys.executable, here=str(place)), encoding="utf-8")
+        self.path.chmod(0o755)
+        self.mode("ok")
+        self.rows()
+
+    def mode(self, mode: str) -> None:
+        (self.place / "mode").write_text(mode, encoding="utf-8")
+
+    def rows(self, *rows: dict[str, object]) -> None:
+        (self.place / "rows").write_text(json.dumps(rows), encoding="utf-8")
+
+    def calls(self) -> list[tuple[list[str], dict[str, str]]]:
+        text = (self.place / "calls").read_text(encoding="utf-8")
+        return [tuple(json.loads(line)) for line in text.splitlines()]
+
+    def windows(self) -> list[tuple[str, str]]:
+        return [
+            tuple(word.partition("=")[2] for word in call[0] if word.startswith(("--starttime", "--endtime")))  # type: ignore[misc]
+            for call in self.calls()
+        ]
+
+
+@pytest.fixture
+def sacct(tmp_path: Path) -> Sacct:
+    return Sacct(tmp_path)
+
+
+def row(number: str, start: int, end: int | str, **more: object) -> dict[str, object]:
+    return {
+        "JobIDRaw": number, "JobID": number, "Cluster": "c1", "Submit": T0 + start, "Start": T0 + start,
+        "End": end if isinstance(end, str) else T0 + end, "State": "RUNNING" if isinstance(end, str) else "COMPLETED",
+        "NCPUS": 1, "NNodes": 1, "NodeList": "n1", "ExitCode": "0:0", **more,
+    }  # fmt: skip
+
+
+def source(sacct: Sacct, now: int, silent_s: float = 60.0, **more: object) -> SlurmSource:
+    made = config.Source.model_validate({"type": "slurm", "path": sacct.path, **more})
+    return SlurmSource("slurm", made, clock=lambda: T0 + now, silent_s=silent_s)
+
+
+def ids(jobs: dict[str, Job]) -> list[str | None]:
+    return [job.local_id for job in jobs.values()]
+
+
+def test_arguments_and_environment(sacct: Sacct, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACCT_FORMAT", "jobid")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    sacct.rows(row("1", 10, 20, JobName="a|b\nc"), row("1.batch", 10, 20, MaxRSS="2048", TotalCPU="00:05.000"))
+    found = read_on(source(sacct, 100), Seen())
+    ((arguments, environment),) = sacct.calls()
+    assert arguments[:5] == ["--allusers", "--duplicates", "--noconvert", "--parsable2", "--delimiter=\x1f"]
+    assert environment == {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SACCT_FORMAT": None}
+    (job,) = found.jobs.values()
+    assert (job.name, job.memory_rss_kib, job.cpu_ms, job.start, job.end) == ("a|b\nc", 2, 5000, T0 + 10, T0 + 20)
+    assert (found.cursor["until"], found.at_end) == (T0 + 100, True)
+
+
+def test_the_next_window_begins_an_overlap_before_the_end_of_the_last(sacct: Sacct) -> None:
+    sacct.rows(row("1", 10, 7000))
+    seen = read_on(source(sacct, 10_000, overlap="1h"), Seen())
+    # this one ended before the end of the last window, and the database learned it later
+    sacct.rows(row("1", 10, 7000), row("2", 10, 9000), row("3", 10, 10_500), row("4", 10, "Unknown"))
+    read_on(source(sacct, 11_000, overlap="1h"), seen)
+    assert sacct.windows()[1] == ("2026-11-01T01:46:40", "2026-11-01T03:03:20")
+    assert ids(seen.jobs) == ["1", "2", "3", "4"]
+    assert [job.status for job in seen.jobs.values()] == ["completed"] * 3 + ["running"]
+    sacct.rows(row("4", 10, 12_000))
+    read_on(source(sacct, 13_000, overlap="1h"), seen)
+    assert seen.jobs["ur-slurm/c1/4/1793491210"].end == T0 + 12_000
+
+
+def test_a_long_time_is_asked_for_in_pieces_and_each_run_is_given_once(sacct: Sacct) -> None:
+    week = LONGEST_WINDOW_S
+    sacct.rows(row("1", 10, 20), row("2", 30, week + 30), row("3", 2 * week, 2 * week + 20))
+    made = source(sacct, 2 * week + 100, complete_since="2026-11-01")
+    jobs = [job.local_id for page in made.pages({}) for job in page.jobs]
+    assert jobs == ["1", "2", "3"]
+    assert [begin for begin, _ in sacct.windows()] == [
+        "2026-11-01T00:00:00",
+        "2026-11-08T00:00:00",
+        "2026-11-15T00:00:00",
+    ]
+
+
+def test_a_window_reads_again_and_leaves_the_cursor(sacct: Sacct) -> None:
+    sacct.rows(row("1", 10, 20), row("2", 10, 50), row("3", 10, 80))
+    pages = list(source(sacct, 1000).pages({"until": 5}, Window(T0 + 30, T0 + 80)))
+    assert [job.local_id for page in pages for job in page.jobs] == ["2"]
+    assert [page.cursor for page in pages] == [{"until": 5}] * len(pages)
+    assert pages[-1].at_end
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "message"),
+    [
+        ("fail", SourceError, "exit code 1: sacct: error: slurmdbd: Connection refused"),
+        ("mutter", SourceError, "Problem talking to the database"),
+        ("cut", SourceFormatError, "in the middle of a line"),
+        ("headless", SourceFormatError, "no header"),
+    ],
+)
+def test_a_failure_leaves_the_cursor_where_it_was(
+    sacct: Sacct, mode: str, error: type[SourceError], message: str
+) -> None:
+    seen = read_on(source(sacct, 100), Seen())
+    before = dict(seen.cursor)
+    sacct.mode(mode)
+    with pytest.raises(error, match=message):
+        read_on(source(sacct, 200), seen)
+    assert seen.cursor == before
+    sacct.mode("ok")
+    sacct.rows(row("1", 110, 150))
+    assert ids(read_on(source(sacct, 300), seen).jobs) == ["1"]
+
+
+def test_what_is_silent_for_too_long_is_ended(sacct: Sacct) -> None:
+    sacct.mode("hang")
+    with pytest.raises(SourceBusyError, match=r"printed nothing for 0\.5 s"):
+        read_on(source(sacct, 100, silent_s=0.5), Seen())
+
+
+def test_much_on_standard_error_does_not_stop_it(sacct: Sacct) -> None:
+    sacct.mode("chatter")
+    sacct.rows(*[row(str(number), 10, 20) for number in range(1, 3001)])
+    assert len(read_on(source(sacct, 100), Seen()).jobs) == 3000
+
+
+def test_what_is_a_program(sacct: Sacct, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    saved.write_text("JobID|Start|End\n1|10|20\n", encoding="utf-8")
+    saved.chmod(0o755)
+    assert (is_program(sacct.path), is_program(saved), is_program(tmp_path)) == (True, False, False)
+    assert ids(read_on(SlurmSource("slurm", config.Source(type="slurm", path=saved)), Seen()).jobs) == ["1"]
+
+
+def test_the_program_is_found_on_path(sacct: Sacct) -> None:
+    environ = {"PATH": f"{sacct.place}{os.pathsep}{os.environ['PATH']}"}
+    assert SlurmSource("slurm", config.Source(type="slurm"), environ=environ).path == sacct.path
+
+
+@pytest.mark.parametrize(
+    ("prepare", "level"),
+    [
+        (lambda sacct: sacct.rows(row("1", 10, 20)), "green"),
+        (lambda sacct: sacct.rows(), "yellow"),
+        (lambda sacct: sacct.mode("fail"), "red"),
+    ],
+)
+def test_check(sacct: Sacct, prepare: Callable[[Sacct], None], level: str) -> None:
+    prepare(sacct)
+    assert [finding.level for finding in source(sacct, 100).check()] == [level]
+
+
+def test_complete_since_the_first_reading_unless_configured(sacct: Sacct) -> None:
+    first = source(sacct, 100)
+    seen = read_on(first, Seen())
+    later = source(sacct, 500)
+    read_on(later, seen)
+    assert (first.complete_since(), later.complete_since()) == (T0 + 100, T0 + 100)
+    assert source(sacct, 500, complete_since="2026-11-01").complete_since() == T0

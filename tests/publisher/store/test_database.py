@@ -1,0 +1,197 @@
+"""The store as a file: private, locked, full, read-only, corrupt. Each trouble has its kind, and nothing is sent."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
+from publisher.store import audit
+from publisher.store.database import open_store
+from publisher.store.states import State
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import ListSource, Site, make_jobs
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A site with jobs that wait."""
+    source = ListSource("ce1")
+    source.add(*make_jobs(30))
+    site = Site(tmp_path, [source], [Receiver("sgas")])
+    site.table["store"]["busy_timeout"] = "50ms"
+    site.collect()
+    yield site
+    site.reopen()
+
+
+def test_a_new_store_and_its_folder_are_private(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "store.db"
+    store = open_store(f"sqlite:///{file}")
+    with store.write(), store.lock("target-x"):
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()}
+    store.close()
+    assert set(modes.values()) == {0o600}
+    assert "store.db" in modes
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_store_that_is_open_to_others_is_refused(tmp_path: Path, mode: int, create: bool) -> None:
+    file = tmp_path / "store.db"
+    open_store(f"sqlite:///{file}").close()
+    file.chmod(mode)
+    with pytest.raises(StoreError, match="chmod 600") as caught:
+        open_store(f"sqlite:///{file}", create=create)
+    assert caught.value.exit_code == 5
+
+
+def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissingError):
+        open_store(f"sqlite:///{tmp_path / 'store.db'}", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_is_not_followed_to_a_store(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").touch(mode=0o600)
+    (tmp_path / "store.db").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError):
+        open_store(f"sqlite:///{tmp_path / 'store.db'}")
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be made or opened"):
+        open_store(f"sqlite:///{tmp_path / 'file' / 'store.db'}")
+
+
+def _pragma(site: Site, statement: str) -> None:
+    """Let every connection of the store begin with this."""
+    engine: Engine = site.publisher.store._engine
+    engine.dispose()
+
+    @event.listens_for(engine, "connect")
+    def _say(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute(statement)
+
+
+def test_on_a_full_disk_nothing_is_sent_and_nothing_is_lost(site: Site) -> None:
+    pages = site.rows("PRAGMA page_count")[0][0]
+    site.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    _pragma(site, f"PRAGMA max_page_count = {pages}")
+    site.sources["ce1"].add(*make_jobs(9000, first=1000))
+    with pytest.raises(StoreFullError) as caught:
+        site.collect()
+    assert caught.value.exit_code == 5
+    assert caught.value.retry_helps
+    stored = site.rows("SELECT count(*) FROM runs")[0][0]
+    assert site.rows("SELECT sum(jobs) FROM counters") == [(stored,)]
+    with pytest.raises(StoreFullError):
+        _publish_until_the_disk_is_full(site)
+    accepted = site.in_state("sgas", State.ACCEPTED)
+    assert set(site.receivers["sgas"].held) >= accepted
+    site.reopen()
+    site.collect()
+    site.publish()
+    assert set(site.receivers["sgas"].held) == set(site.states("sgas"))
+    assert set(site.states("sgas").values()) == {State.ACCEPTED}
+    site.assert_counters_right()
+
+
+def _publish_until_the_disk_is_full(site: Site) -> None:
+    for _ in range(50):  # the free space in the last pages is used up first
+        site.publish()
+        with site.publisher.store.write() as connection:
+            audit.note(connection, "fill", "disk", "x" * 100_000, site.now)
+
+
+def test_a_read_only_store_is_told_and_nothing_is_sent(site: Site) -> None:
+    _pragma(site, "PRAGMA query_only = ON")
+    with pytest.raises(StoreError, match="cannot be written") as caught:
+        site.publish()
+    assert caught.value.exit_code == 5
+    assert site.receivers["sgas"].posts == 0
+
+
+def test_a_corrupt_file_is_told_and_nothing_is_sent(site: Site) -> None:
+    site.reopen()
+    for suffix in ("-wal", "-shm"):
+        Path(f"{site.store_file}{suffix}").unlink(missing_ok=True)
+    site.store_file.write_bytes(b"SQLite format 4\0" + bytes(range(256)) * 64)
+    with pytest.raises(StoreCorruptError) as caught:
+        site.publish()
+    assert caught.value.exit_code == 5
+    assert site.receivers["sgas"].posts == 0
+
+
+def test_damage_inside_the_file_is_told(site: Site) -> None:
+    site.reopen()
+    site.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    with site.store_file.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (site.store_file.stat().st_size - 4096))
+    with pytest.raises(StoreError) as caught:
+        site.publish()
+    assert caught.value.exit_code == 5
+    assert site.receivers["sgas"].posts == 0
+
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_store_locked_by_another_process_is_told_and_nothing_is_sent(site: Site) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(site.store_file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(StoreBusyError) as caught:
+            site.publish()
+        assert caught.value.exit_code == 5
+        assert caught.value.retry_helps
+        assert site.receivers["sgas"].posts == 0
+        child.communicate(b"")
+    site.publish()
+    assert set(site.states("sgas").values()) == {State.ACCEPTED}
+
+
+def test_a_transaction_is_all_or_nothing(site: Site) -> None:
+    before = site.rows("SELECT count(*) FROM audit")
+    with pytest.raises(RuntimeError):
+        _note_and_fail(site)
+    assert site.rows("SELECT count(*) FROM audit") == before
+
+
+def _note_and_fail(site: Site) -> None:
+    with site.publisher.store.write() as connection:
+        audit.note(connection, "x", "y", "z", 1)
+        raise RuntimeError
+
+
+def test_commits_are_synced_to_the_disk(site: Site) -> None:
+    with site.publisher.store.read() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
+
+
+def test_a_lock_is_for_one_at_a_time_and_names_do_not_fall_together(site: Site) -> None:
+    store = site.publisher.store
+    with store.lock("target-a/b") as one, store.lock("target-a_b") as other, store.lock("target-a/b") as again:
+        assert (one, other, again) == (True, True, False)
+    with store.lock("target-a/b") as after:
+        assert after

@@ -1,0 +1,154 @@
+"""Migrations: the tables of the code are those of the scripts; older stores are read, newer ones refused unchanged."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from publisher.errors import StoreCorruptError, StoreNewerError
+from publisher.store import database
+from publisher.store.database import HEAD, MIGRATIONS, open_store
+from publisher.store.states import State
+from publisher.store.tables import metadata
+from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.site import ListSource, Site, make_job
+
+OLD = sorted(path.stem for path in (Path(__file__).parents[3] / "fixtures" / "store").glob("*.sql"))
+
+
+def test_the_program_knows_its_newest_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+
+
+def test_the_tables_of_the_code_are_those_that_the_migrations_make(tmp_path: Path) -> None:
+    from alembic.autogenerate import compare_metadata
+
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    with store.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+    store.close()
+
+
+def test_every_version_has_a_store_to_read() -> None:
+    assert OLD
+    assert OLD[-1] <= HEAD
+
+
+def old_site(fixtures: Path, version: str, folder: Path) -> Site:
+    """A site whose store was written by an older program."""
+    file = folder / "store.db"
+    file.touch(mode=0o600)
+    connection = sqlite3.connect(file)
+    connection.executescript((fixtures / "store" / f"{version}.sql").read_text("utf-8"))
+    connection.close()
+    services = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("sums")]
+    return Site(folder, [ListSource("ce1")], services)
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_a_store_of_an_older_program_is_read_and_gone_on_with(fixtures: Path, tmp_path: Path, version: str) -> None:
+    site = old_site(fixtures, version, tmp_path)
+    site.sources["ce1"].log = [make_job(0)] * 12  # read before, all of it
+    status = site.publisher.status()
+    assert status.sources["ce1"].jobs == 9
+    assert status.targets["sgas"].waived == 1
+    assert status.targets["sgas"].rejected == 1
+    assert status.targets["apel"].held == 1
+    known = site.publisher.job(make_job(9).record_id)[0]
+    assert known.run.job.name == "B\u00f8 & <S\u00f8n>"
+    assert known.run.job == make_job(9, vo=None, user_dn=None, name="B\u00f8 & <S\u00f8n>")
+    assert site.publisher.unreadable()[0].raw == b"x:y\xff"
+    assert site.publisher.audit()[0].action == "waive rejected"
+    site.publish()
+    for name in ("sgas", "apel", "sums"):
+        assert site.in_state(name, State.WAITING) == set()
+    assert set(site.receivers["sgas"].held) == {make_job(10).record_id}, "nothing that was delivered goes again"
+    site.assert_counters_right()
+    assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+
+def dump(file: Path) -> list[str]:
+    connection = sqlite3.connect(file)
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+def test_a_store_of_a_later_program_is_refused_with_nothing_changed(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    open_store(f"sqlite:///{file}").close()
+    connection = sqlite3.connect(file)
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.execute("CREATE TABLE of_the_future (id INTEGER)")
+    connection.commit()
+    connection.close()
+    before = dump(file)
+    with pytest.raises(StoreNewerError) as caught:
+        open_store(f"sqlite:///{file}")
+    assert caught.value.exit_code == 5
+    assert "9999" in str(caught.value)
+    assert dump(file) == before
+
+
+@pytest.mark.parametrize("table", ["runs", "classes"])
+def test_a_record_in_the_encoding_of_a_later_program_is_refused_and_nothing_is_sent(tmp_path: Path, table: str) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site.sources["ce1"].add(make_job(1), make_job(2))
+    site.collect()
+    column = "job" if table == "runs" else "facts"
+    _damage(site, f"UPDATE {table} SET {column} = CAST(x'63' || substr({column}, 2) AS BLOB) WHERE id = 1")
+    site.configure("sgas", vo=["atlas"])  # classes are looked at when planning
+    with pytest.raises(StoreNewerError) as caught:
+        site.publish()
+    assert caught.value.exit_code == 5
+    assert "99" in str(caught.value)
+    assert site.receivers["sgas"].posts == 0
+
+
+def test_a_damaged_record_is_an_error_of_the_store_and_nothing_is_sent(tmp_path: Path) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site.sources["ce1"].add(make_job(1))
+    site.collect()
+    _damage(site, "UPDATE runs SET job = x'01ff00'")
+    with pytest.raises(StoreCorruptError):
+        site.publish()
+    assert site.receivers["sgas"].posts == 0
+
+
+def _damage(site: Site, statement: str) -> None:
+    connection = sqlite3.connect(site.store_file)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "store.db"
+    monkeypatch.setattr(database, "HEAD", "0001")
+    from alembic import op
+
+    real = op.create_table
+    made = 0
+
+    def fail_in_the_middle(*args: object, **names: object) -> object:
+        nonlocal made
+        made += 1
+        if made == 5:
+            raise RuntimeError("the power went")
+        return real(*args, **names)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(op, "create_table", fail_in_the_middle)
+    with pytest.raises(RuntimeError):
+        open_store(f"sqlite:///{file}")
+    assert not [line for line in dump(file) if "CREATE" in line]
+    monkeypatch.undo()
+    open_store(f"sqlite:///{file}").close()

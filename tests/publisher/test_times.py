@@ -1,0 +1,89 @@
+"""Durations and instants as people write them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from publisher.times import duration_s, instant_s, iso, moment_s
+
+NOW = 1_795_200_000
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (90, 90.0), (0, 0.0), (1.5, 1.5), ("90s", 90.0), ("15m", 900.0), ("6h", 21600.0), ("2d", 172800.0),
+        ("1w", 604800.0), ("250ms", 0.25), ("1h30m", 5400.0), ("1h 30m", 5400.0), ("1.5h", 5400.0),
+    ],
+)  # fmt: skip
+def test_durations(written: object, seconds: float) -> None:
+    assert duration_s(written) == seconds
+
+
+@pytest.mark.parametrize(
+    "written", ["", "5", "5 minutes", "h", "-5m", "1h!", "1y", -1, -0.5, math.inf, math.nan, True, None, [], {}]
+)
+def test_what_is_no_duration(written: object) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        duration_s(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("1970-01-01", 0),
+        ("2026-11-20", 1_795_132_800),
+        ("2026-11-20T00:00:00Z", 1_795_132_800),
+        ("2026-11-20T01:00:00+01:00", 1_795_132_800),
+        ("2026-11-20T00:00", 1_795_132_800),
+        (dt.date(2026, 11, 20), 1_795_132_800),
+        (dt.datetime(2026, 11, 20), 1_795_132_800),  # noqa: DTZ001 - as TOML gives a local date-time
+    ],
+)
+def test_instants_are_utc_unless_they_carry_a_zone(written: object, seconds: int) -> None:
+    assert instant_s(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "yesterday", "2026-13-01", "2026-02-30", 2026, 1.5, None, dt.time(7, 32)])
+def test_what_is_no_instant(written: object) -> None:
+    with pytest.raises(ValueError, match="a time is written like"):
+        instant_s(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("2026-11", 1_793_491_200),
+        ("2026-11-01", 1_793_491_200),
+        ("2026-11-01T12:00", 1_793_534_400),
+        ("@1793491200", 1_793_491_200),
+        ("-7d", NOW - 7 * 86400),
+        ("-90m", NOW - 5400),
+    ],
+)
+def test_moments_of_the_command_line(written: str, seconds: int) -> None:
+    assert moment_s(written, NOW) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "@", "@x", "-", "-x", "2026-13", "0000-01", "now", "--7d", "2026"])
+def test_what_is_no_moment_is_named(written: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        moment_s(written, NOW)
+
+
+@given(st.integers(0, 253_402_300_799))
+def test_what_is_shown_can_be_read_again(instant: int) -> None:
+    text = iso(instant)
+    assert text is not None
+    assert text.endswith("Z")
+    assert moment_s(text, NOW) == instant
+
+
+def test_instants_beyond_the_calendar_are_shown_as_seconds() -> None:
+    assert iso(None) is None
+    assert iso(10**15) == f"@{10**15}"

@@ -1,0 +1,412 @@
+"""Every way in which an exchange can end, on real sockets and TLS; and the mapping of httpcore's errors with respx."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+
+import httpcore
+import pytest
+import respx
+from cryptography.x509 import Certificate
+
+from publisher.credentials import ClientCredentials, load_credentials
+from publisher.errors import ConfigError, CredentialError
+from publisher.simulator.pki import Credential, Pki, make_pki
+from publisher.tls import Trust
+from publisher.transport import Failure, HttpClient, Reply
+from tests.publisher.server import Connection, Request, Server, serve, unused_port
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return make_pki(tmp_path_factory.mktemp("stranger"), ca_cn="A Stranger")
+
+
+def client(
+    server: Server | str, pki: Pki | None = None, *, trust: Trust | None = None, timeout_s: float = 20.0, **more: object
+) -> HttpClient:
+    url = server if isinstance(server, str) else server.url
+    shown = more.get("shown", None if pki is None else pki.client)
+    assert shown is None or isinstance(shown, Credential)
+
+    def credentials() -> ClientCredentials | None:
+        if shown is None:
+            return None
+        return load_credentials(shown.certificate, shown.key, now_s=time.time())
+
+    trust = trust or (Trust() if pki is None else Trust(ca_directory=pki.ca_directory))
+    proxy = more.get("proxy")
+    return HttpClient(
+        url, trust=trust, credentials=credentials, timeout_s=timeout_s, proxy=None if proxy is None else str(proxy)
+    )
+
+
+def ok(request: Request, connection: Connection) -> None:
+    connection.answer(200, b"fine " + request.body)
+
+
+def post(http: HttpClient, server: Server, body: bytes = b"records") -> Reply | Failure:
+    try:
+        return http.request("POST", f"{server.url}/x", content=body)
+    finally:
+        http.close()
+
+
+def test_one_connection_serves_all_requests(pki: Pki) -> None:
+    with serve(ok, pki) as server:
+        http = client(server, pki)
+        for number in range(3):
+            body = f"{number}".encode()
+            assert http.request("POST", f"{server.url}/x", content=body) == Reply(
+                200, {"content-length": "6"}, b"fine " + body
+            )
+        http.close()
+        assert {request.connection for request in server.requests} == {1}
+        assert http.request("GET", server.url) == Reply(200, {"content-length": "5"}, b"fine ")
+        http.close()
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("highest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_the_authority_may_be_a_file(pki: Pki, highest: ssl.TLSVersion) -> None:
+    with serve(ok, pki, highest=highest) as server:
+        assert isinstance(post(client(server, pki, trust=Trust(ca_file=pki.ca_file)), server), Reply)
+
+
+def test_old_tls_is_refused(pki: Pki) -> None:
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"), serve(ok, pki, highest=ssl.TLSVersion.TLSv1_1) as server:
+        failure = post(client(server, pki), server)
+    assert isinstance(failure, Failure)
+    assert "no TLS version or cipher in common" in failure.message
+    assert not failure.sent
+    assert server.requests == []
+
+
+def test_a_stranger_is_not_trusted(pki: Pki, stranger: Pki) -> None:
+    with serve(ok, stranger) as server:
+        failure = post(client(server, pki), server)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("untrusted", False)
+    assert server.requests == []
+
+
+def test_another_hosts_certificate_is_not_trusted(pki: Pki, tmp_path: Path) -> None:
+    other = make_pki(tmp_path / "other", server_names=("elsewhere.example.org",))
+    with serve(ok, other) as server:
+        failure = post(client(server, other), server)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("untrusted", False)
+    assert "Hostname mismatch" in failure.message
+
+
+def test_without_authorities_nothing_is_sent(pki: Pki, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(pki.ca_file.read_bytes())  # only HASH.N counts
+    with serve(ok, pki) as server:
+        with pytest.raises(CredentialError, match=r"no certificate authority in a file named HASH\.0"):
+            post(client(server, pki, trust=Trust(ca_directory=tmp_path)), server)
+        with pytest.raises(CredentialError, match="cannot read the directory of certificate authorities"):
+            post(client(server, pki, trust=Trust(ca_directory=tmp_path / "missing")), server)
+        with pytest.raises(CredentialError, match="cannot use"):
+            post(client(server, pki, trust=Trust(ca_file=tmp_path / "missing")), server)
+    assert server.connections == 0
+
+
+def test_revocation_lists_are_honoured_where_there_are_any(tmp_path: Path) -> None:
+    pki = make_pki(tmp_path)
+    with serve(ok, pki) as server:
+        pki.revoke()
+        assert isinstance(post(client(server, pki), server), Reply)
+        pki.revoke(pki.server)
+        failure = post(client(server, pki), server)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("untrusted", False)
+    assert "revoked" in failure.message
+
+
+def test_an_authority_without_revocation_list_is_trusted_beside_others_with_one(tmp_path: Path, stranger: Pki) -> None:
+    pki = make_pki(tmp_path)
+    other = make_pki(tmp_path / "other", ca_cn="Another CA")
+    other_list = other.revoke()
+    (pki.ca_directory / other_list.name).write_bytes(other_list.read_bytes())
+    with serve(ok, pki) as server:
+        assert isinstance(post(client(server, pki), server), Reply)
+    with serve(ok, stranger) as server:
+        failure = post(client(server, pki), server)
+    assert isinstance(failure, Failure)
+    assert failure.kind == "untrusted"
+
+
+@pytest.mark.parametrize("highest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("shown", ["none", "stranger"])
+def test_our_certificate_is_refused(pki: Pki, stranger: Pki, highest: ssl.TLSVersion, shown: str) -> None:
+    with serve(ok, pki, highest=highest) as server:
+        failure = post(client(server, pki, shown=None if shown == "none" else stranger.client), server, b"x")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("client-refused", False)
+    assert server.requests == []
+
+
+def test_closed_port_and_unknown_name(pki: Pki) -> None:
+    closed = client(f"https://localhost:{unused_port()}", pki)
+    port = unused_port()
+    failure = closed.request("GET", f"https://localhost:{port}")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("closed", False)
+    assert "refused" in failure.message
+    assert f"localhost port {port}" in failure.message
+    unknown = client("https://host.invalid", pki)
+    failure = unknown.request("GET", "https://host.invalid")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("name", False)
+    assert "host.invalid" in failure.message
+
+
+def test_what_was_written_and_not_answered_is_unknown(pki: Pki) -> None:
+    with serve(lambda _, connection: connection.wait(), pki) as server:
+        failure = post(client(server, pki, timeout_s=0.5), server)
+        assert isinstance(failure, Failure)
+        assert (failure.kind, failure.sent) == ("timeout", True)
+
+
+def test_what_could_not_be_written_was_not_sent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://localhost:{silent.getsockname()[1]}"
+        failure = client(url, timeout_s=0.5).request("POST", url, content=b"x" * 50_000_000)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("timeout", False)
+
+
+@pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])
+def test_an_answer_that_drips_in_ends_with_the_time_allowed(drip: bytes) -> None:
+    def script(_: Request, connection: Connection) -> None:
+        connection.sock.sendall(drip)
+        while not connection.stopped.wait(0.05):
+            connection.sock.sendall(b"x")
+
+    with serve(script) as server:
+        failure = post(client(server, timeout_s=1.0), server)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("timeout", True)
+
+
+def test_an_answer_cut_after_acceptance_is_unknown(pki: Pki) -> None:
+    def script(_: Request, connection: Connection) -> None:
+        connection.answer(200, b'{"id"', length=100)
+        connection.cut()
+
+    with serve(script, pki) as server:
+        failure = post(client(server, pki), server)
+    assert isinstance(failure, Failure)
+    assert failure.kind in {"cut", "no-http"}
+    assert failure.sent
+    assert len(server.requests) == 1
+
+
+def test_the_status_of_an_error_counts_even_where_its_text_is_cut() -> None:
+    def script(_: Request, connection: Connection) -> None:
+        connection.answer(500, b"Processing", length=100)
+        connection.sock.shutdown(socket.SHUT_RDWR)
+
+    with serve(script) as server:
+        assert post(client(server), server) == Reply(500, {"content-length": "100"}, b"Processing")
+
+
+def test_answers_are_bounded() -> None:
+    with serve(lambda _, connection: connection.answer(200, b"x" * (17 << 20))) as server:
+        failure = post(client(server), server)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("too-large", True)
+    with serve(lambda _, connection: connection.answer(500, b"x" * (17 << 20))) as server:
+        reply = post(client(server), server)
+    assert isinstance(reply, Reply)
+    assert (reply.status, len(reply.body)) == (500, 64 << 10)
+
+
+def test_what_is_no_http_is_said_to_be_none() -> None:
+    with serve(lambda _, connection: connection.sock.sendall(b"220 mail.example.org ESMTP\r\n\r\n")) as server:
+        failure = post(client(server), server)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("no-http", True)
+
+
+def test_a_connection_closed_between_two_posts_is_opened_again(pki: Pki) -> None:
+    def script(request: Request, connection: Connection) -> None:
+        if request.body == b"second" and request.connection == 1:
+            connection.cut()
+        else:
+            connection.answer(200, request.body)
+
+    with serve(script, pki) as server:
+        http = client(server, pki)
+        for body in (b"first", b"second", b"third"):
+            reply = http.request("POST", server.url, content=body)
+            assert isinstance(reply, Reply)
+            assert reply.body == body
+        http.close()
+    assert [request.body for request in server.requests] == [b"first", b"second", b"second", b"third"]
+
+
+def test_a_second_failure_after_reopening_is_unknown(pki: Pki) -> None:
+    def script(request: Request, connection: Connection) -> None:
+        if request.body == b"second":
+            connection.cut()
+        else:
+            connection.answer(200)
+
+    with serve(script, pki) as server:
+        http = client(server, pki)
+        http.request("POST", server.url, content=b"first")
+        failure = http.request("POST", server.url, content=b"second")
+        http.close()
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("cut", True)
+    assert len(server.requests) == 3
+
+
+def test_an_early_answer_to_a_large_request_is_read() -> None:
+    answered = b"HTTP/1.1 413 X\r\nContent-Length: 9\r\n\r\ntoo large"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_at_once() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(answered)
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(1 << 20):
+                    pass
+
+        thread = threading.Thread(target=answer_at_once)
+        thread.start()
+        url = f"http://localhost:{listener.getsockname()[1]}"
+        http = client(url)
+        reply = http.request("POST", url, content=b"x" * 5_000_000)
+        http.close()
+        thread.join()
+    assert reply == Reply(413, {"content-length": "9"}, b"too large")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://sgas.example.org/sgas",
+        "http://localhost.example.org",
+        "http://192.0.2.1",
+        "http://[2001:db8::1]/",
+        "https://user:secret@sgas.example.org",
+        "ftp://localhost",
+        "https://",
+        "https://exa\0mple",
+        "localhost",
+    ],
+)
+def test_addresses_that_would_show_credentials_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        client(url)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1", "http://127.0.0.9", "http://[::1]:80/x"])
+def test_plain_http_is_for_this_host(url: str) -> None:
+    client(url)
+
+
+def test_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTPS_PROXY", "all_proxy", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, "http://localhost:1")
+    with serve(ok) as server:
+        assert isinstance(post(client(server), server), Reply)
+
+
+def test_a_proxy_is_used_where_it_is_configured(pki: Pki) -> None:
+    with serve(ok) as proxy:
+        reply = post(client("http://localhost:1", proxy=proxy.url), Server(1, "http"))
+    assert isinstance(reply, Reply)
+    assert proxy.requests[0].path == "http://localhost:1/x"
+    with serve(lambda _, connection: connection.answer(403)) as proxy:
+        failure = client("https://localhost:1", pki, proxy=proxy.url).request("POST", "https://localhost:1")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("proxy", False)
+    assert proxy.requests[0].method == "CONNECT"
+    for wrong in ("socks5://localhost", "http://user:secret@localhost", "localhost:3128"):
+        with pytest.raises(ConfigError) as raised:
+            client("http://localhost:1", proxy=wrong)
+        assert "secret" not in str(raised.value)
+
+
+def test_an_expired_certificate_is_not_shown(pki: Pki) -> None:
+    expired = pki.issue("expired", "ce1.example.org", validity="expired")
+    with serve(ok, pki) as server, pytest.raises(CredentialError, match="expired"):
+        post(client(server, pki, shown=expired), server)
+    assert server.connections == 0
+
+
+def test_credentials_are_read_again_after_close(pki: Pki, tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    def script(_: Request, connection: Connection) -> None:
+        assert isinstance(connection.sock, ssl.SSLSocket)
+        seen.append(connection.sock.getpeercert(binary_form=True) or b"")
+        connection.answer(200)
+
+    first, second = pki.client, pki.issue("renewed", "ce1.example.org")
+    current = [first]
+
+    def credentials() -> ClientCredentials:
+        return load_credentials(current[0].certificate, current[0].key, now_s=time.time())
+
+    with serve(script, pki) as server:
+        trust = Trust(ca_directory=pki.ca_directory)
+        http = HttpClient(server.url, trust=trust, credentials=credentials, timeout_s=20)
+        http.request("GET", server.url)
+        current[0] = second
+        http.request("GET", server.url)
+        http.close()
+        http.request("GET", server.url)
+        http.close()
+    assert seen == [public(first.load()), public(first.load()), public(second.load())]
+
+
+def public(certificate: Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.DER)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (httpcore.ConnectTimeout("x"), "timeout"),
+        (httpcore.ReadTimeout("x"), "timeout"),
+        (httpcore.WriteTimeout("x"), "timeout"),
+        (httpcore.ConnectError("x"), "closed"),
+        (httpcore.ProxyError("x"), "proxy"),
+    ],
+)
+def test_errors_map_to_failures(error: Exception, kind: str, respx_mock: respx.MockRouter) -> None:
+    respx_mock.get("https://sgas.example.org/").mock(side_effect=error)
+    failure = client("https://sgas.example.org").request("GET", "https://sgas.example.org/")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == (kind, False)
+
+
+def test_what_is_sent_says_who_sends(respx_mock: respx.MockRouter) -> None:
+    route = respx_mock.post("https://sgas.example.org/sgas/ur").respond(204)
+    http = client("https://sgas.example.org")
+    headers = {"x-api-key": "secret"}
+    reply = http.request("POST", "https://sgas.example.org/sgas/ur", content=b"x", headers=headers)
+    assert isinstance(reply, Reply)
+    assert reply.status == 204
+    sent = route.calls.last.request
+    assert sent.headers["user-agent"] == "usage-publisher"
+    assert sent.headers["accept-encoding"] == "identity"
+    assert sent.headers["x-api-key"] == "secret"
+    assert sent.content == b"x"

@@ -1,0 +1,46 @@
+"""The wheel holds the program and its data, the licence, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("formats", "publisher")
+NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
+@pytest.fixture(scope="module")
+def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Built in a copy, so that nothing is left in the checkout and nothing in it that git ignores is picked up."""
+    copy = tmp_path_factory.mktemp("copy")
+    for name in (*PACKAGES, "tests"):
+        shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, copy / name)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(copy / "dist")], cwd=copy, check=True, capture_output=True)
+    (path,) = (copy / "dist").glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_has_every_file_of_the_packages(root: Path, wheel: zipfile.ZipFile) -> None:
+    there = {
+        str(path.relative_to(root))
+        for package in PACKAGES
+        for path in (root / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert shipped == there
+
+
+def test_the_wheel_has_the_licence_and_the_command(root: Path, wheel: zipfile.ZipFile) -> None:
+    (licence,) = (name for name in wheel.namelist() if name.endswith("/licenses/LICENSE"))
+    assert wheel.read(licence) == (root / "LICENSE").read_bytes()
+    (commands,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
+    assert b"usage-publisher = publisher.cli.main:main" in wheel.read(commands)
