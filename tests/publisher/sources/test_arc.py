@@ -325,9 +325,8 @@ def test_a_long_read_does_not_keep_the_writer_from_its_checkpoints(database: Pat
 @pytest.fixture
 def official(shared: Path, tmp_path: Path) -> ArcSource:
     """The sample of 200 jobs that ARC's publisher was run on."""
-    for suffix in ("", "-wal"):
-        shutil.copy(shared / "samples" / "arc" / f"accounting-200.db{suffix}", tmp_path / f"accounting.db{suffix}")
-        (tmp_path / f"accounting.db{suffix}").chmod(0o600)
+    shutil.copy(shared / "samples" / "arc" / "accounting-200.db", tmp_path / "accounting.db")
+    (tmp_path / "accounting.db").chmod(0o600)
     return source(tmp_path)
 
 
