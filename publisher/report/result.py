@@ -1,0 +1,83 @@
+"""What every view of `report` gives: columns, rows and plots, whatever it is then written or drawn as.
+
+A view computes; tables, CSV, JSON, Markdown, pictures and the page only show a `Report`. Cells are plain values:
+instants are epoch seconds, amounts of money exact decimals, ratios 1 for "all of it", None where nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import msgspec
+
+VIEWS: Final[Mapping[str, str]] = {
+    "utilization": "Queue and CPU utilization in bins, as DQS measures them.",
+    "totals": "What runs used, summed by up to two keys, as qacct gives it.",
+    "occupation": "How much of cores, memory or GPUs was taken, by day, week, month or year.",
+    "waiting": "How long jobs waited: mean, median, 90th and 99th percentile.",
+    "scarce": "Which classes of resources are short: occupation against waiting.",
+    "charges": "What users or projects owe for a month, from the price list.",
+    "paths": "What happened to jobs, event by event, and how often each path was taken.",
+    "load": "Samples of DQS' stat_file: active and total queues, and load.",
+    "job": "One job in full.",
+}
+"""The views by name, and what each tells."""
+
+Cell = str | int | float | Decimal | None
+Kind = Literal["text", "instant", "count", "number", "ratio", "money"]
+"""`count` is a whole number, `ratio` a share of a whole (1 is all), `money` a decimal of the column's currency."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column: its `name` in JSON and CSV, the `unit` of its values where they have one (s, KiB, core h, EUR)."""
+
+    name: str
+    kind: Kind
+    unit: str = ""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One line, bar or layer of a plot: a value for each place of the x axis; None where nothing is known."""
+
+    label: str
+    values: tuple[float | None, ...]
+
+
+class Plot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a picture of a report shows.
+
+    `x` are the starts of bins or periods in epoch seconds (`step_s` long where all are alike), or names. `line` is drawn
+    over time and may be drawn as bars, `bar` has names on its axis; a `heat` map has a row for each series and a column
+    for each x. Where `stacked`, the series add up.
+    """
+
+    title: str
+    style: Literal["line", "bar", "heat"]
+    x: tuple[int, ...] | tuple[str, ...]
+    step_s: int | None = None
+    unit: str = ""
+    stacked: bool = False
+    series: tuple[Series, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a view for an interval, epoch seconds, `stop` not included."""
+
+    view: str
+    title: str
+    site: str
+    start: int
+    stop: int
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    plots: tuple[Plot, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader must know of the figures: what was assumed, inferred or left out."""
+    nothing: str | None = None
+    """Why there is nothing to show, and what there is."""
+    rows_named: str = "rows"
+    """What the rows are called in JSON."""
+    facts: Mapping[str, Any] = {}
+    """What the JSON object says besides: plain JSON values, instants as text."""
