@@ -48,9 +48,9 @@ class Series(msgspec.Struct, frozen=True):
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
     """What a picture of a report shows.
 
-    `x` are the starts of bins or periods in epoch seconds (`step_s` long where all are alike), or names. `line` is drawn
-    over time and may be drawn as bars, `bar` has names on its axis; a `heat` map has a row for each series and a column
-    for each x. Where `stacked`, the series add up.
+    `x` are the starts of bins or periods in epoch seconds (`step_s` long where all are alike), or names. A `line` is
+    drawn over time and may be drawn as bars, `bar` has names on its axis; a `heat` map has a row for each series and a
+    column for each x. Where `stacked`, the series add up.
     """
 
     title: str
