@@ -1,116 +1,14 @@
-"""What a report counts: a run, or each line of the act_file that a run of DQS was made of.
-
-Promise kept here: every line of an act_file is tallied, as DQS' own programs do (DQS accounting manual, "Internals").
-"""
+"""What the runs of a report are summed by; the entries themselves are those of `publisher.entries`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from publisher.entries import KEYS, Entry, entries_of
 
-from formats.job import Job
-from formats.month import month_of
-from formats.utilization import Ran
-from publisher.sources.dqs import act_lines
+__all__ = ["KEYS", "SUMMED_BY", "Entry", "entries_of"]
 
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as reports see it: `facts` by the names of `KEYS`, instants in epoch seconds, durations in ms."""
-
-    facts: dict[str, tuple[str, ...]]
-    """For each key what the run has of it; nothing where its source does not tell. The first counts in totals."""
-    ran: Ran
-    wall_ms: int
-    cpu_ms: int
-    memory_kib: int
-
-    def first(self, key: str) -> str:
-        """The value of a key that the run is counted under; empty where there is none."""
-        if key == "month":
-            return str(month_of(self.ran.stop))
-        values = self.facts[key]
-        return values[0] if values else ""
-
-
-KEYS: Final = (
-    "queue", "host", "complex", "group", "owner", "job", "vo", "project", "account", "department", "status", "pe",
-    "slots",
-)  # fmt: skip
-"""What runs are selected by."""
 SUMMED_BY: Final = (
     "host", "queue", "group", "owner", "project", "department", "pe", "account", "vo", "slots", "month",
 )  # fmt: skip
 """What totals are given by."""
-
-
-def entries_of(job: Job) -> list[Entry]:
-    """What is counted of a run. None where it is not over, or its times are not known."""
-    if not job.finished:
-        return []
-    if job.system == "dqs" and (lines := act_lines(job)):
-        return [
-            Entry(
-                facts=_facts(
-                    job,
-                    queue=(line.queue,),
-                    host=(line.host,),
-                    complex=tuple(line.complexes.split(",")),
-                    group=(line.group,),
-                    owner=(line.owner,),
-                    slots=("1",),
-                ),
-                ran=Ran(line.start, line.end, line.user_s * 1000, line.system_s * 1000),
-                wall_ms=(line.end - line.start) * 1000,
-                cpu_ms=(line.user_s + line.system_s) * 1000,
-                memory_kib=line.rusage[3],
-            )
-            for line in lines
-        ]
-    ran = _ran(job)
-    if ran is None:
-        return []
-    wall_ms = job.wall_ms if job.wall_ms is not None else (ran.stop - ran.start) * 1000
-    cpu_ms = job.cpu_ms if job.cpu_ms is not None else ran.user_ms + ran.system_ms
-    return [Entry(facts=_facts(job), ran=ran, wall_ms=wall_ms, cpu_ms=cpu_ms, memory_kib=job.memory_rss_kib or 0)]
-
-
-def _ran(job: Job) -> Ran | None:
-    """When the payload ran. CPU time that the source does not split counts as the user's."""
-    stop = job.execution_end if job.execution_end is not None else job.end
-    start = job.execution_start if job.execution_start is not None else job.start
-    if stop is None:
-        return None
-    if start is None:
-        if job.wall_ms is None:
-            return None
-        start = stop - job.wall_ms // 1000
-    if job.cpu_user_ms is None and job.cpu_system_ms is None:
-        user_ms, system_ms = job.cpu_ms or 0, 0
-    else:
-        user_ms, system_ms = job.cpu_user_ms or 0, job.cpu_system_ms or 0
-    return Ran(start, stop, user_ms, system_ms, _slots(job))
-
-
-def _slots(job: Job) -> int:
-    return job.slots or job.cores or 1
-
-
-def _facts(job: Job, **instead: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    values: dict[str, tuple[str | None, ...]] = {
-        "queue": (job.queue,),
-        "host": tuple(host.name for host in job.hosts),
-        "complex": tuple(str(job.extras.get("complex", "")).split(",")),
-        "group": (job.local_group,),
-        "owner": (job.local_user or job.user_dn,),
-        "job": (job.local_id, job.name, job.global_id),
-        "vo": (job.vo,),
-        "project": (job.project,),
-        "account": (job.account,),
-        "department": (job.department,),
-        "status": (job.status,),
-        "pe": (job.parallel_environment,),
-        "slots": (str(_slots(job)),),
-        **instead,
-    }
-    return {key: tuple(value for value in several if value) for key, several in values.items()}
