@@ -6,7 +6,7 @@ skipped, and never stored without being put down for every target that wants it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -19,7 +19,7 @@ from publisher.pipeline.grid_join import GridJoin
 from publisher.pipeline.wish import Wish
 from publisher.sources.base import Page, Source, Window
 from publisher.store import deliveries, grid_jobs, groups, registry, runs
-from publisher.store.classes import Interner, classes_by_id
+from publisher.store.classes import Interner, JobClass, classes_by_id
 from publisher.store.database import Store
 from publisher.store.runs import Put
 from publisher.store.states import State
@@ -53,8 +53,11 @@ def collect(
     observer: Observer,
     window: Window | None = None,
     grid_log: GridLog | None = None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Collected:
     """Read a source to its present end and store what it tells; its grid log, if it has one, goes first.
+
+    Told to stop it ends behind a page, and the next collect goes on from there.
 
     Raises `StoreError` and its kinds; trouble with the source is in the result's `error`, and what was read stands.
     """
@@ -63,15 +66,17 @@ def collect(
         joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
     now = clock()
     follow = partial(put_down, plans=plans, now=now, first_read=False, identity_only=True)
-    join = GridJoin(store, row.id, grid_log, now, follow) if joins else None
+    join = GridJoin(store, row, grid_log, now, follow) if joins else None
     trouble = join.read() if join is not None else None
     total = Collected()
     try:
-        interner = join.interner if join is not None else Interner(row.id)
+        interner = join.interner if join is not None else Interner(row.id, row.name)
         for page in source.pages(row.cursor, window):
             found = _store_page(store, source, row, interner, join, page, plans, clock(), again=window is not None)
             total = _add(total, found)
             observer(PageStored(source.name, found.read, found.new, found.changed))
+            if stopping():
+                break
         if join is not None:
             join.release()
     except SourceError as error:
@@ -110,7 +115,7 @@ def _store_page(
 ) -> Collected:
     with store.write() as connection:
         upserted = runs.upsert(connection, interner, page.jobs, now)
-        put_down(connection, upserted.put, plans, now, first_read=not row.first_read_done)
+        put_down(connection, upserted.put, plans, now, first_read=not row.first_read_done, read=interner.classes)
         if join is not None:
             join.note(connection, upserted.put)
         unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now)
@@ -146,8 +151,11 @@ def put_down(
     *,
     first_read: bool,
     identity_only: bool = False,
+    read: Callable[[Connection, Sequence[int]], Iterable[JobClass]] = classes_by_id,
 ) -> None:
     """Put down new runs as deliveries for every target that wants them, and let changed ones go the way of theirs.
+
+    `read` gives classes by their ids.
 
     `identity_only`: it is now known whose the changed ones are, and nothing else. Then what an earlier publisher
     delivered stays delivered: it knew whose they are.
@@ -158,7 +166,7 @@ def put_down(
     unknown = {item.class_id for item in finished}
     for plan in plans:
         missing = [class_id for class_id in unknown if plan.wish.known_verdict(class_id) is None]
-        for job_class in classes_by_id(connection, missing):
+        for job_class in read(connection, missing):
             plan.wish.wants_class(job_class)
         wanted: list[Put] = []
         unwanted: list[Put] = []

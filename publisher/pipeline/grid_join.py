@@ -32,16 +32,18 @@ _ANY_END: Final = 1 << 62
 class GridJoin:
     """The grid log of one source, for one collect. `settings` None: it is no longer configured; nothing is held."""
 
-    def __init__(self, store: Store, source_id: int, settings: GridLog | None, now: int, put_down: PutDown) -> None:
+    def __init__(
+        self, store: Store, source: registry.SourceRow, settings: GridLog | None, now: int, put_down: PutDown
+    ) -> None:
         self._store = store
-        self._source_id = source_id
+        self._source_id = source.id
         self._settings = settings
         self._now = now
         self._put_down = put_down
         self._read_to_end = settings is None
         self._latest_local = now - int(settings.wait) if settings is not None else now
         self._unmatched: dict[int, bool | None] = {}
-        self.interner = Interner(source_id, self.joined)
+        self.interner = Interner(source.id, source.name, self.joined)
 
     # --- runs
 

@@ -77,16 +77,19 @@ class Interner:
     It remembers ids that its transactions have made: after an error it is thrown away with the run it served.
     """
 
-    def __init__(self, source_id: int, join: Join | None = None) -> None:
-        """`join` gives runs what the grid log of the source tells; None: the source has none."""
+    def __init__(self, source_id: int, source: str, join: Join | None = None) -> None:
+        """`source` is its name; `join` gives runs what the grid log of the source tells; None: it has none."""
         self._source_id = source_id
+        self._source = source
         self._join = join
         self._ids: dict[Any, int] = {}
+        self._classes: dict[int, Job] = {}
 
     def ids_of(self, connection: Connection, jobs: Sequence[Job]) -> list[int]:
         """The class id of each job, in order."""
         if len(self._ids) > _MOST_REMEMBERED:
             self._ids.clear()
+            self._classes.clear()
         marked = self._join(connection, jobs) if self._join is not None else [(job, None) for job in jobs]
         keys = [(_key_of(job), mark) for job, mark in marked]
         unknown = {key: each for key, each in zip(keys, marked, strict=True) if key not in self._ids}
@@ -94,25 +97,46 @@ class Interner:
             self._learn(connection, unknown)
         return [self._ids[key] for key in keys]
 
+    def classes(self, connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
+        """These classes; those that this interner met are not read again."""
+        asked = set(ids)
+        met = asked & self._classes.keys()
+        for class_id in sorted(met):
+            yield JobClass(class_id, self._source, self._classes[class_id])
+        yield from classes_by_id(connection, sorted(asked - met))
+
     def _learn(self, connection: Connection, unknown: dict[Any, Marked]) -> None:
         facts = {key: _facts_of(job, mark) for key, (job, mark) in unknown.items()}
-        rows = [{"source_id": self._source_id, "facts": blob} for blob in facts.values()]
-        dialect.insert_missing(connection, classes, rows)
+        blobs = {key: encode(each) for key, each in facts.items()}
+        found = self._found(connection, list(blobs.values()))
+        missing = [blob for blob in blobs.values() if blob not in found]
+        if missing:
+            ids = dialect.allocate_run_ids(connection, classes, len(missing))
+            new = [(class_id, self._source_id, blob) for class_id, blob in zip(ids, missing, strict=True)]
+            if dialect.insert_missing_rows(connection, classes, new) == len(missing):
+                found.update(zip(missing, ids, strict=True))
+            else:  # another publisher made some of them meanwhile
+                found.update(self._found(connection, missing))
+        for key, blob in blobs.items():
+            class_id = found[blob]
+            self._ids[key] = class_id
+            self._classes[class_id] = facts[key]
+
+    def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
         found: dict[bytes, int] = {}
-        blobs = list(facts.values())
         for start in range(0, len(blobs), 500):
             query = select(classes.c.facts, classes.c.id).where(
                 classes.c.source_id == self._source_id, classes.c.facts.in_(blobs[start : start + 500])
             )
             found.update({bytes(blob): class_id for blob, class_id in connection.execute(query)})
-        self._ids.update({key: found[blob] for key, blob in facts.items()})
+        return found
 
 
 def _key_of(job: Job) -> Any:
     return _shared(job), _local(job) if local_tells(job) else None, job.hosts if hosts_tell(job) else None
 
 
-def _facts_of(job: Job, mark: str | None = None) -> bytes:
+def _facts_of(job: Job, mark: str | None) -> Job:
     facts: dict[str, Any] = dict(zip(_SHARED, _shared(job), strict=True))
     if mark is not None:
         facts["extras"] = {GRID_LOG: mark}
@@ -120,7 +144,7 @@ def _facts_of(job: Job, mark: str | None = None) -> bytes:
         facts.update(zip(LOCAL, _local(job), strict=True))
     if hosts_tell(job):
         facts["hosts"] = job.hosts
-    return encode(Job(record_id="", **facts))
+    return Job(record_id="", **facts)
 
 
 def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:

@@ -182,6 +182,17 @@ def insert_missing(connection: Connection, table: Table, rows: list[dict[str, An
     return connection.execute(statement, rows, execution_options=_COUNTED).rowcount
 
 
+def insert_missing_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Insert rows given with all columns in order, leaving out those that break a uniqueness rule; how many are new."""
+    return _inserting_missing(connection.dialect.name, table).run(connection, rows)
+
+
+@lru_cache
+def _inserting_missing(dialect: str, table: Table) -> Bulk:
+    statement = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    return Bulk(statement.on_conflict_do_nothing(), column_names(table.c))
+
+
 def insert_from_select(connection: Connection, table: Table, columns: Sequence[str], query: Executable) -> int:
     """`INSERT ... SELECT`, leaving out rows whose key is there already; gives how many were inserted."""
     statement = _insert(connection, table).from_select(list(columns), query).on_conflict_do_nothing()
