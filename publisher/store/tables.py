@@ -14,6 +14,9 @@
     grid_waits   runs that have no entry; those of them that are held for one
     unreadable   input that is no record, with file, line and reason
     audit        what people did
+    purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were here, and were delivered
+    erased       persons whose name was replaced, by what, and how to know the name again
+    spool_changes   what spooling contexts have yet to write; filled by triggers where there are contexts
 
 Instants are epoch seconds UTC. States are the numbers of `publisher.store.states`.
 """
@@ -241,4 +244,50 @@ audit = Table(
     Column("action", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("detail", Text, nullable=False),
+)
+
+purged_months = Table(
+    "purged_months",
+    metadata,
+    Column("month", Integer, primary_key=True, autoincrement=False),
+    Column("runs", BigInteger, nullable=False),
+    Column("purged_at", BigInteger, nullable=False),
+)
+
+purged_runs = Table(
+    "purged_runs",
+    metadata,
+    Column("run", LargeBinary, primary_key=True),
+    Column("digest", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+purged_deliveries = Table(
+    "purged_deliveries",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("month", Integer, primary_key=True),
+    Column("state", SmallInteger, primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+erased = Table(
+    "erased",
+    metadata,
+    Column("pseudonym", Text, primary_key=True),
+    Column("salt", LargeBinary, nullable=False),
+    Column("person", LargeBinary, nullable=False),
+    Column("erased_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+spool_changes = Table(
+    "spool_changes",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("times", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )
