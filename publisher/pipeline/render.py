@@ -23,8 +23,9 @@ from publisher.pipeline import recall
 from publisher.pipeline.batch import Item, Limits, cut, uid_of
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import GroupFormat
-from publisher.pipeline.summarise import owed_groups, why_not_whole
+from publisher.pipeline.summarise import owed_groups
 from publisher.pipeline.viewing import view_of
+from publisher.pipeline.wholeness import why_not_whole
 from publisher.pipeline.wish import Wish
 from publisher.sources.base import Window
 from publisher.store import classes, deliveries, groups, registry

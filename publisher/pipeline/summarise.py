@@ -24,14 +24,14 @@ from publisher.pipeline.post import Patience
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.sync import SyncSender
 from publisher.pipeline.tools import StopSending, Tools
-from publisher.store import batches, deliveries, groups, registry
+from publisher.pipeline.wholeness import NOT_WHOLE, why_not_whole
+from publisher.store import batches, deliveries, groups
 from publisher.store.database import Store
 from publisher.store.deliveries import Waiting
 from publisher.store.groups import GroupRow
 from publisher.store.states import State
 from publisher.targets.base import Target
 
-NOT_WHOLE: Final = "the month is not known whole: "
 _PAGE: Final = 5000
 
 
@@ -192,22 +192,3 @@ def owed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:
         for key, row in known.items()
         if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
     ]
-
-
-def why_not_whole(store: Store, config: Config, settings: TargetSettings, month: Month) -> str | None:
-    """Why a month cannot be summarised yet, naming the source; None if every source knows it from its first second."""
-    first = month_bounds(month)[0]
-    for name, source in config.sources.items():
-        if settings.sources and name not in settings.sources:
-            continue
-        with store.read() as connection:
-            row = registry.get_source(connection, name)
-        if row is None or not row.first_read_done:
-            return f"{NOT_WHOLE}source {name} was not yet read to its end"
-        since = source.complete_since if source.complete_since is not None else row.complete_since
-        if since is None or since > first:
-            return (
-                f"{NOT_WHOLE}source {name} cannot tell that it has every job from {month} on; if it has, set "
-                f"sources.{name}.complete_since"
-            )
-    return None

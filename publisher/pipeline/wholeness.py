@@ -1,0 +1,58 @@
+"""Whether an interval is known whole: the one rule by which summaries and reports are held or sent.
+
+A month that is sent in part would replace a complete one, so it is sent only if every source that feeds the target is
+known from its first second on. What takes knowledge away (a rotated log, purging, an imported state) is asked for here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from formats.month import Month, month_bounds
+from publisher.config import Config
+from publisher.config import Target as TargetSettings
+from publisher.store import registry
+from publisher.store.database import Store
+
+NOT_WHOLE: Final = "the month is not known whole: "
+"""How the reason begins of a run that is held for this, and is released by itself."""
+
+
+def why_not_whole(store: Store, config: Config, settings: TargetSettings, month: Month) -> str | None:
+    """Why a month cannot be summarised yet, naming the source; None if every source knows it from its first second."""
+    return why_not_known_from(store, config, settings, month_bounds(month)[0], str(month))
+
+
+def why_not_known_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
+    """The same for anything that begins at an instant (epoch seconds); `what` names it in the reason."""
+    for name in fed_by(config, settings):
+        with store.read() as connection:
+            row = registry.get_source(connection, name)
+        if row is None or not row.first_read_done:
+            return f"{NOT_WHOLE}source {name} was not yet read to its end"
+        configured = config.sources[name].complete_since
+        since = configured if configured is not None else row.complete_since
+        if since is None or since > first:
+            return (
+                f"{NOT_WHOLE}source {name} cannot tell that it has every job from {what} on; if it has, set "
+                f"sources.{name}.complete_since"
+            )
+    return None
+
+
+def known_until(store: Store, config: Config, settings: TargetSettings) -> int | None:
+    """Up to when every source that feeds a target was read; None as long as one was not read to its present end."""
+    reads: list[int] = []
+    for name in fed_by(config, settings):
+        with store.read() as connection:
+            row = registry.get_source(connection, name)
+        if row is None or not row.at_end or row.last_collected is None:
+            return None
+        reads.append(row.last_collected)
+    return min(reads, default=None)
+
+
+def fed_by(config: Config, settings: TargetSettings) -> list[str]:
+    """The sources that feed a target, by name."""
+    return [name for name in config.sources if not settings.sources or name in settings.sources]
