@@ -2,7 +2,8 @@
 
 An exchange ends in a `Reply` or in a `Failure` that says whether the service may have processed the request: what was
 certainly not sent waits, what may have arrived is sent again under the same ids. Nothing here waits for ever: one clock
-runs from connecting to the last byte of the answer, so that an answer dribbling in ends as well.
+runs from connecting to the last byte of the answer, so that an answer dribbling in ends as well. A program that is told
+to stop gives the answer a few seconds more.
 
 Connections are kept. A service may close one between two posts; a request that finds it closed, with nothing read in
 return, is sent once more on a new connection. Even if it was processed that does no harm: the ids are the same.
@@ -35,6 +36,10 @@ _KEEP_S = 60.0
 _MOST_ANSWER_BYTES = 16 << 20
 _MOST_ERROR_BYTES = 64 << 10
 _WRITE_BYTES = 64 << 10
+_LOOK_S = 0.25
+"""How long to wait for an answer before looking at the clock again, and whether the program is told to stop."""
+_GRACE_S = 3.0
+"""How long an answer may take once the program is told to stop."""
 _HINTS: dict[FailureKind, str] = {
     "name": "Check the host name in the URL and the name service of this host",
     "closed": "Check host and port in the URL, the firewall, and whether the service runs",
@@ -77,8 +82,9 @@ class HttpClient:
         credentials: Callable[[], ClientCredentials | None],
         timeout_s: float,
         proxy: str | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`credentials` is asked when a connection is first needed, and again after `close`.
+        """`credentials` is asked when a connection is first needed, and again after `close`; `stopping` at any time.
 
         Raises `ConfigError` for a URL that would send credentials in plain text.
         """
@@ -88,7 +94,7 @@ class HttpClient:
         self._timeout_s = timeout_s
         self._proxy_url = proxy
         self._proxy = None if proxy is None else _proxy_url(proxy)
-        self._progress = _Progress()
+        self._progress = _Progress(stopping)
         self._revocation: Revocation | None = None
         self._client: httpx.Client | None = None
 
@@ -167,7 +173,9 @@ class _TooLargeError(httpcore.NetworkError):
 class _Progress:
     """How far the present exchange has come, and when it must end."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        self._stopped_at: float | None = None
         self.begin(0.0)
 
     def begin(self, timeout_s: float) -> None:
@@ -187,7 +195,11 @@ class _Progress:
             self.written = not self._connecting
 
     def remaining_s(self, limit_s: float | None, timed_out: type[httpcore.TimeoutException]) -> float:
-        remaining = self.deadline - time.monotonic()
+        now = time.monotonic()
+        if self._stopped_at is None and self._stopping():
+            self._stopped_at = now
+        ends = self.deadline if self._stopped_at is None else min(self.deadline, self._stopped_at + _GRACE_S)
+        remaining = ends - now
         if remaining <= 0:
             raise timed_out("the exchange took too long")
         return remaining if limit_s is None else min(limit_s, remaining)
@@ -201,9 +213,14 @@ class _Stream(httpcore.NetworkStream):
         self._progress = progress
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._stream.read(max_bytes, self._progress.remaining_s(timeout, httpcore.ReadTimeout))
-        self._progress.read_bytes += len(data)
-        return data
+        while True:
+            remaining_s = self._progress.remaining_s(timeout, httpcore.ReadTimeout)
+            try:
+                data = self._stream.read(max_bytes, min(remaining_s, _LOOK_S))
+            except httpcore.ReadTimeout:
+                continue
+            self._progress.read_bytes += len(data)
+            return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _WRITE_BYTES):

@@ -82,7 +82,7 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
     error: PublisherError | None = None
     sent = Sent()
     try:
-        target = make_target(name, settings, TargetContext(config.credentials, time.time))
+        target = make_target(name, settings, TargetContext(config.credentials, time.time, tools.stopping))
         view = view_of(settings, config)
         try:
             if settings.records in SUMMARY_KINDS:

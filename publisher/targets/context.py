@@ -17,10 +17,11 @@ from publisher.transport import HttpClient
 
 
 class TargetContext(msgspec.Struct, frozen=True):
-    """The common credentials of the configuration, and the clock (epoch seconds)."""
+    """The common credentials of the configuration, the clock (epoch seconds), and whether the program is to stop."""
 
     credentials: config.Credentials = config.Credentials()
     clock: Callable[[], float] = time.time
+    stopping: Callable[[], bool] = lambda: False
 
 
 class Identity:
@@ -35,6 +36,7 @@ class Identity:
         self._certificate, self._key = pair.certificate, pair.key
         self.trust = Trust(ca_directory=trust.ca_directory, ca_file=trust.ca_file)
         self.clock = context.clock
+        self._stopping = context.stopping
         self._loaded: ClientCredentials | None = None
         self._signer: Signer | None = None
 
@@ -64,7 +66,14 @@ class Identity:
 
     def client(self, url: str, *, timeout_s: float, proxy: str | None) -> HttpClient:
         """A client for one service that shows these credentials. Raises `ConfigError`."""
-        return HttpClient(url, trust=self.trust, credentials=self.optional, timeout_s=timeout_s, proxy=proxy)
+        return HttpClient(
+            url,
+            trust=self.trust,
+            credentials=self.optional,
+            timeout_s=timeout_s,
+            proxy=proxy,
+            stopping=self._stopping,
+        )
 
     def has_expired(self) -> bool:
         """Whether the certificate has expired since it was loaded: it may have been renewed on disk."""

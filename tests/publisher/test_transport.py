@@ -45,8 +45,15 @@ def client(
 
     trust = trust or (Trust() if pki is None else Trust(ca_directory=pki.ca_directory))
     proxy = more.get("proxy")
+    stopping = more.get("stopping", lambda: False)
+    assert callable(stopping)
     return HttpClient(
-        url, trust=trust, credentials=credentials, timeout_s=timeout_s, proxy=None if proxy is None else str(proxy)
+        url,
+        trust=trust,
+        credentials=credentials,
+        timeout_s=timeout_s,
+        proxy=None if proxy is None else str(proxy),
+        stopping=stopping,
     )
 
 
@@ -59,6 +66,55 @@ def post(http: HttpClient, server: Server, body: bytes = b"records") -> Reply | 
         return http.request("POST", f"{server.url}/x", content=body)
     finally:
         http.close()
+
+
+def test_told_to_stop_it_waits_for_an_answer_a_few_seconds_only(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("publisher.transport._GRACE_S", 0.3)
+    stop = threading.Event()
+
+    def silent(_request: Request, connection: Connection) -> None:
+        stop.set()
+        connection.wait()
+
+    with serve(silent, pki) as server:
+        failure = post(client(server, pki, timeout_s=3600.0, stopping=stop.is_set), server)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("timeout", True)
+
+
+def test_told_to_stop_it_still_takes_the_answer_of_the_message_in_hand(pki: Pki) -> None:
+    stop = threading.Event()
+
+    def answers(request: Request, connection: Connection) -> None:
+        stop.set()
+        ok(request, connection)
+
+    with serve(answers, pki) as server:
+        reply = post(client(server, pki, stopping=stop.is_set), server)
+    assert isinstance(reply, Reply)
+    assert reply.body == b"fine records"
+
+
+def test_an_answer_that_is_late_is_taken_though_it_was_looked_for_before(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("publisher.transport._LOOK_S", 0.01)
+    looks = 0
+
+    def look() -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    def late(request: Request, connection: Connection) -> None:
+        while looks < 12:
+            connection.stopped.wait(0.01)
+        ok(request, connection)
+
+    with serve(late, pki) as server:
+        reply = post(client(server, pki, stopping=look), server)
+    assert isinstance(reply, Reply)
+    assert reply.body == b"fine records"
 
 
 def test_one_connection_serves_all_requests(pki: Pki) -> None:
