@@ -126,6 +126,7 @@ class Publisher:
                     self.tools.observer,
                     window,
                     self.config.sources[name].grid_log,
+                    self.tools.stopping,
                 )
                 for name, source in made.items()
                 if not self.tools.stopping()

@@ -9,6 +9,7 @@ import pytest
 
 from formats.job import Job
 from publisher.errors import StoreError
+from publisher.observe.events import PageStored
 from publisher.pipeline.collect import Collected
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store import registry
@@ -340,3 +341,16 @@ def test_a_second_collector_leaves_at_once(tmp_path: Path) -> None:
 
         with mock.patch("publisher.api.make_source", lambda name, _settings: other.sources[name]):
             assert other.publisher.collect() is None
+
+
+def test_told_to_stop_it_ends_behind_a_page_and_the_next_goes_on_from_there(tmp_path: Path) -> None:
+    source = ListSource("ce1", page=3)
+    source.add(*make_jobs(8))
+    site = Site(tmp_path, [source], [Receiver("neic")])
+    site.stop_when = lambda: any(isinstance(event, PageStored) for event in site.events)
+    first = site.collect()["ce1"]
+    assert (first.new, first.error) == (3, None)
+    assert not site.publisher.status().complete
+    site.stop_when = lambda: False
+    assert site.collect()["ce1"].new == 5
+    assert site.publisher.status().sources["ce1"].read_to_end
