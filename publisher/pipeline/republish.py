@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, updat
 
 from formats.month import months_between
 from publisher.pipeline.collect import TargetPlan
-from publisher.store import audit, counters, groups
+from publisher.store import audit, confirmations, counters, groups
 from publisher.store.states import State
 from publisher.store.tables import deliveries, runs
 from publisher.times import iso
@@ -94,6 +94,8 @@ def let_wait_again(
             .join(runs, deliveries.c.run_id == runs.c.id)
             .where(_in_window(target.target_id, plan.from_, plan.until), condition)
         )
+        if state is State.ACCEPTED:
+            confirmations.withdraw_where(connection, target.target_id, deliveries.c.run_id.in_(chosen))
         moved = connection.execute(
             update(deliveries)
             .where(deliveries.c.target_id == target.target_id, deliveries.c.run_id.in_(chosen))

@@ -23,6 +23,13 @@ def add(connection: Connection, target_id: int, changes: Mapping[State, int]) ->
             dialect.add_up(connection, counters, row, keys=("target_id", "state"), column="jobs")
 
 
+def add_confirmed(connection: Connection, target_id: int, jobs: int) -> None:
+    """Add this difference to the confirmed deliveries of a target."""
+    if jobs:
+        row = {"target_id": target_id, "state": _CONFIRMED, "jobs": jobs}
+        dialect.add_up(connection, counters, row, keys=("target_id", "state"), column="jobs")
+
+
 def of_target(connection: Connection, target_id: int) -> dict[State, int]:
     """How many deliveries of a target are in each state; all states are there."""
     found = _all(connection, target_id)

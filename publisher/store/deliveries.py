@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 
 from formats.month import Month, month_bounds, month_of
-from publisher.store import counters, dialect
+from publisher.store import confirmations, counters, dialect
 from publisher.store.runs import RUN_COLUMNS, Put, StoredRun, stored_run
 from publisher.store.states import State
 from publisher.store.tables import OPEN, classes, deliveries, runs, sources
@@ -54,6 +54,7 @@ _one = and_(
 _TO: Final = ("changed_at", "reason", "state")
 _moved = update(deliveries).values({name: bindparam(name) for name in _TO} | {"stale": _ZERO})
 _MOVE: Final = (*_TO, "target", "run", "before")
+_RUN: Final = _MOVE.index("run")
 _move: Final = dialect.Bulk(_moved.where(_one, deliveries.c.stale >= _ZERO), _MOVE)
 _MOVE_SEEN: Final = (*_MOVE, "seen")
 _move_seen: Final = dialect.Bulk(_moved.where(_one, deliveries.c.stale == bindparam("seen")), _MOVE_SEEN)
@@ -190,6 +191,8 @@ def _move_all(
 ) -> int:
     total = 0
     for (before, after), rows in by_kind.items():
+        if before is State.ACCEPTED:
+            confirmations.withdraw(connection, target_id, [row[_RUN] for row in rows])
         moved = statement.run(connection, rows)
         counters.add(connection, target_id, {before: -moved})
         counters.add(connection, target_id, {after: moved})
@@ -228,6 +231,8 @@ def _set_stale(connection: Connection, target_id: int, run_id: int, value: Colum
 def remove(connection: Connection, target_id: int, gone: Iterable[tuple[int, State]]) -> None:
     """Take back deliveries of runs that the target no longer wants and never got: (run id, state it has)."""
     changes: Counter[State] = Counter()
+    gone = list(gone)
+    confirmations.withdraw(connection, target_id, [run_id for run_id, state in gone if state is State.ACCEPTED])
     for run_id, state in gone:
         connection.execute(delete(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id == run_id))
         changes[state] -= 1

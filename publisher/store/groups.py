@@ -86,7 +86,7 @@ def send_again(connection: Connection, target_id: int, months: Iterable[Month], 
     connection.execute(
         update(groups)
         .where(groups.c.target_id == target_id, groups.c.month.in_(numbers), groups.c.kind.not_in(_MARKS))
-        .values(state=int(State.WAITING), changed_at=now)
+        .values(state=int(State.WAITING), changed_at=now, confirmed_at=None)
     )
 
 
@@ -117,6 +117,7 @@ def take_off(
             "body": row.body,
             "batch_id": batch_id,
             "changed_at": now,
+            "confirmed_at": None,
         }
         for row in rows
     ]

@@ -185,6 +185,7 @@ groups = Table(
     Column("body", LargeBinary, nullable=False),
     Column("batch_id", BigInteger, ForeignKey("batches.id")),
     Column("changed_at", BigInteger, nullable=False),
+    Column("confirmed_at", BigInteger),
     sqlite_with_rowid=False,
 )
 

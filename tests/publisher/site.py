@@ -296,7 +296,10 @@ class Site:
 
     def counted(self, target: str) -> dict[State, int]:
         """The counters that `status` reads; those of zero left out."""
-        query = "SELECT state, jobs FROM counters JOIN targets ON targets.id = target_id WHERE name = ? AND jobs <> 0"
+        query = (
+            "SELECT state, jobs FROM counters JOIN targets ON targets.id = target_id "
+            "WHERE name = ? AND jobs <> 0 AND state < 100"
+        )
         return {State(state): jobs for state, jobs in self.rows(query, target)}
 
     def assert_counters_right(self) -> None:
@@ -306,6 +309,12 @@ class Site:
             for state in self.states(name).values():
                 counted[state] = counted.get(state, 0) + 1
             assert self.counted(name) == counted, name
+            confirmed = (
+                "SELECT COUNT(*) FROM deliveries JOIN targets ON targets.id = target_id "
+                "WHERE name = ? AND confirmed_at IS NOT NULL"
+            )
+            kept = "SELECT jobs FROM counters JOIN targets ON targets.id = target_id WHERE name = ? AND state = 101"
+            assert self.rows(kept, name) in ([], self.rows(confirmed, name)), name
 
     def snapshot(self, folder: Path) -> None:
         """The files of the store as a power cut would leave them now; of one on a server, what is committed."""
