@@ -11,7 +11,7 @@ from publisher.store import dialect
 from publisher.store.states import State
 from publisher.store.tables import counters
 
-_CONFIRMED: Final = 101
+CONFIRMED: Final = 101
 """Not a state: confirmed deliveries are accepted ones, counted a second time."""
 
 
@@ -26,7 +26,7 @@ def add(connection: Connection, target_id: int, changes: Mapping[State, int]) ->
 def add_confirmed(connection: Connection, target_id: int, jobs: int) -> None:
     """Add this difference to the confirmed deliveries of a target."""
     if jobs:
-        row = {"target_id": target_id, "state": _CONFIRMED, "jobs": jobs}
+        row = {"target_id": target_id, "state": CONFIRMED, "jobs": jobs}
         dialect.add_up(connection, counters, row, keys=("target_id", "state"), column="jobs")
 
 
@@ -38,7 +38,7 @@ def of_target(connection: Connection, target_id: int) -> dict[State, int]:
 
 def confirmed(connection: Connection, target_id: int) -> int:
     """How many of a target's accepted deliveries were seen at the service by `reconcile`."""
-    return _all(connection, target_id).get(_CONFIRMED, 0)
+    return _all(connection, target_id).get(CONFIRMED, 0)
 
 
 def _all(connection: Connection, target_id: int) -> dict[int, int]:

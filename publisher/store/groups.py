@@ -1,12 +1,15 @@
-"""Summaries and sync counts as last sent, by target, month and the receiver's key; and which months are marked."""
+"""Summaries, reports and sync counts as last sent, by target, month or day, and key; and which months are marked.
+
+The month of a group is a number: of a month (`formats.month`), for reports of a period (`formats.period`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from formats.month import Month, month_numbered, month_of
 from publisher.store import dialect
@@ -15,9 +18,14 @@ from publisher.store.tables import groups
 
 SUMMARY: Final = "summary"
 SYNC: Final = "sync"
+UTILIZATION: Final = "utilization"
+REACH: Final = "reach"
+"""How far back the runs of a period reach: what reports of earlier ones are made of."""
 DUE: Final = "due"
 REFOLD: Final = "refold"
-_MARKS: Final = (DUE, REFOLD)
+KEPT_SYNC: Final = "kept-sync"
+"""What the sync counts of a month were when its jobs were purged: what comes later is added to them."""
+_NOT_SENT: Final = (DUE, REFOLD, KEPT_SYNC)
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -66,39 +74,74 @@ def unmark(connection: Connection, target_id: int, what: str, month: Month, time
     )
 
 
-def unsettled_months(connection: Connection, target_id: int) -> list[Month]:
-    """The months with summaries that were on their way when a run ended, or that are to be sent again."""
+def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
+    """The months, by number, of groups that were on their way when a run ended, or that are to be sent again."""
     query = (
         select(groups.c.month)
         .where(
             groups.c.target_id == target_id,
-            groups.c.kind == SUMMARY,
+            groups.c.kind == kind,
             groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING)]),
         )
         .distinct()
     )
-    return [month_numbered(number) for number in sorted(connection.execute(query).scalars())]
+    return sorted(connection.execute(query).scalars())
 
 
-def send_again(connection: Connection, target_id: int, months: Iterable[Month], now: int) -> None:
-    """Let all summaries and sync counts of these months be sent again, changed or not."""
-    numbers = [month.number for month in months]
+def send_again(connection: Connection, target_id: int, months: Iterable[int], now: int) -> None:
+    """Let all groups of these months, by number, be sent again, changed or not."""
     connection.execute(
         update(groups)
-        .where(groups.c.target_id == target_id, groups.c.month.in_(numbers), groups.c.kind.not_in(_MARKS))
-        .values(state=int(State.WAITING), changed_at=now, confirmed_at=None)
+        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.kind.in_(_SENT))
+        .values(state=int(State.WAITING), changed_at=now)
     )
 
 
-def of_month(connection: Connection, target_id: int, kind: str, month: Month) -> dict[str, GroupRow]:
+def of_month(connection: Connection, target_id: int, kind: str, month: int) -> dict[str, GroupRow]:
     """The groups of a month by their key."""
-    query = select(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month.number)
+    query = select(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month)
     return {
         row["key"]: GroupRow(
             row["month"], row["key"], State(row["state"]), bytes(row["digest"]), row["jobs"], bytes(row["body"])
         )
         for row in connection.execute(query).mappings()
     }
+
+
+def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
+    """Forget groups of a month: others have taken their place."""
+    connection.execute(
+        delete(groups).where(
+            groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key.in_(keys)
+        )
+    )
+
+
+def reaches(connection: Connection, target_id: int) -> dict[int, bytes]:
+    """What was put down with `put_reach`, by the period's number."""
+    query = select(groups.c.month, groups.c.body).where(groups.c.target_id == target_id, groups.c.kind == REACH)
+    return {month: bytes(body) for month, body in connection.execute(query)}
+
+
+def put_reach(connection: Connection, target_id: int, reached: Mapping[int, bytes], now: int) -> None:
+    """Put down how far back the runs of periods reach, by the period's number, in a form of the caller's."""
+    values = [
+        {
+            "target_id": target_id,
+            "kind": REACH,
+            "month": number,
+            "key": "",
+            "state": int(State.ACCEPTED),
+            "digest": b"",
+            "jobs": 0,
+            "body": body,
+            "batch_id": None,
+            "changed_at": now,
+        }
+        for number, body in reached.items()
+    ]
+    if values:
+        dialect.upsert(connection, groups, values, keys=("target_id", "kind", "month", "key"))
 
 
 def take_off(
@@ -138,8 +181,8 @@ def settle(connection: Connection, target_id: int, batch_id: int, state: State, 
 
 
 def count(connection: Connection, target_id: int) -> dict[State, int]:
-    """How many summaries of a target are in each state."""
-    query = select(groups.c.state).where(groups.c.target_id == target_id, groups.c.kind == SUMMARY)
+    """How many summaries or reports of a target are in each state."""
+    query = select(groups.c.state).where(groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS))
     found: dict[State, int] = {}
     for state in connection.execute(query).scalars():
         found[State(state)] = found.get(State(state), 0) + 1

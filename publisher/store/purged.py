@@ -1,0 +1,158 @@
+"""What is known of jobs that were purged: that they were here and in which version, and which months are gone.
+
+Keeps the promises that nothing counts twice and nothing is lost: a purged run that is read again is recognised by a
+hash of its record id and by its digest, and is not put down anew. One that changed since, or a run of a purged month
+that was never here, is stored, and held with the reason: the month is not whole in the store any more, and somebody
+must decide. A purged month is never summarised again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
+
+from formats.identity import digest, encode
+from formats.job import Job
+from formats.month import Month, month_bounds, month_numbered, month_of
+from publisher.store import dialect
+from publisher.store.counters import CONFIRMED
+from publisher.store.deliveries import move
+from publisher.store.runs import Put
+from publisher.store.states import State
+from publisher.store.tables import deliveries, purged_deliveries, purged_months, purged_runs, runs
+
+PURGED: Final = "purged: "
+"""How the reasons begin with which something is held because of a purge; only a person releases it."""
+CHANGED_AFTER_PURGE: Final = f"{PURGED}the job changed after it was delivered and purged from the store"
+_KEY_BYTES: Final = 16
+_MANY: Final = 500
+
+
+class Sifted(msgspec.Struct, frozen=True):
+    """A page of runs without those that were purged as they are. `changed`: record ids of those purged otherwise."""
+
+    jobs: Sequence[Job]
+    unchanged: int = 0
+    changed: frozenset[str] = frozenset()
+
+
+def key_of(record_id: str) -> bytes:
+    """What is kept of a purged run's record id: 16 bytes."""
+    return hashlib.blake2b(record_id.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
+
+
+def months(connection: Connection) -> frozenset[int]:
+    """The numbers of the months that were purged."""
+    return frozenset(connection.execute(select(purged_months.c.month)).scalars())
+
+
+def why_purged(month: Month) -> str:
+    """Why something of a purged month is held, or a summary not made."""
+    return f"{PURGED}the jobs of {month} were purged from the store"
+
+
+def sift(connection: Connection, jobs: Sequence[Job], veil: Callable[[Job], Job]) -> Sifted:
+    """Leave out what was purged and is unchanged; `veil` gives a job as it is stored where its person was erased."""
+    if not jobs or not months(connection):
+        return Sifted(jobs)
+    keys = {key_of(job.record_id): job for job in jobs}
+    known: dict[bytes, bytes] = {}
+    listed = list(keys)
+    for start in range(0, len(listed), _MANY):
+        query = select(purged_runs.c.run, purged_runs.c.digest).where(
+            purged_runs.c.run.in_(listed[start : start + _MANY])
+        )
+        known.update((bytes(key), bytes(mark)) for key, mark in connection.execute(query))
+    kept: list[Job] = []
+    changed: set[str] = set()
+    for job in jobs:
+        mark = known.get(key_of(job.record_id))
+        if mark is None or not job.finished:
+            kept.append(job)
+        elif mark not in {digest(encode(job)), digest(encode(veil(job)))}:
+            kept.append(job)
+            changed.add(job.record_id)
+    return Sifted(kept, len(jobs) - len(kept), frozenset(changed))
+
+
+def hold_late(connection: Connection, target_id: int, put: Iterable[Put], now: int) -> None:
+    """Hold what waits of runs that were just stored and ended in a purged month."""
+    gone = months(connection)
+    if not gone:
+        return
+    late = ((item.run_id, month_of(item.end_time)) for item in put if item.end_time is not None)
+    _hold(connection, target_id, ((run_id, why_purged(month)) for run_id, month in late if month.number in gone), now)
+
+
+def hold_changed(
+    connection: Connection, target_ids: Iterable[int], put: Iterable[Put], changed: frozenset[str], now: int
+) -> None:
+    """Hold what waits of runs that were just stored and are in another version than when they were purged."""
+    if not changed:
+        return
+    stored = {item.run_id for item in put}
+    names = sorted(changed)
+    found: list[int] = []
+    for start in range(0, len(names), _MANY):
+        query = select(runs.c.id).where(runs.c.record_id.in_(names[start : start + _MANY]))
+        found += connection.execute(query).scalars()
+    for target_id in target_ids:
+        _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in found if run_id in stored), now)
+
+
+def _hold(connection: Connection, target_id: int, found: Iterable[tuple[int, str]], now: int) -> None:
+    move(connection, target_id, [(run_id, State.WAITING, State.HELD, why) for run_id, why in found], now)
+
+
+def in_purged_month(connection: Connection, end_time: ColumnElement[int]) -> ColumnElement[bool]:
+    """The condition that an instant lies in a month that was purged."""
+    spans = list(_spans(sorted(months(connection))))
+    return or_(false(), *(and_(end_time >= first, end_time < behind) for first, behind in spans))
+
+
+def _spans(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First second and the second behind of each stretch of months without a gap."""
+    first = behind = None
+    for number in numbers:
+        begin, end = month_bounds(month_numbered(number))
+        if behind != begin:
+            if first is not None and behind is not None:
+                yield first, behind
+            first = begin
+        behind = end
+    if first is not None and behind is not None:
+        yield first, behind
+
+
+def not_held_for_good() -> ColumnElement[bool]:
+    """The condition that a held delivery may be released by something else than a person."""
+    return or_(deliveries.c.reason.is_(None), ~deliveries.c.reason.startswith(PURGED))
+
+
+def delivered(connection: Connection, target_id: int) -> dict[int, int]:
+    """How many purged deliveries of a target were in each state, by the state's number (confirmed ones as well)."""
+    query = (
+        select(purged_deliveries.c.state, func.sum(purged_deliveries.c.jobs))
+        .where(purged_deliveries.c.target_id == target_id)
+        .group_by(purged_deliveries.c.state)
+    )
+    return {row[0]: int(row[1]) for row in connection.execute(query)}
+
+
+def note_deliveries(connection: Connection, month: Month, counted: Iterable[tuple[int, int, int, int]]) -> None:
+    """Add to what was delivered of a purged month: (target id, state, jobs, confirmed ones of them)."""
+    for target_id, state, jobs, confirmed in counted:
+        for number, value in ((state, jobs), (CONFIRMED, confirmed)):
+            if value:
+                row = {"target_id": target_id, "month": month.number, "state": number, "jobs": value}
+                dialect.add_up(connection, purged_deliveries, row, keys=("target_id", "month", "state"), column="jobs")
+
+
+def note_month(connection: Connection, month: Month, count: int, now: int) -> None:
+    """Remember that a month was purged, or that late jobs of it were."""
+    row = {"month": month.number, "runs": count, "purged_at": now}
+    dialect.add_up(connection, purged_months, row, keys=("month",), column="runs")
