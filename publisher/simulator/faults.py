@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["status", "html", "json", "close", "reset", "slow", "hang", "expire"]
-Service = Literal["sgas", "publish", "pull", "token"]
+Service = Literal["sgas", "query", "publish", "pull", "token"]
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -90,6 +90,11 @@ class Sgas:
         with self._lock:
             self._clear()
 
+    def forget(self, record_ids: Iterable[str]) -> int:
+        """Lose these records, as a service does that is restored from a backup; gives how many it had."""
+        with self._lock:
+            return sum(self._rows.pop(record_id, None) is not None for record_id in record_ids)
+
     def holdings(self) -> dict[str, HeldRecord]:
         """What is held, by recordId."""
         with self._lock:
@@ -129,12 +134,16 @@ class Sgas:
             return self._services(request)
         if path == "/ur":
             return self._registration(request)
-        if request.method == "GET" and path == "/query":
-            return self._query(request)
-        if request.method == "GET" and path.startswith("/monitor/"):
-            with self._lock:
-                return answer_monitor(path.removeprefix("/monitor/"), self._last_registration)
+        if request.method == "GET" and (path == "/query" or path.startswith("/monitor/")):
+            asked = request.query.encode()
+            return around(self._faults, "query", lambda: asked, lambda: self._tell(request, path), _failure)
         return _nginx(404, "No Such Resource")
+
+    def _tell(self, request: Request, path: str) -> Response:
+        if path == "/query":
+            return self._query(request)
+        with self._lock:
+            return answer_monitor(path.removeprefix("/monitor/"), self._last_registration)
 
     def _services(self, request: Request) -> Response:
         if request.method != "GET":

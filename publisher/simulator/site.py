@@ -1,7 +1,7 @@
 """What the simulator serves at one address: SGAS, AMS with its tokens, and the administration address.
 
-`/_simulator/` is for whoever runs the rehearsal: `GET holdings`, `GET stats`, `POST faults`, `POST reset`. It needs no
-certificate, since it listens on loopback only, and takes no more than small JSON.
+`/_simulator/` is for whoever runs the rehearsal: `GET holdings`, `GET stats`, `POST faults`, `POST forget`, `POST
+reset`. It needs no certificate, since it listens on loopback only, and takes no more than small JSON.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ class FaultsBody(msgspec.Struct, forbid_unknown_fields=True):
     seed: int | None = None
 
 
+class ForgetBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What `POST /_simulator/forget` takes: ids of records that SGAS is to lose."""
+
+    records: list[str]
+
+
 class SimulatorSite:
     """Sends each request to its service."""
 
@@ -36,6 +42,7 @@ class SimulatorSite:
             ("GET", "holdings"): lambda _: self._holdings(),
             ("GET", "stats"): lambda _: self._stats(),
             ("POST", "faults"): self._replace_faults,
+            ("POST", "forget"): self._forget,
             ("POST", "reset"): lambda _: self._reset(),
         }
 
@@ -84,6 +91,9 @@ class SimulatorSite:
         wanted = msgspec.json.decode(body, type=FaultsBody)
         self._faults.replace(wanted.faults, seed=wanted.seed)
         return {"faults": len(wanted.faults)}
+
+    def _forget(self, body: bytes) -> object:
+        return {"forgotten": self._sgas.forget(msgspec.json.decode(body, type=ForgetBody).records)}
 
     def _reset(self) -> object:
         self._sgas.reset()

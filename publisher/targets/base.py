@@ -6,8 +6,8 @@ its connection and token: what happens next is decided by `publisher.pipeline.se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -87,6 +87,66 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 Outcome: TypeAlias = Accepted | Transient | Throttled | Oversized | Refused | Unauthorised | Unknown
+
+
+class DaySum(msgspec.Struct, frozen=True):
+    """What a service holds of one machine, user and VO for one day (counted from 1970) of the jobs' ends.
+
+    User and VO are empty where the service knows none. Seconds of wall time are those of all processors together.
+    """
+
+    machine: str
+    user: str
+    vo: str
+    day: int
+    jobs: int
+    wall_s: float
+    cpu_s: float
+
+
+class Untold(msgspec.Struct, frozen=True):
+    """A service does not tell what it holds, and why. `unauthorised`: because of who we are."""
+
+    reason: str
+    unauthorised: bool = False
+
+
+@runtime_checkable
+class TellsSums(Protocol):
+    """A target whose service tells sums of what it holds, by machine and day."""
+
+    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+        """What is held of a machine for the days from `first_day` until `behind_day` (exclusive)."""
+        ...
+
+    def last_registration_s(self, machine: str) -> float | Untold | None:
+        """Seconds since the service last took records of a machine; None: it never did."""
+        ...
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A message that a target still has, as it travels: its name and its bytes, or why they cannot be read."""
+
+    name: str
+    content: bytes | str
+
+
+@runtime_checkable
+class KeepsMessages(Protocol):
+    """A target that can show the messages which were sent to it.
+
+    `taken_away`: another program takes messages out of it, so that one which is not there is not missing.
+    """
+
+    taken_away: bool
+
+    def kept(self) -> Iterator[Kept]:
+        """The messages that are there, in the order in which they were written. Raises `TargetError`."""
+        ...
+
+    def keeps(self, name: str) -> bool:
+        """Whether the message with this name, as its receipt has it, is there."""
+        ...
 
 
 class Target(Protocol):

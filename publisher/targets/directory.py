@@ -21,12 +21,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from publisher import config
+from publisher.errors import TargetError
 from publisher.finding import Finding
 from publisher.targets import checks
-from publisher.targets.base import Accepted, Message, Outcome, Transient, Unauthorised
+from publisher.targets.base import Accepted, Kept, Message, Outcome, Transient, Unauthorised
 from publisher.targets.context import Identity, TargetContext, largest_payload
 
 _QUEUE_DIRECTORY = re.compile(r"[0-9a-f]{8}")
+_MOST_BYTES = 64 * 2**20 + 1
+"""Of a message that is read back: more than readers take, so that they can say so."""
+
+_QUEUE_ELEMENT = re.compile(r"[0-9a-f]{14}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _EXTENSIONS = {"text/plain": ".txt", "application/xml": ".xml", "text/xml": ".xml", "application/json": ".json"} | {
     "text/csv": ".csv"
@@ -47,7 +52,7 @@ class DirectoryTarget:
         """The directory is made when it is first written to; its parent must be there."""
         self.name = name
         self._path = settings.path
-        self._queue = settings.layout == "dirq"
+        self._queue = self.taken_away = settings.layout == "dirq"
         self._signs = settings.sign
         self._limit_bytes = settings.batch_bytes
         self._identity = Identity(settings.credentials, context)
@@ -75,6 +80,31 @@ class DirectoryTarget:
             return Unauthorised(answer, misdirected=True) if error.errno in _OUR_TROUBLE else Transient(answer)
         return Accepted(receipt={"file": name})
 
+    def kept(self) -> Iterator[Kept]:
+        """The messages that are there, oldest first. Raises `TargetError` where the directory cannot be read.
+
+        What is being written, and what is no regular file, is left out.
+        """
+        try:
+            with _opened(self._path) as descriptor:
+                for name in _names(descriptor, queue=self._queue):
+                    yield Kept(name, _content(descriptor, name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            hint = f"Make {self._path} readable for the user that runs this program"
+            raise TargetError(f"{self.name}: {self._path}: {error.strerror or error}", hint=hint) from error
+
+    def keeps(self, name: str) -> bool:
+        """Whether the file is there. Raises `TargetError` as `kept` does."""
+        try:
+            with _opened(self._path) as descriptor:
+                return _exists(descriptor, name)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise TargetError(f"{self.name}: {self._path}: {error.strerror or error}") from error
+
     def check(self) -> list[Finding]:
         """Writes a file, and removes it."""
         findings = checks.certificate(self.name, self._identity) if self._signs else []
@@ -97,6 +127,12 @@ class DirectoryTarget:
 def _directory(path: Path) -> Iterator[int]:
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
+    with _opened(path) as descriptor:
+        yield descriptor
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
     descriptor = os.open(path, _OPEN_DIRECTORY)
     try:
         yield descriptor
@@ -123,10 +159,43 @@ def _write_to_queue(queue: int, batch_id: str, content: bytes, now_s: int) -> st
     return f"{place}/{element}"
 
 
+def _names(directory: int, *, queue: bool) -> Iterator[str]:
+    """The messages of a directory: elements of a queue in its order, else files in the order of their writing."""
+    if queue:
+        for part in sorted(name for name in os.listdir(directory) if _QUEUE_DIRECTORY.fullmatch(name)):
+            with contextlib.suppress(FileNotFoundError):  # emptied and removed meanwhile
+                descriptor = os.open(part, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+                try:
+                    names = sorted(filter(_QUEUE_ELEMENT.fullmatch, os.listdir(descriptor)))  # noqa: PTH208 - of an open one
+                finally:
+                    os.close(descriptor)
+                yield from (f"{part}/{name}" for name in names)
+        return
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and not entry.name.endswith(".tmp"):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+    yield from (name for _, name in sorted(found))
+
+
+def _content(directory: int, name: str) -> bytes | str:
+    """The bytes of a message, at most one more than a message may have, or why they cannot be read."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return "no regular file"
+            return stream.read(_MOST_BYTES)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
 def _exists(directory: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 

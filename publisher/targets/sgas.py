@@ -11,10 +11,10 @@ import msgspec
 
 from publisher import config
 from publisher.finding import Finding
-from publisher.targets import answers, checks
-from publisher.targets.base import Accepted, Message, Outcome, Refused, Unknown
+from publisher.targets import answers, checks, sgas_query
+from publisher.targets.base import Accepted, DaySum, Message, Outcome, Refused, Unknown, Untold
 from publisher.targets.context import Identity, TargetContext
-from publisher.transport import Reply
+from publisher.transport import Failure, Reply
 
 
 class SgasTarget:
@@ -66,6 +66,19 @@ class SgasTarget:
                 )
             )
         return findings
+
+    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+        """What SGAS holds of a machine, by user, VO and day. See `publisher.targets.sgas_query`."""
+        return sgas_query.usage(self._ask, machine, first_day, behind_day)
+
+    def last_registration_s(self, machine: str) -> float | Untold | None:
+        """Seconds since SGAS last took records of a machine; None: it never did."""
+        return sgas_query.last_registration_s(self._ask, machine)
+
+    def _ask(self, path: str) -> Reply | Failure:
+        if self._identity.has_expired():
+            self.close()
+        return self._client.request("GET", self._base_url + path)
 
     def close(self) -> None:
         """Close the connection and forget the credentials."""

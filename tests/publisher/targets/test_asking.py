@@ -1,0 +1,202 @@
+"""Asking a service what it holds: SGAS by its query and monitor over TLS, the directory by its files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from publisher import config
+from publisher.errors import TargetError
+from publisher.simulator import Fault, Simulator
+from publisher.simulator.pki import Pki, make_pki
+from publisher.targets import sgas_query
+from publisher.targets.base import DaySum, KeepsMessages, Kept, Message, TellsSums, Untold
+from publisher.targets.context import TargetContext
+from publisher.targets.directory import DirectoryTarget
+from publisher.targets.sgas import SgasTarget
+from publisher.transport import Failure, Reply
+from tests.publisher.simulator.records import message, record
+
+FIRST = 20758
+"""2026-11-01, on which all records of the simulator's tests end."""
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return make_pki(tmp_path_factory.mktemp("pki"), client_key="ec")
+
+
+@pytest.fixture
+def simulator(pki: Pki) -> Iterator[Simulator]:
+    with Simulator(pki) as running:
+        yield running
+
+
+@pytest.fixture
+def sgas(simulator: Simulator) -> Iterator[SgasTarget]:
+    client = simulator.pki.client
+    own = config.Credentials(certificate=client.certificate, key=client.key, ca_directory=simulator.pki.ca_directory)
+    target = SgasTarget("neic", config.SgasTarget(type="sgas", url=simulator.sgas_url), TargetContext(own))
+    yield target
+    target.close()
+
+
+def posted(sgas: SgasTarget, *records: str) -> None:
+    sgas.post(Message("b", "ogf-ur", "application/xml", message(*records)))
+
+
+def test_sgas_tells_sums_by_machine_user_vo_and_day(sgas: SgasTarget) -> None:
+    posted(sgas, record(1), record(2, wall="PT1800S", cpu=("PT100S", "PT20S")), record(3, machine="ce2.example.org"))
+    assert isinstance(sgas, TellsSums)
+    wall_s, cpu_s = 4 * (3600 + 1800), 3000 + 120  # all processors together
+    expected = DaySum("ce1.example.org", "/DC=org/CN=Jane", "atlas", FIRST, 2, wall_s, cpu_s)
+    assert sgas.usage("ce1.example.org", FIRST, FIRST + 30) == [expected]
+    assert sgas.usage("ce1.example.org", FIRST + 1, FIRST + 30) == [], "what ended before was not asked for"
+    assert sgas.usage("ce1.example.org", FIRST - 30, FIRST) == [], "nor what ended behind"
+    assert sgas.usage("ce9.example.org", FIRST, FIRST + 30) == []
+
+
+def test_sgas_tells_when_it_last_took_records_of_a_machine(sgas: SgasTarget) -> None:
+    assert sgas.last_registration_s("ce1.example.org") is None
+    posted(sgas, record(1))
+    told = sgas.last_registration_s("ce1.example.org")
+    assert isinstance(told, float)
+    assert told < 60
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "unauthorised"),
+    [
+        (Fault("status", code=500, service="query"), "LUTS 3.8.1", False),
+        (Fault("status", code=403, service="query"), "sgas.authz", True),
+        (Fault("status", code=404, service="query"), "plug-in", False),
+        (Fault("html", code=200, service="query"), "cannot be read", False),
+        (Fault("json", code=200, service="query"), "cannot be read", False),
+        (Fault("close", service="query"), "", False),
+    ],
+    ids=lambda value: value.kind + str(value.code) if isinstance(value, Fault) else "",
+)
+def test_a_service_that_does_not_tell_says_why(
+    simulator: Simulator, sgas: SgasTarget, fault: Fault, said: str, unauthorised: bool
+) -> None:
+    simulator.faults.replace([fault])
+    for told in (sgas.usage("ce1.example.org", FIRST, FIRST + 1), sgas.last_registration_s("ce1.example.org")):
+        if fault.code == 404 and told is None:
+            continue  # the monitor's word for a machine it does not know
+        assert isinstance(told, Untold)
+        assert told.reason
+        assert said in told.reason
+        assert told.unauthorised is unauthorised
+
+
+def test_without_the_right_to_query_nothing_is_told(pki: Pki) -> None:
+    with Simulator(pki, rights={pki.client.dn: ["jobinsert"]}) as running:
+        own = config.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
+        target = SgasTarget("neic", config.SgasTarget(type="sgas", url=running.sgas_url), TargetContext(own))
+        told = target.usage("ce1.example.org", FIRST, FIRST + 1)
+        target.close()
+    assert isinstance(told, Untold)
+    assert told.unauthorised
+
+
+def line(day: str, jobs: Any = 1, **facts: Any) -> dict[str, Any]:
+    usual = {"machine_name": "ce1", "user_identity": "u", "vo_name": "v", "start_date": day, "end_date": day}
+    return usual | {"n_jobs": jobs, "cpu_time": 1.5, "wall_time": 2} | facts
+
+
+def answering(*lines: dict[str, Any]) -> Callable[[str], Reply]:
+    return lambda _path: Reply(200, {}, json.dumps(lines).encode())
+
+
+def test_numbers_as_databases_write_them_and_users_without_a_grid_name() -> None:
+    ask = answering(line("2026-11-01", "7", cpu_time="0.5", wall_time=None, user_identity="ce1:ada", vo_name=None))
+    assert sgas_query.usage(ask, "ce1", FIRST, FIRST + 1) == [DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0)]
+
+
+def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:
+    ask = answering(line("2026-10-31"), line("2026-11-01"), line("2026-11-02"), line("2026-11-01", machine_name="x"))
+    told = sgas_query.usage(ask, "ce1", FIRST, FIRST + 1)
+    assert isinstance(told, list)
+    assert [one.day for one in told] == [FIRST]
+
+
+def test_sums_over_several_days_are_no_answer() -> None:
+    told = sgas_query.usage(answering(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
+    assert isinstance(told, Untold)
+    assert "where days were asked for" in told.reason
+
+
+def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
+    asked: list[str] = []
+
+    def ask(path: str) -> Reply | Failure:
+        asked.append(path)
+        if len(asked) == 1:
+            return Failure("too-large", "the answer has too many bytes", sent=True)
+        return Reply(200, {}, json.dumps([line("2026-11-01"), line("2026-11-02")]).encode())
+
+    told = sgas_query.usage(ask, "ce1", FIRST, FIRST + 2)
+    assert isinstance(told, list)
+    assert [one.day for one in told] == [FIRST, FIRST + 1]
+    assert "start_date=2026-10-31&end_date=2026-11-03" in asked[0]
+
+
+def directory(path: Path, layout: str = "files") -> DirectoryTarget:
+    settings = config.DirectoryTarget(type="directory", path=path, layout=layout)  # type: ignore[arg-type]
+    return DirectoryTarget("spool", settings, TargetContext())
+
+
+def write(target: DirectoryTarget, *names: str) -> list[str]:
+    made = []
+    for name in names:
+        outcome = target.post(Message(name, "apel-summary", "text/plain", name.encode()))
+        made.append(outcome.receipt["file"])  # type: ignore[union-attr]
+    return made
+
+
+@pytest.mark.parametrize("layout", ["files", "dirq"])
+def test_a_directory_shows_what_was_written_oldest_first(tmp_path: Path, layout: str) -> None:
+    target = directory(tmp_path / "out", layout)
+    assert isinstance(target, KeepsMessages)
+    assert target.taken_away is (layout == "dirq")
+    assert list(target.kept()) == [], "and makes none by looking"
+    assert not (tmp_path / "out").exists()
+    names = write(target, "zz", "aa", "mm")
+    assert list(target.kept()) == [Kept(name, text) for name, text in zip(names, (b"zz", b"aa", b"mm"), strict=True)]
+    (tmp_path / "out" / names[1]).unlink()
+    assert [target.keeps(name) for name in names] == [True, False, True]
+
+
+def test_what_is_no_message_of_a_directory_is_left_out_or_told(tmp_path: Path) -> None:
+    target = directory(tmp_path)
+    (tmp_path / ".hidden").write_bytes(b"x")
+    (tmp_path / "half.xml.tmp").write_bytes(b"x")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / ".hidden")
+    found = {kept.name: kept.content for kept in target.kept()}
+    assert set(found) == {"folder", "pipe", "link"}
+    assert all(isinstance(content, str) for content in found.values())
+
+
+def test_locks_and_leftovers_of_a_queue_are_no_messages(tmp_path: Path) -> None:
+    target = directory(tmp_path, "dirq")
+    (name,) = write(target, "one")
+    os.link(tmp_path / name, tmp_path / f"{name}.lck")
+    (tmp_path / "obsolete").mkdir()
+    (tmp_path / "not-a-directory").write_bytes(b"")
+    assert [kept.name for kept in target.kept()] == [name]
+
+
+def test_a_directory_that_is_none_says_so(tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(b"")
+    target = directory(tmp_path / "out")
+    with pytest.raises(TargetError, match="readable"):
+        list(target.kept())
+    with pytest.raises(TargetError):
+        target.keeps("x")
