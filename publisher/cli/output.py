@@ -15,23 +15,18 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-_DIRECTION = {
-    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-_HARMLESS = _CONTROL | _DIRECTION
+from publisher.plain_text import safe
+
+__all__ = [
+    "OutputClosedError", "before_output", "data", "flush", "json_object", "level_text", "make_table", "safe", "say",
+    "show",
+]  # fmt: skip
+
 _PLAIN_WIDTH = 160
 _READABLE = 24
 """Characters that a column keeps: an instant fits, and text is not folded into shreds."""
 _INDENT = 2
 _GAP = "   "
-
-
-def safe(text: object) -> str:
-    """Text from outside as it may be shown: control characters, escapes and direction marks are spelled out."""
-    shown = str(text).translate(_HARMLESS)
-    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
-
 
 _watchers: list[Callable[[], None]] = []
 

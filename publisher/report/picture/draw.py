@@ -1,0 +1,109 @@
+"""From a plot to the bytes of a file. The same plot gives the same bytes: no date, no random names inside."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+import warnings
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from publisher.report.picture.look import Look, edges_of, folded, instants_of, tops_of
+from publisher.report.picture.style import DPI, SETTINGS, shortened
+from publisher.report.result import Plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Form = Literal["png", "svg", "pdf", "ps"]
+FORMS: Final[tuple[str, ...]] = get_args(Form)
+CONTENT_TYPES: Final = {
+    "png": "image/png",
+    "svg": "image/svg+xml",
+    "pdf": "application/pdf",
+    "ps": "application/postscript",
+}
+_METADATA: Final[dict[str, dict[str, str | None]]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": "usage-publisher", "Producer": None},
+    "ps": {"Creator": "usage-publisher"},
+}
+_PS_DATE: Final = re.compile(rb"^%%CreationDate: .*\n", re.MULTILINE)
+_UNIT_LENGTH: Final = 60
+_one_at_a_time = threading.Lock()
+"""matplotlib's settings and its caches of fonts are the process's."""
+
+
+def draw(plot: Plot, stop: int, look: Look, form: Form) -> bytes:
+    """The picture as a file of this form; `stop` ends the report's interval. Threads draw one after the other."""
+    import matplotlib as mpl  # noqa: PLC0415 - loads for half a second
+
+    with _one_at_a_time, warnings.catch_warnings(), mpl.rc_context(SETTINGS):
+        # Names of jobs and users may have letters that the font has not; they are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        made = io.BytesIO()
+        _figure(folded(plot), stop, look).savefig(made, format=form, dpi=DPI, metadata=_METADATA[form])
+    return _PS_DATE.sub(b"", made.getvalue()) if form == "ps" else made.getvalue()
+
+
+def _figure(plot: Plot, stop: int, look: Look) -> Figure:
+    from publisher.report.picture.heat import draw_heat_map  # noqa: PLC0415
+
+    title = plot.title if look.title is None else look.title
+    if not plot.x or not plot.series:
+        return _empty(title, look)
+    if plot.style == "heat":
+        return draw_heat_map(plot, edges_of(plot, stop), title, look.note, legend=look.legend)
+    return _over_time(plot, stop, title, look) if instants_of(plot) else _over_names(plot, title, look)
+
+
+def _over_time(plot: Plot, stop: int, title: str, look: Look) -> Figure:
+    from publisher.report.picture import axes as frames  # noqa: PLC0415
+    from publisher.report.picture.bars import draw_bars  # noqa: PLC0415
+    from publisher.report.picture.lines import draw_areas, draw_lines  # noqa: PLC0415
+
+    figure, axes = frames.frame(title, look.note)
+    edges = edges_of(plot, stop)
+    if look.style_of(plot) == "bar":
+        draw_bars(axes, plot, edges)
+    elif plot.stacked and len(plot.series) > 1:
+        draw_areas(axes, plot)
+    else:
+        draw_lines(axes, plot)
+    frames.time_axis(axes, edges[0], edges[-1])
+    frames.value_axis(axes, plot.unit, tops_of(plot, standing=plot.stacked))
+    _dress(axes, plot, look, "both")
+    return figure
+
+
+def _over_names(plot: Plot, title: str, look: Look) -> Figure:
+    from publisher.report.picture import axes as frames  # noqa: PLC0415
+    from publisher.report.picture.bars import MOST_NAMED, draw_named_bars  # noqa: PLC0415
+
+    figure, axes = frames.frame(title, look.note, height_in=max(2.6, 1.7 + 0.3 * min(MOST_NAMED, len(plot.x))))
+    draw_named_bars(axes, plot)
+    most = tops_of(plot, standing=plot.stacked)
+    axes.set_xlim(0, most * 1.04 if most > 0 else 1)
+    axes.set_xlabel(shortened(plot.unit, _UNIT_LENGTH), fontsize=9)
+    _dress(axes, plot, look, "x")
+    return figure
+
+
+def _dress(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> None:
+    from publisher.report.picture import axes as frames  # noqa: PLC0415
+
+    if look.grid:
+        frames.grid_lines(axes, grid)
+    if look.legend:
+        frames.legend_beside(axes, top_first=plot.stacked)
+
+
+def _empty(title: str, look: Look) -> Figure:
+    from publisher.report.picture import axes as frames  # noqa: PLC0415
+
+    figure, axes = frames.frame(title, look.note)
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", color="#555555", transform=axes.transAxes)
+    return figure

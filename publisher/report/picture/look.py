@@ -1,0 +1,79 @@
+"""How a plot is to be shown, and where its values stand: for pictures of files and for those of the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from publisher.report.result import Plot, Series
+
+Style = Literal["line", "bar"]
+
+OTHER: Final = "other"
+"""What the series of all that is not shown by itself is called; it is drawn in grey."""
+MOST_LAYERS: Final = 8
+"""So many series that stand on one another can be told apart; of more, the least become `OTHER`."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What is chosen of a picture. `style` None: as the plot says."""
+
+    style: Style | None = None
+    grid: bool = False
+    legend: bool = True
+    title: str | None = None
+    """Instead of the plot's own."""
+    note: str = ""
+    """A line below, such as the site it is about."""
+
+    def style_of(self, plot: Plot) -> Style:
+        """Lines or bars; over names there are only bars."""
+        if plot.style == "bar":
+            return "bar"
+        return self.style or "line"
+
+
+def instants_of(plot: Plot) -> tuple[int, ...]:
+    """The places of a plot over time, in epoch seconds; none for one over names."""
+    return tuple(place for place in plot.x if isinstance(place, int))
+
+
+def edges_of(plot: Plot, stop: int) -> tuple[int, ...]:
+    """The edges of the bins of a plot over time, one more than there are: `stop` ends the last of unequal ones."""
+    starts = instants_of(plot)
+    if not starts:
+        return ()
+    if plot.step_s is not None:
+        return (*starts, starts[-1] + plot.step_s)
+    last = starts[-1]
+    before = starts[-2] if len(starts) > 1 else last - 1
+    return (*starts, stop if stop > last else last + (last - before))
+
+
+def middles_of(plot: Plot) -> Iterator[float]:
+    """Where a line goes through: the middles of equal bins; samples, and bins of unequal size, where they begin."""
+    half = (plot.step_s or 0) / 2
+    return (start + half for start in instants_of(plot))
+
+
+def folded(plot: Plot) -> Plot:
+    """A plot of series that stand on one another, with the least of them summed up where they are too many."""
+    if not plot.stacked or len(plot.series) <= MOST_LAYERS:
+        return plot
+    weights = [sum(value or 0.0 for value in one.values) for one in plot.series]
+    ranked = sorted(range(len(plot.series)), key=lambda place: -weights[place])
+    kept = [place for place in ranked if plot.series[place].label != OTHER][: MOST_LAYERS - 1]
+    shown = tuple(plot.series[place] for place in sorted(kept))
+    rest = [plot.series[place].values for place in ranked if place not in kept]
+    summed = tuple(sum(value or 0.0 for value in values) for values in zip(*rest, strict=True))
+    return msgspec.structs.replace(plot, series=(*shown, Series(OTHER, summed)))
+
+
+def tops_of(plot: Plot, *, standing: bool) -> float:
+    """The highest value that is drawn, at least 0; `standing` where the series stand on one another."""
+    if standing:
+        columns = zip(*(one.values for one in plot.series), strict=True)
+        return max((sum(value or 0.0 for value in column) for column in columns), default=0.0)
+    return max((value for one in plot.series for value in one.values if value is not None), default=0.0)

@@ -1,0 +1,183 @@
+"""Pictures: every kind in every form, the same bytes every time, and harmless whatever jobs are called."""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import msgspec
+import pytest
+from lxml import etree
+
+from publisher.report.picture.draw import FORMS, Form, draw
+from publisher.report.picture.look import MOST_LAYERS, OTHER, Look, Style, edges_of, folded, middles_of, tops_of
+from publisher.report.picture.style import COLOURS
+from publisher.report.result import Plot, Series
+
+START = 1_793_491_200
+BEGINS = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF-", "ps": b"%!PS-Adobe"}
+
+
+def wave(bins: int, place: int) -> tuple[float, ...]:
+    return tuple(5 + 4 * math.sin(20 * number / bins + place) for number in range(bins))
+
+
+def over_time(bins: int, series: int = 1, *, stacked: bool = False) -> Plot:
+    return Plot(
+        title="Queue utilization", style="line", x=tuple(START + 3600 * number for number in range(bins)), step_s=3600,
+        unit="queues at work", stacked=stacked,
+        series=tuple(Series(f"user{place}", wave(bins, place)) for place in range(series)),
+    )  # fmt: skip
+
+
+def over_names(*names: str, stacked: bool = True) -> Plot:
+    values = tuple(float(place) for place in range(len(names)))
+    both = (Series("user", values), Series("system", values))
+    return Plot(title="Totals by owner", style="bar", x=names, unit="CPU h", stacked=stacked, series=both)
+
+
+def heat(nodes: int, days: int) -> Plot:
+    rows = tuple(
+        Series(f"wn{node:03}", tuple(None if (node + day) % 29 == 0 else (node * day) % 10 / 10 for day in range(days)))
+        for node in range(nodes)
+    )
+    starts = tuple(START + 86400 * day for day in range(days))
+    return Plot(title="Node occupation by day", style="heat", x=starts, step_s=86400, unit="occupation", series=rows)
+
+
+def pixels(picture: bytes) -> tuple[int, int, set[tuple[int, int, int]]]:
+    """Width, height, and the colours of a PNG as whole numbers."""
+    from matplotlib.image import imread
+
+    image = imread(io.BytesIO(picture))[:, :, :3]
+    found = {tuple(round(float(part) * 255) for part in pixel) for pixel in image[::3, ::3].reshape(-1, 3)}
+    return image.shape[1], image.shape[0], found  # type: ignore[return-value]
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour[1:]))
+
+
+def texts(svg: bytes) -> list[str]:
+    """What an SVG says, in order."""
+    root = etree.fromstring(svg)
+    return ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "plot", [over_time(5, 2), over_names("alice", "bob"), heat(3, 4)], ids=["time", "names", "heat"]
+)
+def test_every_form_is_what_it_says_and_the_same_each_time(plot: Plot, form: Form) -> None:
+    picture = draw(plot, START + 5 * 3600, Look(grid=True), form)
+    assert picture.startswith(BEGINS[form])
+    assert picture == draw(plot, START + 5 * 3600, Look(grid=True), form)
+    assert b"Date" not in picture
+
+
+@pytest.mark.parametrize(("bins", "style"), list(product((1, 3, 3000), ("line", "bar"))))
+def test_it_is_readable_with_few_bins_and_with_many(bins: int, style: Style) -> None:
+    width, height, found = pixels(draw(over_time(bins, 3), START + bins * 3600, Look(style=style), "png"))
+    assert (width, height) == (1200, 624)
+    if style == "line" or bins <= 3:  # many bars of several series are shaded
+        assert {rgb(colour) for colour in COLOURS[:3]} <= found
+    svg = texts(draw(over_time(bins, 3), START + bins * 3600, Look(style=style), "svg"))
+    ticks = svg[: svg.index(next(text for text in svg if text.endswith(", UTC")))]
+    assert 2 <= len(ticks) <= 11
+    assert len(set(ticks)) > len(ticks) // 2
+
+
+def test_what_is_chosen_is_shown() -> None:
+    plain = texts(draw(over_time(4, 2), START + 4 * 3600, Look(legend=False), "svg"))
+    assert {"Queue utilization", "queues at work", "2026-11-01T00:00:00Z to 2026-11-01T04:00:00Z, UTC"} <= set(plain)
+    assert "user0" not in plain
+    named = texts(draw(over_time(4, 2), START, Look(title="November", note="EXAMPLE-SITE"), "svg"))
+    assert {"user0", "user1", "November", "EXAMPLE-SITE"} <= set(named)
+    assert "Queue utilization" not in named
+    without, with_grid = (draw(over_time(4), START, Look(grid=grid), "svg") for grid in (False, True))
+    assert b"d5d5d5" in with_grid
+    assert b"d5d5d5" not in without
+
+
+def test_series_that_stand_on_one_another_reach_their_sum() -> None:
+    plot = over_time(50, 3, stacked=True)
+    assert tops_of(plot, standing=True) == pytest.approx(max(map(sum, zip(*(one.values for one in plot.series)))))  # noqa: B905
+    for style in ("line", "bar"):
+        found = pixels(draw(plot, START, Look(style=style), "png"))[2]
+        assert {rgb(colour) for colour in COLOURS[:3]} <= found
+
+
+def test_too_many_layers_are_summed_up() -> None:
+    plot = over_time(10, 30, stacked=True)
+    few = folded(plot)
+    assert len(few.series) == MOST_LAYERS
+    assert few.series[-1].label == OTHER
+    assert tops_of(few, standing=True) == pytest.approx(tops_of(plot, standing=True))
+    weights = sorted((sum(one.values) for one in plot.series), reverse=True)  # type: ignore[arg-type]
+    assert sorted((sum(one.values) for one in few.series[:-1]), reverse=True) == weights[: MOST_LAYERS - 1]  # type: ignore[arg-type]
+    assert folded(over_time(10, 3, stacked=True)) == over_time(10, 3, stacked=True)
+
+
+def test_unequal_bins_end_where_the_next_begins() -> None:
+    months = (START, START + 30 * 86400, START + 61 * 86400)
+    plot = msgspec.structs.replace(over_time(3), x=months, step_s=None)
+    assert edges_of(plot, START + 90 * 86400) == (*months, START + 90 * 86400)
+    assert list(middles_of(plot)) == list(months)
+    assert draw(plot, START + 90 * 86400, Look(style="bar"), "png").startswith(BEGINS["png"])
+
+
+def test_many_rows_of_a_heat_map_share_labels() -> None:
+    named = [text for text in texts(draw(heat(600, 10), START, Look(), "svg")) if text.startswith("wn")]
+    assert named[0] == "wn000"
+    assert 40 <= len(named) <= 100
+    assert {"0%", "100%"} <= set(texts(draw(heat(3, 4), START, Look(), "svg")))
+
+
+HOSTILE = ("<script>alert(1)</script>", "_hidden", "$\\frac{1}{0}$", "a\udc80b", "\x1b[2J", "作業", "x" * 5000, "")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_whatever_jobs_are_called_it_is_drawn(form: Form) -> None:
+    series = tuple(Series(name, (1.0, None, 2.0)) for name in HOSTILE)
+    for title in HOSTILE if form == "svg" else HOSTILE[3:4]:
+        plot = msgspec.structs.replace(over_time(3), series=series, title=title)
+        assert draw(plot, START, Look(note=title), form).startswith(BEGINS[form])
+    picture = draw(over_names(*HOSTILE), START, Look(), form)
+    assert picture.startswith(BEGINS[form])
+    assert b"<script" not in picture
+
+
+def test_names_are_shown_as_they_are_or_spelled_out() -> None:
+    series = tuple(Series(name, (1.0, None, 2.0)) for name in HOSTILE)
+    legend = texts(draw(msgspec.structs.replace(over_time(3), series=series), START, Look(), "svg"))
+    assert {HOSTILE[0], "\N{HAIR SPACE}_hidden", "$\\frac{1}{0}$", "a\\udc80b", "\\x1b[2J", "作業"} <= set(legend)
+    assert max(map(len, legend)) < 100
+
+
+@pytest.mark.parametrize("plot", [over_time(0), over_names(), msgspec.structs.replace(over_time(3), series=())])
+def test_nothing_is_said_to_be_nothing(plot: Plot) -> None:
+    assert "nothing to show" in texts(draw(plot, START, Look(), "svg"))
+
+
+def test_years_far_away_are_drawn() -> None:
+    for start in (-62_135_596_800, -3_000_000_000, 253_402_200_000):
+        plot = msgspec.structs.replace(over_time(3), x=(start, start + 3600, start + 7200))
+        assert draw(plot, start + 10800, Look(), "png").startswith(BEGINS["png"])
+
+
+def test_no_window_system_and_none_of_pyplots_state_is_used(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from publisher.report.picture import look, style\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "from tests.publisher.report.test_pictures import *\n"
+        "[draw(over_time(3), START, Look(), form) for form in FORMS]\n"
+        "import matplotlib\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert matplotlib.rcParams['svg.hashsalt'] is None\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
