@@ -18,9 +18,10 @@ from publisher.observe.events import Observer, PageStored
 from publisher.pipeline.grid_join import GridJoin
 from publisher.pipeline.wish import Wish
 from publisher.sources.base import Page, Source, Window
-from publisher.store import deliveries, grid_jobs, groups, registry, runs
+from publisher.store import deliveries, erased, grid_jobs, groups, purged, registry, runs
 from publisher.store.classes import Interner, JobClass, classes_by_id
 from publisher.store.database import Store
+from publisher.store.erased import Veil
 from publisher.store.runs import Put
 from publisher.store.states import State
 
@@ -63,6 +64,7 @@ def collect(
     """
     with store.write() as connection:
         row = registry.source(connection, source.name, source.kind)
+        veil = erased.veil(connection)
         joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
     now = clock()
     follow = partial(put_down, plans=plans, now=now, first_read=False, identity_only=True)
@@ -72,7 +74,9 @@ def collect(
     try:
         interner = join.interner if join is not None else Interner(row.id, row.name)
         for page in source.pages(row.cursor, window):
-            found = _store_page(store, source, row, interner, join, page, plans, clock(), again=window is not None)
+            found = _store_page(
+                store, source, row, interner, veil, join, page, plans, clock(), again=window is not None
+            )
             total = _add(total, found)
             observer(PageStored(source.name, found.read, found.new, found.changed))
             if stopping():
@@ -106,6 +110,7 @@ def _store_page(
     source: Source,
     row: registry.SourceRow,
     interner: Interner,
+    veil: Veil,
     join: GridJoin | None,
     page: Page,
     plans: Sequence[TargetPlan],
@@ -114,13 +119,15 @@ def _store_page(
     again: bool,
 ) -> Collected:
     with store.write() as connection:
-        upserted = runs.upsert(connection, interner, page.jobs, now)
+        sifted = purged.sift(connection, page.jobs, veil)
+        upserted = runs.upsert(connection, interner, veil.over(sifted.jobs), now)
         put_down(connection, upserted.put, plans, now, first_read=not row.first_read_done, read=interner.classes)
+        back = purged.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, sifted.changed, now)
         if join is not None:
             join.note(connection, upserted.put)
         unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now)
         last_end = max((job.end for job in page.jobs if job.finished and job.end), default=None)
-        counts = (upserted.new, page.skipped, unreadable_new, last_end)
+        counts = (upserted.new - back, page.skipped, unreadable_new, last_end)
         if again:
             registry.window_read(connection, row.id, *counts)
         else:
@@ -135,9 +142,9 @@ def _store_page(
             )
     return Collected(
         read=page.read,
-        new=upserted.new,
-        changed=upserted.changed,
-        unchanged=upserted.unchanged,
+        new=upserted.new - back,
+        changed=upserted.changed + back,
+        unchanged=upserted.unchanged + sifted.unchanged,
         skipped=page.skipped + upserted.running,
         unreadable=len(page.unreadable),
     )
@@ -182,6 +189,7 @@ def put_down(
             changed, gone = _not_assumed(connection, plan, changed), _not_assumed(connection, plan, gone)
         if changed or gone:
             _follow_changes(connection, plan, changed, gone, now)
+        purged.hold_late(connection, plan.target_id, wanted, now)
 
 
 def _first_state(item: Put, delivered_until: int | None) -> State:

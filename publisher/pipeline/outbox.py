@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     MetaData,
     Table,
+    Text,
     and_,
     delete,
     false,
@@ -29,7 +30,7 @@ from publisher.config import Config, Target
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.key_guard import require_same_keys
 from publisher.pipeline.wish import Wish
-from publisher.store import counters, dialect, groups, registry
+from publisher.store import counters, dialect, groups, purged, registry
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
 from publisher.store.deliveries import NO_LONGER_WANTED
@@ -101,7 +102,11 @@ def _take_back(connection: Connection, target_id: int, wish: Wish, now: int) -> 
 def _release(connection: Connection, target_id: int, now: int) -> None:
     released = connection.execute(
         update(deliveries)
-        .where(deliveries.c.target_id == target_id, deliveries.c.state == int(State.HELD))
+        .where(
+            deliveries.c.target_id == target_id,
+            deliveries.c.state == int(State.HELD),
+            purged.not_held_for_good(),
+        )
         .values(state=int(State.WAITING), reason=None, changed_at=now)
     ).rowcount
     counters.add(connection, target_id, {State.HELD: -released, State.WAITING: released})
@@ -115,12 +120,19 @@ def _fill(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
     if wish.delivered_until is not None:
         before = runs.c.end_time <= wish.delivered_until
         parts = {State.ACCEPTED: and_(wanted, before), State.WAITING: and_(wanted, not_(before))}
+    late = purged.in_purged_month(connection, runs.c.end_time)
+    parts = {
+        **parts,
+        State.HELD: and_(parts[State.WAITING], late),
+        State.WAITING: and_(parts[State.WAITING], not_(late)),
+    }
     for state, condition in parts.items():
+        why = literal(purged.LATE if state is State.HELD else None, Text)
         query = (
-            select(literal(target_id), runs.c.id, literal(int(state)), runs.c.end_time, literal(now))
+            select(literal(target_id), runs.c.id, literal(int(state)), runs.c.end_time, literal(now), why)
             .join(_wanted, runs.c.class_id == _wanted.c.id)
             .where(condition)
         )
-        columns = ("target_id", "run_id", "state", "end_time", "changed_at")
+        columns = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
         filled = dialect.insert_from_select(connection, deliveries, columns, query)
         counters.add(connection, target_id, {state: filled})

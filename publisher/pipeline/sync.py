@@ -21,7 +21,7 @@ from publisher.pipeline.post import Patience
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import Tools
 from publisher.pipeline.wish import sends_sync
-from publisher.store import deliveries, groups
+from publisher.store import deliveries, groups, purged
 from publisher.store.classes import awaits_grid_log, classes_by_id
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
@@ -82,11 +82,16 @@ class SyncSender:
                     continue  # no site or submit host: such runs are held, and there is no count they could stand in
                 for counted in one.counts():
                     total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
+            for row in groups.of_month(connection, self._target_id, groups.KEPT_SYNC, month.number).values():
+                total.merge_count(SyncCount.from_json(row.body))
         return list(total.counts())
 
     def _changed(self, month: Month) -> list[Mail]:
         with self._store.read() as connection:
-            known = groups.of_month(connection, self._target_id, groups.SYNC, month)
+            known = groups.of_month(connection, self._target_id, groups.SYNC, month.number)
+            kept = groups.of_month(connection, self._target_id, groups.KEPT_SYNC, month.number)
+            if not kept and month.number in purged.months(connection):
+                return []  # purged before the service was told a count: what is left is not what the site owes
         counts = {count.key.text: count for count in self.count(month)}
         counts |= {
             key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in counts and row.jobs

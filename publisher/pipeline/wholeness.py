@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.month import Month, month_bounds
+from formats.month import Month, month_bounds, month_of
 from publisher.config import Config
 from publisher.config import Target as TargetSettings
-from publisher.store import registry
+from publisher.store import purged, registry
 from publisher.store.database import Store
 
 NOT_WHOLE: Final = "the month is not known whole: "
@@ -26,6 +26,9 @@ def why_not_whole(store: Store, config: Config, settings: TargetSettings, month:
 
 def why_not_known_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
     """The same for anything that begins at an instant (epoch seconds); `what` names it in the reason."""
+    with store.read() as connection:
+        if month_of(first).number in purged.months(connection):
+            return f"{NOT_WHOLE}jobs of {month_of(first)} were purged from the store"
     for name in fed_by(config, settings):
         with store.read() as connection:
             row = registry.get_source(connection, name)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, upd
 
 from publisher.grid_identity import Entry, local_id
 from publisher.sources.base import Cursor
-from publisher.store import dialect
+from publisher.store import dialect, erased
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.tables import classes, grid_jobs, grid_logs, grid_waits, runs, sources
 
@@ -30,7 +30,8 @@ def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
 
 
 def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> None:
-    """Keep entries; those that are there already stay as they are."""
+    """Keep entries; those that are there already stay as they are. Persons who were erased stay erased."""
+    veil = erased.veil(connection)
     rows = [
         {
             "source_id": source_id,
@@ -41,7 +42,7 @@ def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> No
             "fqans": msgspec.json.encode(entry.fqans).decode(),
             "submit_host": entry.submit_host,
         }
-        for entry in entries
+        for entry in map(veil.entry, entries)
     ]
     dialect.insert_missing(connection, grid_jobs, rows)
 

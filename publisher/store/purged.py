@@ -27,6 +27,7 @@ from publisher.store.tables import deliveries, purged_deliveries, purged_months,
 
 PURGED: Final = "purged: "
 """How the reasons begin with which something is held because of a purge; only a person releases it."""
+LATE: Final = f"{PURGED}the other jobs of its month were purged from the store"
 CHANGED_AFTER_PURGE: Final = f"{PURGED}the job changed after it was delivered and purged from the store"
 _KEY_BYTES: Final = 16
 _MANY: Final = 500
@@ -48,11 +49,6 @@ def key_of(record_id: str) -> bytes:
 def months(connection: Connection) -> frozenset[int]:
     """The numbers of the months that were purged."""
     return frozenset(connection.execute(select(purged_months.c.month)).scalars())
-
-
-def why_purged(month: Month) -> str:
-    """Why something of a purged month is held, or a summary not made."""
-    return f"{PURGED}the jobs of {month} were purged from the store"
 
 
 def sift(connection: Connection, jobs: Sequence[Job], veil: Callable[[Job], Job]) -> Sifted:
@@ -84,24 +80,28 @@ def hold_late(connection: Connection, target_id: int, put: Iterable[Put], now: i
     gone = months(connection)
     if not gone:
         return
-    late = ((item.run_id, month_of(item.end_time)) for item in put if item.end_time is not None)
-    _hold(connection, target_id, ((run_id, why_purged(month)) for run_id, month in late if month.number in gone), now)
+    late = (item for item in put if item.end_time is not None and month_of(item.end_time).number in gone)
+    _hold(connection, target_id, ((item.run_id, LATE) for item in late), now)
 
 
 def hold_changed(
     connection: Connection, target_ids: Iterable[int], put: Iterable[Put], changed: frozenset[str], now: int
-) -> None:
-    """Hold what waits of runs that were just stored and are in another version than when they were purged."""
+) -> int:
+    """Hold what waits of runs that were just stored and are in another version than when they were purged.
+
+    Gives how many of them are there anew.
+    """
     if not changed:
-        return
-    stored = {item.run_id for item in put}
+        return 0
+    stored = {item.run_id: item.fresh for item in put}
     names = sorted(changed)
     found: list[int] = []
     for start in range(0, len(names), _MANY):
         query = select(runs.c.id).where(runs.c.record_id.in_(names[start : start + _MANY]))
-        found += connection.execute(query).scalars()
+        found += [run_id for run_id in connection.execute(query).scalars() if run_id in stored]
     for target_id in target_ids:
-        _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in found if run_id in stored), now)
+        _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in found), now)
+    return sum(stored[run_id] for run_id in found)
 
 
 def _hold(connection: Connection, target_id: int, found: Iterable[tuple[int, str]], now: int) -> None:
