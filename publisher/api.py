@@ -35,6 +35,7 @@ from publisher.store.states import State
 
 if TYPE_CHECKING:
     from publisher.finding import Finding
+    from publisher.pipeline.circuit import Circuits
     from publisher.pipeline.compare import Comparison
     from publisher.pipeline.deliver import Delivery
     from publisher.pipeline.explain import Explanation
@@ -132,8 +133,13 @@ class Publisher:
                 if not self.tools.stopping()
             }
 
-    def publish(self, names: Sequence[str] = (), *, only_due: bool = False) -> dict[str, Delivery]:
-        """Send everything undelivered: to the targets named, or to all. `only_due`: not oftener than `every`."""
+    def publish(
+        self, names: Sequence[str] = (), *, only_due: bool = False, circuits: Circuits | None = None
+    ) -> dict[str, Delivery]:
+        """Send everything undelivered: to the targets named, or to all. `only_due`: not oftener than `every`.
+
+        `circuits`: those of a program that stays, which asks a failing service less often.
+        """
         from publisher.pipeline.deliver import deliver_all  # noqa: PLC0415 - loads the network, which most commands need not
 
         self._require(names, self.config.targets, "target")
@@ -141,12 +147,12 @@ class Publisher:
             raise UsageError("no target is configured", hint="Add a table [targets.NAME] to the configuration")
         plans = self._plans()
         chosen = {name: plans[name] for name in names or self.config.targets}
-        return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due)
+        return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
 
-    def run(self) -> RunResult:
-        """Collect and publish: what the timer calls."""
+    def run(self, circuits: Circuits | None = None) -> RunResult:
+        """Collect and publish: what the timer calls, or, with `circuits`, a program that stays."""
         collected = self.collect()
-        delivered = self.publish(only_due=True)
+        delivered = self.publish(only_due=True, circuits=circuits)
         return RunResult(collected or {}, delivered, busy=collected is None)
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:

@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 STORE, USAGE, CREDENTIALS, WAITING, REJECTED, DONE = 5, 2, 4, 1, 3, 0
 
 
-def of_run(collected: Iterable[Collected], delivered: Iterable[Delivery], status: Status | None) -> int:
-    """The exit code of a collect, a publish or both. `status` is that after the run, None after a collect alone."""
+def of_run(
+    collected: Iterable[Collected], delivered: Iterable[Delivery], status: Status | None, *, busy: bool = False
+) -> int:
+    """The exit code of a collect, a publish or both. `status` is that after the run, None after a collect alone.
+
+    `busy`: another run was collecting, so that what waits by now is its affair.
+    """
     deliveries = list(delivered)
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]
     if any(isinstance(error, StoreError) for error in errors):
@@ -29,13 +34,13 @@ def of_run(collected: Iterable[Collected], delivered: Iterable[Delivery], status
         return CREDENTIALS
     unread = any(source.error is not None for source in collected)
     stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
-    if unread or stopped or (status is not None and _waits(status, deliveries)):
+    if unread or stopped or (status is not None and not busy and _waits(status, deliveries)):
         return WAITING
     return REJECTED if any(item.sent.rejected or item.sent.held for item in deliveries) else DONE
 
 
 def _waits(status: Status, delivered: list[Delivery]) -> bool:
     """Something waits for a service that is not merely not due yet, or served by another run just now."""
-    if any(item.busy or item.early for item in delivered):
+    if any(item.busy or item.early or item.resting is not None for item in delivered):
         return False
     return any(target.waiting or target.in_flight for target in status.targets.values())

@@ -61,6 +61,10 @@ def trouble(item: Delivery) -> str | None:
     return str(item.error) if item.error is not None else item.sent.paused
 
 
+def _resting_text(rounds: int) -> str:
+    return f"failed repeatedly, tried again {f'after {rounds} more' if rounds else 'at the next'}"
+
+
 def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
     """A table of what was delivered; troubles were told when they happened."""
     columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", ""]
@@ -71,6 +75,8 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
             remark = level_text("yellow", "another run is at work")
         elif item.early:
             remark = level_text("green", "not due yet")
+        elif item.resting is not None:
+            remark = level_text("yellow", _resting_text(item.resting))
         elif trouble(item):
             remark = level_text("red", "stopped")
         else:

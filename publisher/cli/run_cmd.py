@@ -16,9 +16,10 @@ from publisher.errors import CredentialError, SourceError, StoreError, TargetErr
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
+    from publisher.pipeline.circuit import Circuits
 
 _LONGEST_BACKOFF: Final = 8
-"""After repeated failure the pause between runs grows to at most this many times `--every`."""
+"""When nothing can be done at all the pause between runs grows to at most this many times `--every`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -39,8 +40,8 @@ def run(
         _stay(publisher, pause_s)
 
 
-def _once(publisher: Publisher) -> int:
-    result = publisher.run()
+def _once(publisher: Publisher, circuits: Circuits | None = None) -> int:
+    result = publisher.run(circuits)
     status = publisher.status()
     if result.busy:
         say("another run is collecting")
@@ -50,21 +51,24 @@ def _once(publisher: Publisher) -> int:
     elif not session.quiet:
         show_collected(result.sources)
         show_delivered(result.targets, status)
-    return exit_code.of_run(result.sources.values(), result.targets.values(), status)
+    return exit_code.of_run(result.sources.values(), result.targets.values(), status, busy=result.busy)
 
 
 def _stay(publisher: Publisher, pause_s: float) -> None:
+    from publisher.pipeline.circuit import Circuits  # noqa: PLC0415
+
+    circuits = Circuits()
     failures = 0
     while True:
         try:
-            code = _once(publisher)
+            _once(publisher, circuits)
             flush()
+            failures = 0
         except OutputClosedError:  # who read along has gone; the work goes on
-            code = exit_code.DONE
+            failures = 0
         except (StoreError, SourceError, TargetError, CredentialError) as error:
             say(f"usage-publisher: {error}")
-            code = error.exit_code
-        failures = failures + 1 if code not in {exit_code.DONE, exit_code.REJECTED} else 0
+            failures += 1
         factor = min(2 ** max(0, failures - 1), _LONGEST_BACKOFF)
         if signals.wait(pause_s * factor * (1 + random.random() / 20)):  # noqa: S311 - spreads sites over the hour
             return

@@ -12,6 +12,7 @@ from publisher.config import SUMMARY_KINDS, Config
 from publisher.errors import PublisherError, StoreError
 from publisher.forms import record_format
 from publisher.observe.events import DeliveryBegun, TargetPaused
+from publisher.pipeline.circuit import Circuit, Circuits
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.post import Patience
@@ -30,39 +31,79 @@ from publisher.targets.context import TargetContext
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What a run did for one target. `error` stopped it; `busy`: another run is at work; `early`: not due yet."""
+    """What a run did for one target. `error` stopped it; `busy`: another run is at work; `early`: not due yet.
+
+    `resting`: the service failed repeatedly, and is left alone for so many more rounds.
+    """
 
     sent: Sent
     error: PublisherError | None = None
     busy: bool = False
     early: bool = False
+    resting: int | None = None
 
 
 def deliver_all(
-    store: Store, config: Config, plans: Mapping[str, TargetPlan], tools: Tools, *, only_due: bool
+    store: Store,
+    config: Config,
+    plans: Mapping[str, TargetPlan],
+    tools: Tools,
+    *,
+    only_due: bool,
+    circuits: Circuits | None = None,
 ) -> dict[str, Delivery]:
     """Publish to these targets side by side. Raises `StoreError`: a run that cannot write its state sends nothing."""
     if not plans:
         return {}
     with ThreadPoolExecutor(max_workers=len(plans), thread_name_prefix="target") as pool:
         futures = {
-            name: pool.submit(deliver, store, config, name, plan, tools, only_due=only_due)
+            name: pool.submit(
+                deliver,
+                store,
+                config,
+                name,
+                plan,
+                tools,
+                only_due=only_due,
+                circuit=circuits.of(name) if circuits is not None else None,
+            )
             for name, plan in plans.items()
         }
     return {name: future.result() for name, future in futures.items()}
 
 
 def deliver(
-    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, *, only_due: bool = False
+    store: Store,
+    config: Config,
+    name: str,
+    plan: TargetPlan,
+    tools: Tools,
+    *,
+    only_due: bool = False,
+    circuit: Circuit | None = None,
 ) -> Delivery:
     """Publish to one target all it has not got. Raises `StoreError`; other trouble is in the result."""
     if only_due and not _is_due(store, config, name, tools.clock()):
         return Delivery(Sent(), early=True)
+    if circuit is not None and not circuit.admits():
+        return Delivery(Sent(), resting=circuit.rounds_left)
     with store.lock(f"target-{name}") as held:
         if not held:
             tools.observer(TargetPaused(name, "another run is at work for this target"))
             return Delivery(Sent(), busy=True)
-        return _deliver_locked(store, config, name, plan, tools)
+        if circuit is None:
+            return _deliver_locked(store, config, name, plan, tools)
+        if circuit.half_open:
+            config = _with_one_try(config, name)
+        done = _deliver_locked(store, config, name, plan, tools)
+    if not tools.stopping():
+        circuit.fared(well=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
+    return done
+
+
+def _with_one_try(config: Config, name: str) -> Config:
+    once = config.targets[name].model_copy(update={"attempts": 1})
+    return config.model_copy(update={"targets": {**config.targets, name: once}})
 
 
 def _is_due(store: Store, config: Config, name: str, now: int) -> bool:

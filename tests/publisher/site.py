@@ -21,6 +21,7 @@ from publisher.config import Config
 from publisher.errors import SourceError, StoreError
 from publisher.finding import Finding
 from publisher.observe.events import Event
+from publisher.pipeline.circuit import Circuits
 from publisher.pipeline.collect import Collected
 from publisher.pipeline.deliver import Delivery
 from publisher.pipeline.tools import Tools
@@ -242,10 +243,10 @@ class Site:
         assert found is not None
         return found
 
-    def publish(self, *names: str) -> dict[str, Delivery]:
+    def publish(self, *names: str, circuits: Circuits | None = None) -> dict[str, Delivery]:
         """`usage-publisher publish`."""
         with self._services():
-            return self.publisher.publish(names)
+            return self.publisher.publish(names, circuits=circuits)
 
     def publish_to(self, name: str) -> Delivery:
         """To one."""

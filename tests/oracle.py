@@ -1,0 +1,139 @@
+"""The oracle of conservation: one for the crash, fault, property and end-to-end tests.
+
+For every target, however the program was treated:
+
+    finished runs in the sources = unwanted (status, filter, local)
+                                 + accepted at the receiver, each counted once
+                                 + those the ledger lists as waiting, in flight, rejected, held, waived or superseded
+
+and the ledger is sound: its states are disjoint, its counters are what counting gives, and what it calls accepted is at
+the receiver, in the version that it says.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from formats.identity import decode
+from formats.job import Job
+from publisher.store.states import State
+
+Rows = Callable[..., Sequence[tuple[Any, ...]]]
+"""Rows of a query to the store, past the program; `?` stands for a value."""
+
+LISTED: Final = frozenset(State) - {State.ACCEPTED}
+"""Where a wanted run may be that is not at the receiver."""
+LEFT_OVER: Final = frozenset({State.SUPERSEDED, State.WAIVED, State.IN_FLIGHT})
+"""Where a run may be that was wanted once, was or may have been delivered, and is wanted no longer."""
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """What the store says of one target: the state of each delivery by record id, and its counters (none of zero)."""
+
+    target: str
+    states: Mapping[str, State]
+    counters: Mapping[State, int]
+
+    def of(self, state: State) -> set[str]:
+        """Record ids in a state."""
+        return {record_id for record_id, found in self.states.items() if found is state}
+
+
+class Balance(msgspec.Struct, frozen=True):
+    """What became of the wanted runs: nowhere at all, or more than once at the receiver."""
+
+    lost: frozenset[str]
+    twice: frozenset[str]
+
+
+def rows_of(file: Path) -> Rows:
+    """The rows of an SQLite store, read past the program."""
+
+    def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(file)) as connection:
+            return connection.execute(query, values).fetchall()
+
+    return rows
+
+
+def ledger(rows: Rows, target: str) -> Ledger:
+    """The ledger of a target as it stands in the store."""
+    states = rows(
+        "SELECT record_id, state FROM deliveries JOIN runs ON runs.id = run_id "
+        "JOIN targets ON targets.id = target_id WHERE targets.name = ?",
+        target,
+    )
+    kept = rows(
+        "SELECT state, jobs FROM counters JOIN targets ON targets.id = target_id "
+        "WHERE name = ? AND jobs <> 0 AND state < 100",
+        target,
+    )
+    assert len({record_id for record_id, _ in states}) == len(states), "a run has two places at a target"
+    return Ledger(
+        target,
+        {record_id: State(state) for record_id, state in states},
+        {State(state): jobs for state, jobs in kept},
+    )
+
+
+def stored(rows: Rows) -> dict[str, Job]:
+    """Every run of the store by record id, as read."""
+    return {record_id: decode(bytes(blob)) for record_id, blob in rows("SELECT record_id, job FROM runs")}
+
+
+def balance(
+    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], unwanted: Collection[str] = frozenset()
+) -> Balance:
+    """Hold a target's ledger against the sources and the receiver.
+
+    `wanted`: record ids of the finished runs that the target is to have; `unwanted`: finished runs that it is not to
+    have (it may have got them while they were wanted); `arrived`: how often each record came to the receiver and was
+    taken. Raises `AssertionError` where the ledger is not sound; what is lost or came twice is for the caller to judge.
+    """
+    name, states = books.target, books.states
+    assert books.counters == Counter(states.values()), f"{name}: counters are not what counting gives"
+    left_over = {states[record_id] for record_id in states.keys() - set(wanted)}
+    assert left_over <= LEFT_OVER, f"{name}: runs that it does not want are {left_over}"
+    unknown = arrived.keys() - states.keys() - set(unwanted)
+    assert not unknown, f"{name}: the receiver has what the ledger does not know: {sorted(unknown)[:5]}"
+    lost = {
+        record_id
+        for record_id in wanted
+        if record_id not in arrived and states.get(record_id, State.ACCEPTED) not in LISTED
+    }
+    lost |= books.of(State.ACCEPTED) - arrived.keys()
+    return Balance(frozenset(lost), frozenset(record_id for record_id, times in arrived.items() if times > 1))
+
+
+def assert_conserved(
+    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], unwanted: Collection[str] = frozenset()
+) -> Balance:
+    """The same; nothing may be lost."""
+    found = balance(wanted, books, arrived, unwanted)
+    assert not found.lost, f"{books.target}: lost {sorted(found.lost)[:5]} and {len(found.lost)} in all"
+    missing = set(wanted) - books.states.keys()
+    assert not missing, f"{books.target}: wanted runs that the ledger does not know: {sorted(missing)[:5]}"
+    return found
+
+
+def assert_versions_agree(books: Ledger, jobs: Mapping[str, Job], wall_s: Mapping[str, int]) -> None:
+    """What is accepted is at the receiver as it is in the store; `wall_s` is what the receiver counts, by record id."""
+    for record_id in books.of(State.ACCEPTED):
+        wall_ms = jobs[record_id].wall_ms
+        assert wall_ms is not None
+        assert wall_s[record_id] == wall_ms // 1000, f"{books.target}: {record_id} is there in another version"
+
+
+def assert_sums_agree(jobs: Iterable[Job], total: tuple[int, int], synced: int | None = None) -> None:
+    """The receiver's summaries count (jobs, wall seconds) what the runs give, and its sync counts as many jobs."""
+    listed = list(jobs)
+    sums = len(listed), sum((job.wall_ms or 0) // 1000 for job in listed)
+    assert total == sums, "the sums at the receiver are not those of the runs"
+    assert synced in {None, sums[0]}, "the sync counts are not those of the runs"
