@@ -153,6 +153,9 @@ class TargetSettings(Settings):
     sources: tuple[str, ...] = Field(default=(), description="Only jobs of these sources; empty: of all.")
     batch_records: int = Field(default=100, ge=1, le=100_000, description="Most records of a message.")
     batch_bytes: int = Field(default=1_000_000, ge=10_000, description="Most bytes of a message as it travels.")
+    workers: int = Field(
+        default=2, ge=1, le=32, description="Messages on their way at a time, each over a connection of its own."
+    )
     timeout: Seconds = Field(default=60.0, gt=0, description="For each answer of the service.")
     attempts: int = Field(default=3, ge=1, le=20, description="Tries of one message in one run.")
     retry_wait: Seconds = Field(default=1.0, gt=0, description="Pause before the second try; doubles with each.")

@@ -123,17 +123,19 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
     error: PublisherError | None = None
     sent = Sent()
     try:
-        target = make_target(name, settings, TargetContext(config.credentials, time.time, tools.stopping))
+        context = TargetContext(config.credentials, time.time, tools.stopping)
+        targets = [make_target(name, settings, context)]
         view = view_of(settings, config)
         try:
             if settings.records in SUMMARY_KINDS:
-                summariser = Summariser(store, config, target, plan, settings, view, tools)
+                summariser = Summariser(store, config, targets[0], plan, settings, view, tools)
                 sent = summariser.sent
                 summariser.run()
             else:
+                targets += [make_target(name, settings, context) for _ in range(settings.workers - 1)]
                 sender = Sender(
                     store,
-                    target,
+                    targets,
                     plan.target_id,
                     settings,
                     record_format(settings.records, view),
@@ -144,9 +146,10 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
                 sender.run()
                 if sends_sync(settings) and sent.paused is None:
                     patience = Patience(settings)
-                    SyncSender(store, config, target, plan, settings, view, tools, patience, sent).run()
+                    SyncSender(store, config, targets[0], plan, settings, view, tools, patience, sent).run()
         finally:
-            target.close()
+            for target in targets:
+                target.close()
     except StopSending as stop:
         sent.paused = str(stop)
         tools.observer(TargetPaused(name, str(stop)))

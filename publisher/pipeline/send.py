@@ -3,11 +3,16 @@
 Promises kept here: what is sent is in the ledger before it leaves; one bad record stops only itself (a refused batch is
 halved until the culprit is alone); a record is rejected only if the service took another record after it; in any other
 trouble everything waits.
+
+Several batches may be on their way, one with each courier; what became of them is seen to in the order in which they
+left, and a receipt is committed with the take-off of a later batch: one sync to the disk for both.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Final, assert_never
 
 import msgspec
@@ -25,8 +30,9 @@ from publisher.observe.events import (
 from publisher.pipeline.ahead import Ahead
 from publisher.pipeline.backlog import Backlog, Flight, after_acceptance, after_refusal
 from publisher.pipeline.batch import Item, Limits, cut, halves, uid_of
+from publisher.pipeline.couriers import Couriers
 from publisher.pipeline.demand import Demand
-from publisher.pipeline.post import Patience, answer_of, post
+from publisher.pipeline.post import Patience, answer_of
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
 from publisher.pipeline.wish import sends_sync
@@ -71,6 +77,15 @@ class Suspect(msgspec.Struct, frozen=True):
     certain: bool
 
 
+class _Launched(msgspec.Struct, frozen=True):
+    """A flight that was taken off, in a batch of so many bytes; its outcome comes."""
+
+    flight: Flight
+    batch_id: int
+    size_bytes: int
+    outcome: Future[Outcome]
+
+
 class _Overtaken(Exception):  # noqa: N818 - undoes a transaction; not an error of anybody
     """Runs of a flight changed between its rendering and its take-off."""
 
@@ -81,13 +96,15 @@ class Sender:
     def __init__(
         self,
         store: Store,
-        target: Target,
+        targets: Sequence[Target],
         target_id: int,
         settings: TargetSettings,
         record_format: RecordFormat,
         demand: Demand,
         tools: Tools,
     ) -> None:
+        """`targets` are the same service, once for each message that may be on its way."""
+        target = targets[0]
         self._store = store
         self._target = target
         self._target_id = target_id
@@ -95,9 +112,9 @@ class Sender:
         self._demand = demand
         self._clock = tools.clock
         self._observer = tools.observer
-        self._sleep = tools.sleep
         self._stopping = tools.stopping
-        self._patience = Patience(settings)
+        self._couriers = Couriers(targets, Patience(settings), tools)
+        self._flying: deque[_Launched] = deque()
         self._keeps_first = target.kind == "sgas"
         self._limits = Limits(
             settings.batch_records,
@@ -124,12 +141,14 @@ class Sender:
         Raises `StoreError`, `CredentialError`, `SigningError`; before that, everything unsent waits again.
         """
         try:
-            with self._ahead:
-                for flight in self._recovered():
-                    self._fly(flight)
-                for flight in iter(self._backlog.next, None):
-                    self._fly(flight)
-                self._judge_suspects()
+            with self._couriers, self._ahead:
+                try:
+                    for flight in self._recovered():
+                        self._launch(flight)
+                    self._send_all()
+                    self._judge_suspects()
+                finally:
+                    self._see_off()
         except StopSending as stop:
             self.sent.paused = str(stop)
             self._observer(TargetPaused(self._target.name, str(stop)))
@@ -139,6 +158,16 @@ class Sender:
                 deliveries.put_back(connection, self._target_id, State.IN_FLIGHT, self._clock())
                 batches.close_open(connection, self._target_id, self._clock())
         return self.sent
+
+    def _send_all(self) -> None:
+        while True:
+            flight = self._backlog.next()
+            if flight is not None:
+                self._launch(flight)
+            elif self._flying:
+                self._see_to(self._flying.popleft())
+            else:
+                return
 
     # --- what to send
 
@@ -200,15 +229,23 @@ class Sender:
 
     # --- sending
 
+    def _launch(self, flight: Flight) -> None:
+        """Send a flight on its way, as soon as a courier is free for it. Raises `StopSending`."""
+        while len(self._flying) >= self._couriers.count:
+            self._see_to(self._flying.popleft())
+        launched = self._take_off(flight)
+        if launched is not None:
+            self._flying.append(launched)
+
     def _fly(self, flight: Flight) -> bool:
         """Send a flight and see to what became of it; True if it was taken. Raises `StopSending`."""
-        if self._stopping():
-            raise StopSending("told to stop")
-        try:
-            outcome, batch_id = self._post(flight)
-        except _Overtaken:
-            as_read = self._as_read(flight)
-            return bool(as_read.items) and self._fly(as_read)
+        launched = self._take_off(flight)
+        return launched is not None and self._see_to(launched)
+
+    def _see_to(self, launched: _Launched) -> bool:
+        """Wait for the outcome of a flight and act on it; True if it was taken. Raises `StopSending`."""
+        flight, batch_id = launched.flight, launched.batch_id
+        outcome = self._outcome_of(launched)
         match outcome:
             case Accepted():
                 self._accept(flight, batch_id, outcome)
@@ -224,6 +261,20 @@ class Sender:
             case _:
                 assert_never(outcome)
 
+    def _see_off(self) -> None:
+        """Nothing more is sent: put down what became of all that is still on its way."""
+        while self._flying:
+            launched = self._flying.popleft()
+            flight, batch_id = launched.flight, launched.batch_id
+            if launched.outcome.cancel() or launched.outcome.exception() is not None:  # as that which ended the run
+                self._close(flight, batch_id, Transient("not sent"))
+                continue
+            outcome = self._outcome_of(launched)
+            if isinstance(outcome, Accepted):
+                self._accept(flight, batch_id, outcome)
+            else:
+                self._close(flight, batch_id, outcome)
+
     def _stop(self, outcome: Outcome) -> StopSending:
         self.sent.unauthorised = isinstance(outcome, Unauthorised) and not outcome.misdirected
         return StopSending(answer_of(outcome))
@@ -235,7 +286,17 @@ class Sender:
             same = deliveries.unchanged(connection, self._target_id, seen)
         return Flight([item for item in flight.items if item.run_id in same], flight.before)
 
-    def _post(self, flight: Flight) -> tuple[Outcome, int]:
+    def _take_off(self, flight: Flight) -> _Launched | None:
+        """Commit a flight as in flight and give it to a courier; None where nothing is left to send of it."""
+        if self._stopping():
+            raise StopSending("told to stop")
+        try:
+            return self._leave(flight)
+        except _Overtaken:
+            as_read = self._as_read(flight)
+            return self._take_off(as_read) if as_read.items else None
+
+    def _leave(self, flight: Flight) -> _Launched:
         items = flight.items
         uid = flight.uid or uid_of(self._target.name, items)
         payload = self._format.message([item.body for item in items])
@@ -271,11 +332,20 @@ class Sender:
         record_ids = tuple(item.record_id for item in items)
         message = Message(uid, self._format.name, self._format.content_type, payload, record_ids)
         self._ahead.begin()
-        outcome = post(self._target, message, batch_id, self._patience, self._observer, self._sleep, self._stopping)
-        self._observer(BatchAnswered(self._target.name, batch_id, type(outcome).__name__))
+        return _Launched(flight, batch_id, len(payload), self._couriers.send(message, batch_id))
+
+    def _outcome_of(self, launched: _Launched) -> Outcome:
+        """Raises `CredentialError` and `SigningError`."""
+        outcome = launched.outcome.result()
+        self._observer(BatchAnswered(self._target.name, launched.batch_id, type(outcome).__name__))
         self.sent.batches += 1
-        self.sent.bytes += len(payload)
-        return outcome, batch_id
+        self.sent.bytes += launched.size_bytes
+        return outcome
+
+    def _try_alone(self, flight: Flight) -> tuple[Outcome, int]:
+        """Send a flight and wait for its outcome; nothing is done about it yet."""
+        launched = self._leave(flight)
+        return self._outcome_of(launched), launched.batch_id
 
     def _accept(self, flight: Flight, batch_id: int, outcome: Accepted) -> None:
         missing = set(outcome.missing)
@@ -355,7 +425,7 @@ class Sender:
         proof = self._proof
         assert proof is not None  # asked only after an acceptance
         flight = Flight([proof], State.ACCEPTED)
-        outcome, batch_id = self._post(flight)
+        outcome, batch_id = self._try_alone(flight)
         self._close(flight, batch_id, outcome)
         return isinstance(outcome, Accepted)
 
@@ -374,7 +444,7 @@ class Sender:
                 refused.append(suspect)
                 continue
             flight = Flight([suspect.item], State.IN_FLIGHT)
-            outcome, batch_id = self._post(flight)
+            outcome, batch_id = self._try_alone(flight)
             if isinstance(outcome, Accepted):
                 self._accept(flight, batch_id, outcome)
                 continue
@@ -396,11 +466,12 @@ class Sender:
             record_id = suspect.item.record_id
             self._observer(RecordSettled(self._target.name, record_id, State.REJECTED.word, suspect.answer))
 
-    # --- the receipt of a batch is committed with the take-off of the next: one sync to the disk for both
+    # --- receipts
 
     def _settle_later(
         self, settle: Callable[[Connection], None], flight: Flight, batch_id: int, outcome: Outcome
     ) -> None:
+        self._settle()
         self._unsettled = settle
         size = sum(len(item.body) for item in flight.items)
         name = type(outcome).__name__

@@ -103,6 +103,7 @@ _NOT_WISHES: Final = {
     "every",
     "batch_records",
     "batch_bytes",
+    "workers",
     "token_file",
     "encrypt_to",
     "sign",

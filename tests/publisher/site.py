@@ -382,7 +382,7 @@ class Site:
 
 
 def _settings(receiver: Receiver) -> dict[str, Any]:
-    common = {"attempts": 1}
+    common = {"attempts": 1, "workers": 1}
     if receiver.kind == "sgas":
         return {"type": "sgas", "url": "https://sgas.example.org:6143/sgas", **common}
     if receiver.kind == "ams":

@@ -573,7 +573,7 @@ def _when_rendered(site: Site, action: Callable[[], None]) -> None:
 
     def clock() -> int:
         nonlocal done
-        if not done and sys._getframe(1).f_code.co_name == "_post":
+        if not done and sys._getframe(1).f_code.co_name == "_leave":
             done = True
             action()
         return now
