@@ -264,7 +264,9 @@ class ArcDatabase:
     def _read_side(self, table: str, where: str) -> dict[int, str]:
         width = len(SIDE_COLUMNS[table])
         rows = self._connection.execute(_side_select(table, where, "coalesce({}, '')")).fetchall()
-        if any(text.count(SEPARATOR) != width * number - 1 for _, text, number in rows):
+        # Fewer separators than values less one a job there cannot be, so that the sum over all jobs tells of each.
+        separators = sum([width * number - 1 for _, _, number in rows])
+        if "".join([text for _, text, _ in rows]).count(SEPARATOR) != separators:
             rows = self._connection.execute(
                 _side_select(table, where, "replace(coalesce({}, ''), char(31), ' ')")
             ).fetchall()

@@ -8,14 +8,16 @@ kept in `extras` under its own name; a row that would make a wrong record is no 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeVar
 
 from formats.identity import arc_record_id
 from formats.job import Benchmark, Event, Job, Status, Transfer
 from publisher.sources.arc_database import AAR_COLUMNS, SEPARATOR, Row, Sides
-from publisher.sources.arc_values import benchmark_of, client_host, epoch_s, hosts_of, unescaped, unsigned
+from publisher.sources.arc_values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
 
+_T = TypeVar("_T")
 Direction = Literal["download", "upload"]
 Extras = dict[str, int | float | str]
 
@@ -29,19 +31,8 @@ _CACHED: Final = "11"
 _DIRECTIONS: Final[Mapping[str, Direction]] = {"10": "download", _CACHED: "download", "20": "upload"}
 _FIRST_NUMBER: Final = AAR_COLUMNS.index("ExitCode")
 _NUMBERS: Final = AAR_COLUMNS[_FIRST_NUMBER:]
-_ALL_INTEGERS: Final = {int}
+_ALL_INTEGERS: Final = (int,) * len(_NUMBERS)
 _NEVER_NEGATIVE: Final = ("SubmitTime", "EndTime", "UsedWalltime", "UsedCPUUserTime", "UsedCPUKernelTime")
-_KNOWN_INFO: Final = (
-    "jobname",
-    "lrms",
-    "clienthost",
-    "projectname",
-    "systemsoftware",
-    "wninstance",
-    "nodenames",
-    "nodename",
-    "localuser",
-)
 _JOB_ID: Final = re.compile(r"[!-\[\]-~]+")
 _LATEST: Final = 253_402_300_799
 """Last second of the year 9999: what is later is no time."""
@@ -61,11 +52,13 @@ class RowReader:
     def __init__(
         self, names: Mapping[str, Mapping[int, Row]], *, start_from_execution: bool = False, end_from_lrms: bool = False
     ) -> None:
-        self._names = names
         self._start_from_execution = start_from_execution
         self._end_from_lrms = end_from_lrms
-        self._endpoints: dict[int, tuple[str | None, str | None, str]] = {}
-        self._texts: dict[tuple[str, int], str | None] = {}
+        self._endpoints = _Known("Endpoints", names["Endpoints"], _endpoint)
+        self._statuses = _Known("Status", names["Status"], _status)
+        self._users = _Known("Users", names["Users"], _text)
+        self._vos = _Known("WLCGVOs", names["WLCGVOs"], _text)
+        self._queues = _Known("Queues", names["Queues"], _text)
 
     def job(self, row: Row, sides: Sides) -> Job:
         """The job of a row of table AAR.
@@ -76,12 +69,10 @@ class RowReader:
             record_id, job_id, local_id, endpoint_id, queue_id, user_id, vo_id, status_id, exit_code, submit, end,
             nodes, cores, memory, virtual, wall, cpu_user, cpu_kernel, scratch, volume_in, volume_out,
         ) = row  # fmt: skip
-        if set(map(type, row[_FIRST_NUMBER:])) != _ALL_INTEGERS:
+        if tuple(map(type, row[_FIRST_NUMBER:])) != _ALL_INTEGERS:
             raise UnreadableRowError(_not_a_number(row))
-        status = STATUSES.get(self._text("Status", status_id) or "")
-        if status is None:
-            raise UnreadableRowError(f"status {self._text('Status', status_id)!r} is unknown")
-        interface, url, id_prefix = self._endpoint(endpoint_id)
+        status = self._statuses[status_id]
+        interface, url, id_prefix = self._endpoints[endpoint_id]
         if not isinstance(job_id, str) or not ((job_id.isalnum() and job_id.isascii()) or _JOB_ID.fullmatch(job_id)):
             raise UnreadableRowError("JobID is empty or no printable ASCII text")
         if submit < 0 or end < 0 or wall < 0 or cpu_user < 0 or cpu_kernel < 0:
@@ -102,81 +93,117 @@ class RowReader:
         ended = end or None
         if self._end_from_lrms and execution_end is not None and not running:
             ended = execution_end
-        fqans = _attributes(sides["AuthTokenAttributes"].get(record_id), extras)
+        fqans, tokens = _attributes(sides["AuthTokenAttributes"].get(record_id))
+        extras.update(tokens)
         transfers = _transfers(sides["DataTransfers"].get(record_id), extras)
-        environments = _environments(sides["RunTimeEnvironments"].get(record_id))
-        known = {key: info.pop(key, None) or None for key in _KNOWN_INFO}
+        known = info.pop
+        name, project, lrms = known("jobname", None), known("projectname", None), known("lrms", None)
+        nodenames, nodename = known("nodenames", None), known("nodename", None)
+        client = known("clienthost", None)
+        service_class, system_software = known("wninstance", None), known("systemsoftware", None)
+        local_user, _, local_group = known("localuser", "").partition(":")
         extras.update(info)
-        local_user, _, local_group = (known["localuser"] or "").partition(":")
         return Job(
-            record_id=id_prefix + job_id,
-            system="arc",
-            status=status,
-            global_id=job_id,
-            local_id=unescaped(str(local_id)) if local_id else None,
-            name=known["jobname"],
-            user_dn=self._text("Users", user_id),
-            local_user=local_user or None,
-            local_group=local_group or None,
-            vo=self._text("WLCGVOs", vo_id),
-            fqans=fqans,
-            project=known["projectname"],
-            queue=self._text("Queues", queue_id),
-            endpoint_url=url,
-            endpoint_type=interface,
-            client_host=client_host(known["clienthost"] or ""),
-            hosts=hosts_of(known["nodenames"] or known["nodename"] or ""),
-            nodes=nodes if nodes > 0 else None,
-            cores=cores if cores > 0 else None,
-            infrastructure="grid",
-            lrms=known["lrms"],
-            middleware="arc",
-            service_class=known["wninstance"],
-            system_software=known["systemsoftware"],
-            runtime_environments=environments,
-            submit=submit or None,
-            lrms_submit=at.get("SUBMIT"),
-            start=started,
-            end=None if running else ended,
-            execution_start=execution_start,
-            execution_end=execution_end,
-            events=events,
-            wall_ms=None if running else wall * 1000,
-            cpu_ms=None if running else (cpu_user + cpu_kernel) * 1000,
-            cpu_user_ms=None if running else cpu_user * 1000,
-            cpu_system_ms=None if running else cpu_kernel * 1000,
-            memory_rss_kib=memory if memory > 0 else None,
-            memory_virtual_kib=virtual if virtual > 0 else None,
-            scratch_bytes=None if running else unsigned(scratch),
-            stage_in_ms=_between_ms(at.get("PREPARING"), at.get("SUBMIT")),
-            stage_out_ms=_between_ms(at.get("FINISHING", execution_end), at.get("FINISHED")),
-            stage_in_bytes=None if running else unsigned(volume_in),
-            stage_out_bytes=None if running else unsigned(volume_out),
-            transfers=transfers,
-            exit_code=None if running else _signed_exit_code(exit_code),
-            benchmarks=benchmarks,
-            extras=extras,
+            id_prefix + job_id,
+            "arc",
+            status,
+            job_id,  # global_id
+            unescaped(str(local_id)) if local_id else None,
+            name or None,
+            0,  # run
+            None,  # array_id
+            None,  # array_task
+            self._users[user_id],
+            None,  # token_subject
+            None,  # token_issuer
+            local_user or None,
+            local_group or None,
+            self._vos[vo_id],
+            None,  # vo_issuer
+            fqans,
+            project or None,
+            None,  # account
+            None,  # department
+            None,  # cluster
+            self._queues[queue_id],
+            None,  # parallel_environment
+            url,
+            interface,
+            client_host(client) if client else None,
+            hosts_of(nodenames or nodename or ""),
+            nodes if nodes > 0 else None,
+            cores if cores > 0 else None,
+            None,  # slots
+            None,  # gpus
+            "grid",
+            lrms or None,
+            "arc",  # middleware
+            None,  # middleware_version
+            service_class or None,
+            system_software or None,
+            _environments(sides["RunTimeEnvironments"].get(record_id)),
+            submit or None,
+            None,  # eligible
+            at.get("SUBMIT"),
+            started,
+            None if running else ended,
+            execution_start,
+            execution_end,
+            events,
+            None if running else wall * 1000,
+            None if running else (cpu_user + cpu_kernel) * 1000,
+            None if running else cpu_user * 1000,
+            None if running else cpu_kernel * 1000,
+            memory if memory > 0 else None,
+            virtual if virtual > 0 else None,
+            None,  # swap_kib
+            None if running else unsigned(scratch),
+            None,  # energy_j
+            _between_ms(at.get("PREPARING"), at.get("SUBMIT")),
+            _between_ms(at.get("FINISHING", execution_end), at.get("FINISHED")),
+            None if running else unsigned(volume_in),
+            None if running else unsigned(volume_out),
+            transfers,
+            None,  # charge
+            (),  # process_ids
+            None if running else _signed_exit_code(exit_code),
+            None,  # exit_signal
+            None,  # end_reason
+            benchmarks,
+            extras,
         )
 
-    def _endpoint(self, number: Any) -> tuple[str | None, str | None, str]:
-        known = self._endpoints.get(number)
-        if known is None:
-            row = self._names["Endpoints"].get(number)
-            if row is None:
-                raise UnreadableRowError(f"Endpoints has no row {number!r}")
-            interface, url = (str(value or "") for value in row)
-            known = (unescaped(interface) or None, unescaped(url) or None, arc_record_id(url, ""))
-            self._endpoints[number] = known
-        return known
 
-    def _text(self, table: str, number: Any) -> str | None:
-        key = (table, number)
-        if key not in self._texts:
-            row = self._names[table].get(number)
-            if row is None:
-                raise UnreadableRowError(f"{table} has no row {number!r}")
-            self._texts[key] = unescaped(str(row[0] or "")) or None
-        return self._texts[key]
+class _Known(dict[Any, _T]):
+    """What the rows of a table of names mean, by their ID; each is made once."""
+
+    def __init__(self, table: str, rows: Mapping[int, Row], meaning: Callable[[Row], _T]) -> None:
+        super().__init__()
+        self._table, self._rows, self._meaning = table, rows, meaning
+
+    def __missing__(self, number: Any) -> _T:
+        row = self._rows.get(number)
+        if row is None:
+            raise UnreadableRowError(f"{self._table} has no row {number!r}")
+        meaning = self[number] = self._meaning(row)
+        return meaning
+
+
+def _text(row: Row) -> str | None:
+    return unescaped(str(row[0] or "")) or None
+
+
+def _status(row: Row) -> Status:
+    status = STATUSES.get(_text(row) or "")
+    if status is None:
+        raise UnreadableRowError(f"status {_text(row)!r} is unknown")
+    return status
+
+
+def _endpoint(row: Row) -> tuple[str | None, str | None, str]:
+    """Interface and URL, and what the record ids of its jobs begin with."""
+    interface, url = (str(value or "") for value in row)
+    return unescaped(interface) or None, unescaped(url) or None, arc_record_id(url, "")
 
 
 def _not_a_number(row: Row) -> str:
@@ -203,14 +230,14 @@ def _events(packed: str | None, extras: Extras) -> tuple[tuple[Event, ...], dict
     if packed is None:
         return (), {}
     values = packed.split(SEPARATOR)
-    kinds = values[::2]
-    times = [epoch_s(text) for text in values[1::2]]
-    known = [at for at in times if at is not None]
-    if len(known) < len(times):
-        rows = list(zip(kinds, values[1::2], times, strict=True))
+    kinds, texts = values[::2], values[1::2]
+    times = epochs_s(texts)
+    if times is None:
+        rows = [(kind, text, epoch_s(text)) for kind, text in zip(kinds, texts, strict=True)]
         extras.update((kind, text) for kind, text, at in rows if at is None)
         kinds = [kind for kind, _, at in rows if at is not None]
-    return tuple(map(Event, known, kinds)), dict(zip(kinds, known, strict=True))
+        times = [at for _, _, at in rows if at is not None]
+    return tuple(map(Event, times, kinds)), dict(zip(kinds, times, strict=True))
 
 
 def _info(packed: str | None, extras: Extras) -> tuple[dict[str, str], tuple[Benchmark, ...]]:
@@ -235,9 +262,12 @@ def _info(packed: str | None, extras: Extras) -> tuple[dict[str, str], tuple[Ben
     return info, tuple(benchmarks.values())
 
 
-def _attributes(packed: str | None, extras: Extras) -> tuple[str, ...]:
+@lru_cache(maxsize=4096)
+def _attributes(packed: str | None) -> tuple[tuple[str, ...], Extras]:
+    """The FQANs, and what else the token says. Few users have many jobs."""
     main: list[str] = []
     others: list[str] = []
+    more: Extras = {}
     values = unescaped(packed).split(SEPARATOR) if packed is not None else []
     for key, text in zip(values[::2], values[1::2], strict=True):
         if key == "mainfqan":
@@ -245,10 +275,11 @@ def _attributes(packed: str | None, extras: Extras) -> tuple[str, ...]:
         elif key == "vomsfqan":
             others.append(text)
         else:
-            extras[key] = f"{extras[key]}, {text}" if key in extras else text
-    return tuple([fqan for fqan in dict.fromkeys(main + others) if fqan])
+            more[key] = f"{more[key]}, {text}" if key in more else text
+    return tuple([fqan for fqan in dict.fromkeys(main + others) if fqan]), more
 
 
+@lru_cache(maxsize=4096)
 def _environments(packed: str | None) -> tuple[str, ...]:
     if packed is None:
         return ()
@@ -256,16 +287,17 @@ def _environments(packed: str | None) -> tuple[str, ...]:
 
 
 def _transfers(packed: str | None, extras: Extras) -> tuple[Transfer, ...]:
-    values = unescaped(packed).split(SEPARATOR) if packed is not None else []
+    if packed is None:
+        return ()
+    values = (unescaped(packed) if "%" in packed else packed).split(SEPARATOR)
     transfers: list[Transfer] = []
-    for kind, url, size, start, end in zip(*(values[column::5] for column in range(5)), strict=True):
+    for kind, url, size, start, end in zip(*[iter(values)] * 5, strict=True):
         try:
-            transfers.append(_transfer(kind, url, int(size), int(start), int(end)))
+            begun, ended, volume = int(start), int(end), int(size)
+            times = (begun if begun > 0 else None, ended if ended > 0 else None)
+            direction = _DIRECTIONS[kind]
         except (ValueError, KeyError):
             extras[f"DataTransfers {url}"] = f"{kind} {size} {start} {end}"
+        else:
+            transfers.append(Transfer(direction, url, unsigned(volume), *times, kind == _CACHED))
     return tuple(transfers)
-
-
-def _transfer(kind: str, url: str, size: int, start: int, end: int) -> Transfer:
-    times = (start if start > 0 else None, end if end > 0 else None)
-    return Transfer(_DIRECTIONS[kind], url, unsigned(size), *times, kind == _CACHED)

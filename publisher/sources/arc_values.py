@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -22,8 +23,25 @@ _UNSIGNED: Final = 2**64
 _SECONDS: Final = {f"{second:02}Z": second for second in range(60)}
 _MINUTES: Final = {f"{hour:02}:{minute:02}:": hour * 3600 + minute * 60 for hour in range(24) for minute in range(60)}
 _DAYS_KEPT: Final = 4_096
-_days: dict[str, int] = {}
-"""Times of the form ARC writes are parsed once a day: eight events a job make this the hottest place of all."""
+
+
+class _Days(dict[str, int]):
+    """Epoch seconds at which a day begins, by its text `2026-11-20T`; a text that is none is a KeyError.
+
+    Times of the form ARC writes are parsed once a day: eight events a job make this the hottest place of all.
+    """
+
+    def __missing__(self, text: str) -> int:
+        found = epoch_s(f"{text}00:00:00Z")
+        if found is None:
+            raise KeyError(text)
+        if len(self) >= _DAYS_KEPT:
+            self.clear()
+        self[text] = found
+        return found
+
+
+_days: Final = _Days()
 
 
 def unescaped(text: str) -> str:
@@ -36,23 +54,16 @@ def unsigned(size: int) -> int:
     return size if size >= 0 else size + _UNSIGNED
 
 
+def epochs_s(texts: Sequence[str]) -> list[int] | None:
+    """Epoch seconds of times as ARC writes them, `2026-11-20T12:00:00Z`; None if one of them is something else."""
+    try:
+        return [_days[text[:11]] + _MINUTES[text[11:17]] + _SECONDS[text[17:]] for text in texts]
+    except KeyError:
+        return None
+
+
 def epoch_s(text: str) -> int | None:
     """Epoch seconds of a time of JobEvents, UTC unless it says otherwise; None if it is none, or before 1970."""
-    minute, second = _MINUTES.get(text[11:17]), _SECONDS.get(text[17:])
-    if minute is None or second is None:
-        return _any_epoch_s(text)
-    day = _days.get(text[:11])
-    if day is None:
-        day = _any_epoch_s(f"{text[:11]}00:00:00Z")
-        if day is None:
-            return None
-        if len(_days) >= _DAYS_KEPT:
-            _days.clear()
-        _days[text[:11]] = day
-    return day + minute + second
-
-
-def _any_epoch_s(text: str) -> int | None:
     try:
         at = datetime.fromisoformat(text)
         seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
@@ -72,11 +83,13 @@ def hosts_of(text: str) -> tuple[Host, ...]:
 
 def client_host(text: str) -> str | None:
     """The host of `host:port`, `[address]:port`, or either without a port; an IPv6 address may lack the brackets."""
+    host, colon, port = text.rpartition(":")
+    if ":" not in host and "[" not in host:  # nearly always
+        return (host if colon and port.isdecimal() else text) or None
     if text.startswith("["):
         return text[1:].partition("]")[0] or None
     if _is_ipv6(text):
         return text
-    host, colon, port = text.rpartition(":")
     return (host if colon and port.isdecimal() else text) or None
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.job import Benchmark, Host
 from publisher.sources.arc_cursor import ArcCursor, pack, unpack
-from publisher.sources.arc_values import benchmark_of, client_host, epoch_s, hosts_of, unescaped, unsigned
+from publisher.sources.arc_values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
 
 
 def _as_written(text: str) -> str:
@@ -53,7 +55,18 @@ def test_sizes_are_unsigned() -> None:
     ],
 )
 def test_times_of_events(text: str, seconds: int | None) -> None:
-    assert [epoch_s(text), epoch_s(text)] == [seconds, seconds]
+    assert epoch_s(text) == seconds
+
+
+@given(st.lists(st.integers(min_value=1, max_value=253_402_300_799)))
+def test_times_as_the_writer_has_them_are_read_by_the_day(seconds: list[int]) -> None:
+    texts = [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in seconds]
+    assert epochs_s(texts) == [epoch_s(text) for text in texts]
+
+
+@pytest.mark.parametrize("odd", ["2026-09-18T14:21:60Z", "2026-09-18T25:21:26Z", "2026-09-18 14:21:26", "never", ""])
+def test_an_odd_time_among_others_leaves_all_to_be_read_one_by_one(odd: str) -> None:
+    assert epochs_s(["2026-09-18T14:21:26Z", odd]) is None
 
 
 @pytest.mark.parametrize(
