@@ -161,7 +161,7 @@ class Publisher:
 
         self._require([target], self.config.targets, "target")
         plan = self._plans()[target]
-        from_, until = self._whole_months(target, window)
+        from_, until = self._whole_periods(target, window)
         with self.store.read() as connection:
             return plan_republish(connection, plan, from_, until, only_missing=only_missing)
 
@@ -336,15 +336,18 @@ class Publisher:
                 return None
         return self._store
 
-    def _whole_months(self, target: str, window: Window) -> tuple[int, int]:
-        from formats.month import month_bounds, month_of  # noqa: PLC0415
-        from publisher.config import SUMMARY_KINDS  # noqa: PLC0415
+    def _whole_periods(self, target: str, window: Window) -> tuple[int, int]:
+        from formats.period import period_of  # noqa: PLC0415
+        from publisher.config import SNAPSHOT_KINDS  # noqa: PLC0415
+        from publisher.pipeline.wish import period_kind  # noqa: PLC0415
 
         if window.from_ is None or window.until is None or window.from_ >= window.until:
             raise UsageError("a window needs a beginning and a later end", hint="Give --from and --until")
-        if self.config.targets[target].records not in SUMMARY_KINDS:
+        settings = self.config.targets[target]
+        if settings.records not in SNAPSHOT_KINDS:
             return window.from_, window.until
-        return month_bounds(month_of(window.from_))[0], month_bounds(month_of(window.until - 1))[1]
+        kind = period_kind(settings)
+        return period_of(kind, window.from_).start, period_of(kind, window.until - 1).stop
 
     @staticmethod
     def _require(names: Sequence[str], known: Mapping[str, object], what: str) -> None:

@@ -7,21 +7,25 @@ everything else gets one of these frozen objects.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from formats.job import Infrastructure
+from formats.period import LONGEST_S, PeriodKind
+from formats.utilization import Bins
+from formats.utilization_report import VERSIONS as REPORT_VERSIONS
+from formats.utilization_report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import add_ons
-from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, When
+from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
 from publisher.config_types import FilePath, Instant, Seconds, Settings, ZoneName
 
 __all__ = [
-    "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "SUMMARY_KINDS", "AddOnTarget", "AmsTarget", "Benchmark",
-    "BenchmarkRule", "Config", "Credentials", "DirectoryTarget", "FilePath", "GridLog", "HttpsTarget", "Instant",
-    "MapRule", "RecordsKind", "Seconds", "Settings", "SgasTarget", "Site", "Source", "SourceType", "Store", "Target",
-    "TargetSettings", "When", "ZoneName",
+    "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "REPORT_KINDS", "SNAPSHOT_KINDS", "SUMMARY_KINDS", "AddOnTarget",
+    "AmsTarget", "Benchmark", "BenchmarkRule", "Config", "Credentials", "DirectoryTarget", "FilePath", "GridLog",
+    "HttpsTarget", "Instant", "MapRule", "RecordsKind", "Seconds", "Selected", "Settings", "SgasTarget", "Site",
+    "Source", "SourceType", "Store", "Target", "TargetSettings", "When", "ZoneName",
 ]  # fmt: skip
 
 
@@ -108,20 +112,19 @@ class Credentials(Settings):
         return self
 
 
-BUILT_IN_RECORDS: Final = ("ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary")
-"""The formats of this program that targets can be sent. Reports (`utilization`) are rendered, and not delivered."""
+BUILT_IN_RECORDS: Final = (
+    "ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary", "utilization",
+)  # fmt: skip
+"""The formats of this program that targets can be sent."""
 JOB_RECORD_KINDS: frozenset[str] = frozenset({"apel-job", "emi-car"})
 """Of the formats that APEL takes, those with one record a job."""
 SUMMARY_KINDS: frozenset[str] = frozenset({"apel-summary", "apel-normalised-summary"})
+REPORT_KINDS: frozenset[str] = frozenset({"utilization"})
+SNAPSHOT_KINDS: frozenset[str] = SUMMARY_KINDS | REPORT_KINDS
+"""The formats that tell of many jobs at once: what is sent again replaces what was sent before."""
 
 
 def _format(value: str) -> str:
-    if value == "utilization":
-        raise ValueError(
-            "is 'utilization': reports are rendered, but targets are not sent them; write them with "
-            "`usage-publisher render utilization` or `usage-publisher report`, and let the target have "
-            f"another format: {', '.join(BUILT_IN_RECORDS)}"
-        )
     if value not in BUILT_IN_RECORDS and value not in (others := add_ons.names(add_ons.FORMATS)):
         raise ValueError(f"is {value!r}; allowed: {', '.join([*BUILT_IN_RECORDS, *others])}")
     return value
@@ -131,12 +134,16 @@ RecordsKind = Annotated[str, AfterValidator(_format)]
 """A format of this program or of an installed add-on."""
 
 
+_REPORT_KEYS: Final = frozenset({"period", "bin", "measure", "select"})
+
+
 class TargetSettings(Settings):
     """What all kinds of target have."""
 
     vo: tuple[str, ...] = Field(default=(), description="Only jobs of these VOs; empty: of all.")
     statuses: tuple[str, ...] | None = Field(
-        default=None, description="Which ends count. Default: completed and failed of ARC, every run of batch systems."
+        default=None,
+        description="Which ends count. Default: completed and failed of ARC, each of batch systems, and in reports.",
     )
     since: Instant | None = Field(default=None, description="Nothing that ended before.")
     delivered_until: Instant | None = Field(
@@ -148,7 +155,7 @@ class TargetSettings(Settings):
         description="Jobs whose VO is unknown. Default: held until a mapping tells it if `vo` is given, else sent.",
     )
     local_jobs: Literal["send", "skip"] | None = Field(
-        default=None, description="Jobs without a grid identity. Default: sgas, https and directory send, ams skips."
+        default=None, description="Jobs without a grid identity. Default: sent; ams skips them, but in reports."
     )
     sources: tuple[str, ...] = Field(default=(), description="Only jobs of these sources; empty: of all.")
     batch_records: int = Field(default=100, ge=1, le=100_000, description="Most records of a message.")
@@ -179,6 +186,29 @@ class TargetSettings(Settings):
     service_class_as_service_level: bool = Field(default=False, description="ARC's wninstance as UR ServiceLevel.")
     dn: DnPolicy = Field(default="send", description="Send names of users, send a keyed hash, or withhold them.")
     dn_key: FilePath | None = Field(default=None, description="File with the key of the hash, mode 0600.")
+    period: PeriodKind = Field(
+        default="month", description="Reports: what each is of, a `day` or a `month`; sent when it is complete."
+    )
+    bin: Seconds = Field(default=3600.0, description="Reports: size of a bin, whole seconds.")
+    measure: Measure = Field(default="queue", description="Reports: `queue` or `cpu`, what they say they are about.")
+    select: Selected = Field(default=Selected(), description="Reports: only jobs that match; see below.")
+
+    @model_validator(mode="after")
+    def _reports_make_sense(self) -> Self:
+        given = sorted(_REPORT_KEYS & self.model_fields_set)
+        if getattr(self, "records", None) not in REPORT_KINDS:
+            if given:
+                raise ValueError(f'{given[0]} is for reports; set records = "utilization", or leave it away')
+            return self
+        if self.version not in {"", *REPORT_VERSIONS}:
+            raise ValueError(f"version: reports have {' and '.join(REPORT_VERSIONS)}, not {self.version!r}")
+        if self.bin != int(self.bin):
+            raise ValueError("bin: a bin has a whole number of seconds")
+        try:
+            Bins(0, LONGEST_S[self.period], int(self.bin))
+        except ValueError as error:
+            raise ValueError(f"bin: {error}") from None
+        return self
 
 
 class SgasTarget(TargetSettings):

@@ -21,6 +21,7 @@ from publisher.config import (
     Credentials,
     GridLog,
     MapRule,
+    Selected,
     Site,
     Source,
     Store,
@@ -124,8 +125,8 @@ def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseMode
             return When
         case ["sources", _, str(part)] | ["sources", _, str(part), int()] | [str(part), int()] if part in _RULES:
             return _RULES[part]
-        case ["targets", _, "credentials"]:
-            return Credentials
+        case ["targets", _, "credentials" | "select" as part]:
+            return Credentials if part == "credentials" else Selected
         case [str(section), *rest] if section in _SECTIONS and len(rest) == (section == "sources"):
             return _SECTIONS[section]
         case _:

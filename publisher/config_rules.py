@@ -1,6 +1,6 @@
 """Rules of the configuration: what it adds to jobs whose source does not tell who ran them, or on what they ran.
 
-Applied by `publisher.enrich`. A rule never overrides what the source tells.
+Applied by `publisher.enrich`. A rule never overrides what the source tells. Beside them: which jobs a report is of.
 """
 
 from __future__ import annotations
@@ -95,3 +95,26 @@ class GridLog(Settings):
         description="How long after its end a job without an entry is held before it counts as local.",
     )
     require: bool = Field(default=False, description="Every job must have an entry: one without is held for good.")
+
+
+class Selected(Settings):
+    """`select = { queue = "long*" }` of a target that is sent reports: patterns as those of names of files."""
+
+    queue: str | None = Field(default=None, description="Queue or partition.")
+    host: str | None = Field(default=None, description="Execution host.")
+    complex: str | None = Field(default=None, description="Complex of the queue (DQS).")
+    group: str | None = Field(default=None, description="Group of the user's account.")
+    owner: str | None = Field(default=None, description="Account of the user.")
+    job: str | None = Field(default=None, description="Name or id of the job.")
+    vo: str | None = Field(default=None, description="Virtual organisation.")
+    project: str | None = Field(default=None, description="Project of the batch system.")
+    account: str | None = Field(default=None, description="Account that is charged.")
+    department: str | None = Field(default=None, description="Department of the batch system.")
+    status: str | None = Field(default=None, description="How the run ended.")
+    pe: str | None = Field(default=None, description="Parallel environment.")
+    slots: str | None = Field(default=None, description="Number of slots.")
+
+    @property
+    def patterns(self) -> dict[str, str]:
+        """Those that are given, by their key."""
+        return self.model_dump(exclude_none=True)

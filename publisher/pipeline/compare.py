@@ -146,7 +146,7 @@ class Comparison(Rendering):
         found: dict[str, bytes] = {}
         with self._store.read() as connection:
             for month in sorted(months):
-                rows = groups.of_month(connection, target_id, kind, month)
+                rows = groups.of_month(connection, target_id, kind, month.number)
                 found.update((key, row.body) for key, row in rows.items() if row.state is State.ACCEPTED and row.jobs)
         return found
 

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import msgspec
 
-from formats.month import Month, month_bounds, month_of
+from formats.month import Month, month_bounds, month_numbered, month_of
 from formats.record import CannotRenderError, Note, RecordFormat
 from formats.registry import summary_format, sync_format
 from formats.summary import Fold, SyncFold
@@ -184,7 +184,7 @@ class Rendering:
             return {}
         with self._store.read() as connection:
             row = registry.get_target(connection, self._target or "")
-            return groups.of_month(connection, row.id, groups.SUMMARY, month) if row is not None else {}
+            return groups.of_month(connection, row.id, groups.SUMMARY, month.number) if row is not None else {}
 
     # --- which runs
 
@@ -244,7 +244,8 @@ class Rendering:
         with self._store.read() as connection:
             months = set(deliveries.months_of(connection, row.id, State.WAITING))
             months.update(deliveries.months_of(connection, row.id, State.HELD))
-            months.update(groups.unsettled_months(connection, row.id), groups.marked(connection, row.id, mark))
+            months.update(map(month_numbered, groups.unsettled(connection, row.id, groups.SUMMARY)))
+            months.update(groups.marked(connection, row.id, mark))
         for month in sorted(months):
             yield month, self._owed(row.id, month)
 

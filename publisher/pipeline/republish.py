@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 
-from formats.month import months_between
 from publisher.pipeline.collect import TargetPlan
 from publisher.store import audit, confirmations, counters, groups
 from publisher.store.states import State
@@ -103,7 +102,8 @@ def let_wait_again(
         ).rowcount
         counters.add(connection, target.target_id, {state: -moved, State.WAITING: moved})
     if target.wish.summaries:
-        groups.send_again(connection, target.target_id, months_between(plan.from_, plan.until), now)
+        numbers = target.wish.numbers_between(plan.from_, plan.until)
+        groups.send_again(connection, target.target_id, numbers, now)
     detail = (
         f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "
         f"{plan.unchanged} unchanged{', only missing ones' if only_missing else ''}"

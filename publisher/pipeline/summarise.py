@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from formats.month import Month, month_bounds
+from formats.month import Month, month_bounds, month_numbered
 from formats.record import CannotRenderError
 from formats.registry import summary_format
 from formats.summary import Fold, Group
@@ -76,7 +76,7 @@ class Summariser:
                 deliveries.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
                 batches.close_open(connection, self._target_id, self._tools.clock())
                 months = set(deliveries.months_of(connection, self._target_id, State.WAITING))
-                months.update(groups.unsettled_months(connection, self._target_id))
+                months.update(map(month_numbered, groups.unsettled(connection, self._target_id, groups.SUMMARY)))
                 refold = groups.marked(connection, self._target_id, groups.REFOLD)
             for month in sorted(months.union(refold)):
                 if self._month(month) and month in refold:
@@ -94,10 +94,10 @@ class Summariser:
         with self._store.write() as connection:
             for month in deliveries.months_of(connection, self._target_id, State.HELD):
                 if why_not_whole(self._store, self._config, self._settings, month) is None:
-                    deliveries.move_month(
+                    deliveries.move_between(
                         connection,
                         self._target_id,
-                        month,
+                        month_bounds(month),
                         State.HELD,
                         State.WAITING,
                         None,
@@ -111,8 +111,8 @@ class Summariser:
         now = self._tools.clock()
         if reason is not None:
             with self._store.write() as connection:
-                self.sent.held += deliveries.move_month(
-                    connection, self._target_id, month, State.WAITING, State.HELD, reason, now
+                self.sent.held += deliveries.move_between(
+                    connection, self._target_id, month_bounds(month), State.WAITING, State.HELD, reason, now
                 )
             return False
         fold, members, held = self._fold(month)
@@ -168,7 +168,7 @@ class Summariser:
     def _changed(self, month: Month, fold: Fold, members: dict[str, Members]) -> tuple[list[Mail], list[Members]]:
         """The groups to send, and the waiting runs of groups that the service already has as they are."""
         with self._store.read() as connection:
-            known = groups.of_month(connection, self._target_id, groups.SUMMARY, month)
+            known = groups.of_month(connection, self._target_id, groups.SUMMARY, month.number)
         owed = owed_groups(fold, known)
         mails = [self._mail(month, group, members.pop(group.key.text, Members())) for group in owed]
         return mails, list(members.values())

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from formats.job import Job
-from formats.month import month_bounds, month_of
+from formats.period import PeriodKind, period_of, periods_between
 from formats.vo import vo_of
-from publisher.config import SUMMARY_KINDS, Config, Source, Target
+from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, Source, Target
 from publisher.enrich import ENRICHING, Enrichers
 from publisher.pipeline.demand import unknown_vo_of
 from publisher.store.classes import JobClass, awaits_grid_log
@@ -29,12 +29,16 @@ class Wish:
         self._target = target
         self._enrichers = Enrichers(config)
         self._statuses = frozenset(target.statuses) if target.statuses is not None else None
+        if self._statuses is None and target.records in REPORT_KINDS:
+            self._statuses = BATCH_SYSTEM_STATUSES  # whatever ran has used the site
         self._vos = frozenset(target.vo)
         self._skip_unknown_vo = unknown_vo_of(target) == "skip"
         self._sources = frozenset(target.sources)
-        skip_by_default = target.type == "ams"
+        skip_by_default = target.type == "ams" and target.records not in REPORT_KINDS
         self._skip_local = target.local_jobs == "skip" or (target.local_jobs is None and skip_by_default)
-        self.summaries = target.records in SUMMARY_KINDS
+        self.summaries = target.records in SNAPSHOT_KINDS
+        """Whether summaries or reports are sent: they tell of many runs at once, and replace those sent before."""
+        self.period = period_kind(target)
         self.sync = sends_sync(target)
         self.since = _since(target)
         self.delivered_until = target.delivered_until
@@ -57,6 +61,10 @@ class Wish:
         """Whether a run that ended then is wanted."""
         return end_time is not None and (self.since is None or end_time >= self.since)
 
+    def numbers_between(self, from_: int, until: int) -> list[int]:
+        """The numbers of the months, or of the reports' periods, that the instants until `until` (exclusive) touch."""
+        return [period.number for period in periods_between(self.period, from_, until)]
+
     def _decide(self, source: str, facts: Job) -> bool:
         if self._sources and source not in self._sources:
             return False
@@ -74,6 +82,11 @@ class Wish:
         return (not self._skip_unknown_vo) if vo is None else (not self._vos or vo in self._vos)
 
 
+def period_kind(target: Target) -> PeriodKind:
+    """What the snapshots of a target are of: months, but for reports of days."""
+    return target.period if target.records in REPORT_KINDS else "month"
+
+
 def sends_sync(settings: Target) -> bool:
     """Whether a target gets sync counts with its records: those of APEL do, unless switched off."""
     return bool(getattr(settings, "sync", False)) and settings.records.startswith(("apel-", "emi-car"))
@@ -85,9 +98,9 @@ def is_local(job: Job) -> bool:
 
 
 def _since(target: Target) -> int | None:
-    """`since`; for summaries the first second of the month it lies in, because a month is sent whole."""
-    if target.since is not None and target.records in SUMMARY_KINDS:
-        return month_bounds(month_of(target.since))[0]
+    """`since`; for summaries and reports the first second of the month or day it lies in: they are sent whole."""
+    if target.since is not None and target.records in SNAPSHOT_KINDS:
+        return period_of(period_kind(target), target.since).start
     return target.since
 
 
@@ -112,6 +125,10 @@ _NOT_WISHES: Final = {
     "project",
     "topic",
     "options",
+    "period",
+    "bin",
+    "measure",
+    "select",
 }
 _DECIDING: Final = ENRICHING | {"complete_since", "grid_log", "end_time"}
 """The keys of a source that decide what is planned and held. The others say where and how it is read."""

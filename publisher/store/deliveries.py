@@ -9,8 +9,9 @@ statement really touched. `sent_digest` is that of the version which the service
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -33,11 +34,13 @@ from sqlalchemy import (
 )
 
 from formats.month import Month, month_bounds, month_of
+from formats.period import Period, PeriodKind, period_of
 from publisher.store import confirmations, counters, dialect
 from publisher.store.runs import RUN_COLUMNS, Put, StoredRun, stored_run
 from publisher.store.states import State
 from publisher.store.tables import OPEN, classes, deliveries, runs, sources
 
+_Span = TypeVar("_Span")
 _NEW: Final = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
 _insert_deliveries: Final = dialect.Bulk(insert(deliveries).values({name: bindparam(name) for name in _NEW}), _NEW)
 UNWANTED: Final = -1
@@ -464,21 +467,43 @@ def put_back(connection: Connection, target_id: int, state: State, now: int) -> 
 
 def months_of(connection: Connection, target_id: int, state: State) -> list[Month]:
     """The months in which deliveries in an open state end, oldest first; one index look-up a month."""
-    found: list[Month] = []
-    query = _oldest(target_id, state)
-    end = connection.execute(query).scalars().first()
+    return _spans(_oldest(target_id, state), connection, month_of, lambda month: month_bounds(month)[1])
+
+
+def periods_of(connection: Connection, target_id: int, state: State, kind: PeriodKind) -> list[Period]:
+    """The same of periods."""
+    return _spans(_oldest(target_id, state), connection, partial(period_of, kind), lambda period: period.stop)
+
+
+def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
+    """The periods in which deliveries in any state end, from the one in which the first of them ends at `first` or
+    later; an index look-up for each."""
+    ends = (
+        select(runs.c.end_time)
+        .join(deliveries, and_(deliveries.c.run_id == runs.c.id, deliveries.c.target_id == target_id))
+        .where(runs.c.end_time >= first)
+        .order_by(runs.c.end_time)
+        .limit(1)
+    )
+    return _spans(ends, connection, partial(period_of, kind), lambda period: period.stop)
+
+
+def _spans(
+    ends: Select[Any], connection: Connection, span_of: Callable[[int], _Span], behind: Callable[[_Span], int]
+) -> list[_Span]:
+    """The spans of time that the ends lie in; `ends` gives the first of them."""
+    found: list[_Span] = []
+    end = connection.execute(ends).scalars().first()
     while end is not None:
-        month = month_of(end)
-        found.append(month)
-        behind = query.where(deliveries.c.end_time >= month_bounds(month)[1])
-        end = connection.execute(behind).scalars().first()
+        found.append(span_of(end))
+        end = connection.execute(ends.where(ends.selected_columns[0] >= behind(found[-1]))).scalars().first()
     return found
 
 
-def move_month(
+def move_between(
     connection: Connection,
     target_id: int,
-    month: Month,
+    bounds: tuple[int, int],
     before: State,
     after: State,
     reason: str | None,
@@ -486,8 +511,11 @@ def move_month(
     *,
     only_reason: str | None = None,
 ) -> int:
-    """Move deliveries of a month from one open state to another; with `only_reason`, those whose reason begins so."""
-    first, behind = month_bounds(month)
+    """Move deliveries from one open state to another that ended within bounds (the second exclusive).
+
+    With `only_reason`, those whose reason begins so.
+    """
+    first, behind = bounds
     chosen = and_(
         deliveries.c.target_id == target_id,
         _in(before),
@@ -503,14 +531,25 @@ def move_month(
     return moved
 
 
+def count_waiting_from(connection: Connection, target_id: int, first: int) -> int:
+    """How many of those that wait ended at `first` or later."""
+    chosen = and_(deliveries.c.target_id == target_id, _in(State.WAITING), deliveries.c.end_time >= first)
+    return connection.execute(select(func.count()).select_from(deliveries).where(chosen)).scalar_one()
+
+
 def ended_in(
     connection: Connection,
     target_id: int,
     bounds: tuple[int, int],
     after: tuple[int, int] | None,
     limit: int,
+    *,
+    changed_since: int | None = None,
 ) -> list[tuple[State, Waiting]]:
-    """Deliveries in any state of runs that ended within bounds (the second exclusive), by end time, with states."""
+    """Deliveries in any state of runs that ended within bounds (the second exclusive), by end time, with states.
+
+    `changed_since`: only those that were put down or moved then or later.
+    """
     first, behind = bounds
     query = (
         _with_runs()
@@ -519,6 +558,8 @@ def ended_in(
         .order_by(runs.c.end_time, runs.c.id)
         .limit(limit)
     )
+    if changed_since is not None:
+        query = query.where(deliveries.c.changed_at >= changed_since)
     if after is not None:
         query = query.where(tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
     return [

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, literal, select, update
 
 from formats.month import Month, month_numbered, month_of
 from publisher.store import dialect
@@ -25,7 +25,8 @@ DUE: Final = "due"
 REFOLD: Final = "refold"
 KEPT_SYNC: Final = "kept-sync"
 """What the sync counts of a month were when its jobs were purged: what comes later is added to them."""
-_NOT_SENT: Final = (DUE, REFOLD, KEPT_SYNC)
+_NOT_SENT: Final = (DUE, REFOLD, KEPT_SYNC, REACH)
+_SNAPSHOTS: Final = (SUMMARY, UTILIZATION)
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -92,7 +93,7 @@ def send_again(connection: Connection, target_id: int, months: Iterable[int], no
     """Let all groups of these months, by number, be sent again, changed or not."""
     connection.execute(
         update(groups)
-        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.kind.in_(_SENT))
+        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.kind.not_in(_NOT_SENT))
         .values(state=int(State.WAITING), changed_at=now)
     )
 
@@ -106,6 +107,16 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
         )
         for row in connection.execute(query).mappings()
     }
+
+
+def keep_sync(connection: Connection, month: Month, now: int) -> None:
+    """Keep the sync counts of a month for every target, because its jobs are purged. What was kept before stays."""
+    counts = select(
+        groups.c.target_id, literal(KEPT_SYNC), groups.c.month, groups.c.key, groups.c.state, groups.c.digest,
+        groups.c.jobs, groups.c.body, literal(now),
+    ).where(groups.c.kind == SYNC, groups.c.month == month.number)  # fmt: skip
+    columns = ("target_id", "kind", "month", "key", "state", "digest", "jobs", "body", "changed_at")
+    dialect.insert_from_select(connection, groups, columns, counts)
 
 
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
