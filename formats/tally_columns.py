@@ -148,8 +148,10 @@ class ColumnTally:
             return
         self.groups = max(groups, 2 * self.groups)
         places = self.groups * self.bins.count
-        for column in (self._seconds, self._slot_seconds, *self._user, *self._system, self._begun, self._ended):
+        for column in (self._seconds, self._slot_seconds, *self._user, *self._system):
             column.grow(places)
+        self._begun.grow(places)
+        self._ended.grow(places)
 
     def add(
         self, start: Ints, stop: Ints, user_ms: Ints, system_ms: Ints, slots: Ints, group: Ints | None = None

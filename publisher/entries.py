@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 KEYS: Final = (
     "queue", "host", "complex", "group", "owner", "job", "vo", "project", "account", "department", "status", "pe",
-    "slots",
+    "slots", "task", "cluster",
 )  # fmt: skip
 """What runs are selected by."""
 
@@ -71,7 +71,7 @@ def entries_of(job: Job) -> list[Entry]:
                     job,
                     queue=(line.queue,),
                     host=(line.host,),
-                    complex=tuple(line.complexes.split(",")),
+                    complex=complex_items(line.complexes),
                     group=(line.group,),
                     owner=(line.owner,),
                     slots=("1",),
@@ -116,7 +116,7 @@ def _facts(job: Job, **instead: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     values: dict[str, tuple[str | None, ...]] = {
         "queue": (job.queue,),
         "host": tuple(host.name for host in job.hosts),
-        "complex": tuple(str(job.extras.get("complex", "")).split(",")),
+        "complex": complex_items(job.extras.get("complex", ""), job.extras.get("category", "")),
         "group": (job.local_group,),
         "owner": (job.local_user or job.user_dn,),
         "job": (job.local_id, job.name, job.global_id),
@@ -127,6 +127,15 @@ def _facts(job: Job, **instead: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         "status": (job.status,),
         "pe": (job.parallel_environment,),
         "slots": (str(_slots(job)),),
+        "task": (str(job.array_task) if job.array_task is not None else None,),
+        "cluster": (job.cluster,),
         **instead,
     }
     return {key: tuple(value for value in several if value) for key, several in values.items()}
+
+
+def complex_items(resources: object, category: object = "") -> tuple[str, ...]:
+    """Resources of a DQS queue, or those that a job asked of Grid Engine (`-l a=1,b=2` in its category)."""
+    words = str(category).split() if category else []
+    asked = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-l"]
+    return tuple(item.strip() for text in (str(resources), *asked) for item in text.split(",") if item.strip())

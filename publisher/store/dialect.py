@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Executable, Table, create_engine, event, func, select, text
+from sqlalchemy import Connection, Engine, Executable, Select, Table, create_engine, event, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
@@ -241,6 +241,19 @@ class Bulk:
             straight = order == tuple(range(len(self._columns)))
             self._compiled[dialect.name] = (str(compiled), None if straight else itemgetter(*order))
         return self._compiled[dialect.name]
+
+
+def streamed(connection: Connection, query: Select[Any], size: int) -> Iterator[list[Any]]:
+    """The rows of a query as tuples, `size` at a time, without holding them all.
+
+    SQLite's are the driver's own: a row of SQLAlchemy's for each of a million costs as much as reading it.
+    """
+    if connection.dialect.name == "sqlite":
+        cursor: Any = connection.execute(query).cursor
+        while rows := cursor.fetchmany(size):
+            yield rows
+        return
+    yield from map(list, connection.execute(query, execution_options={"stream_results": True}).partitions(size))
 
 
 def column_names(columns: ColumnCollection[str, Any]) -> tuple[str, ...]:

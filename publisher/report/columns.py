@@ -1,0 +1,278 @@
+"""Columns of runs: from stored runs to a `Frame`, only what is asked for and many at a time.
+
+A stored run is decoded in part (`slim`): the fields that the wanted columns need. What the configuration and the grid
+log add is taken from the run's class, to which it is applied once (`publisher.told`: it is alike for all of a class).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from formats.job import Event, Host
+from formats.tally_columns import Ints
+from publisher.entries import complex_items
+from publisher.report.frame import NUMBERS, OBJECTS, UNKNOWN, WORDS, Coding, Frame
+
+_NUMBER_FIELDS: Final = {
+    "start": ("start", "end", "execution_start", "execution_end", "wall_ms"),
+    "stop": ("end", "execution_end"),
+    "end": ("end",),
+    "submit": ("submit",),
+    "eligible": ("eligible",),
+    "run": ("run",),
+    "user_ms": ("cpu_ms", "cpu_user_ms", "cpu_system_ms"),
+    "system_ms": ("cpu_ms", "cpu_user_ms", "cpu_system_ms"),
+    "cpu_ms": ("cpu_ms", "cpu_user_ms", "cpu_system_ms"),
+    "wall_ms": ("wall_ms",),
+    "tasks_wall_ms": ("wall_ms", "extras"),
+    "slots": ("slots", "cores"),
+    "gpus": ("gpus", "hosts"),
+    "memory_kib": ("memory_rss_kib",),
+    "virtual_kib": ("memory_virtual_kib",),
+    "mem_ugb_s": ("extras",),
+    "io_ugb": ("extras",),
+    "iow_us": ("extras",),
+}  # fmt: skip
+_WORD_FIELDS: Final = {
+    "host": ("hosts",),
+    "placed": ("hosts",),
+    "complex": ("extras",),
+    "group": ("local_group",),
+    "owner": ("local_user",),
+    "project": ("project",),
+    "account": ("account",),
+    "department": ("department",),
+    "pe": ("parallel_environment",),
+    "task": ("array_task",),
+    "queue": ("queue",),
+    "status": ("status",),
+    "cluster": ("cluster",),
+    "slots": ("slots", "cores"),
+}
+_OBJECT_FIELDS: Final = {"job": ("local_id", "name", "global_id"), "events": ("events", "local_id")}
+_CLASS_WORDS: Final = ("source", "vo")
+_MILLION: Final = 1_000_000
+
+
+class SlimExtras(msgspec.Struct, frozen=True, gc=False):
+    """Of what a source tells besides, what reports look at."""
+
+    complex: str = ""
+    category: str = ""
+    mem: int | float | str = 0
+    io: int | float | str = 0
+    iow: int | float | str = 0
+    pe_tasks: str = ""
+
+
+_TYPES: Final[dict[str, tuple[Any, Any]]] = {
+    "hosts": (tuple[Host, ...], ()),
+    "extras": (SlimExtras, SlimExtras()),
+    "events": (tuple[Event, ...], ()),
+    "run": (int, 0),
+    **dict.fromkeys(
+        ("local_group", "local_user", "project", "account", "department", "parallel_environment", "local_id", "name",
+         "global_id", "queue", "cluster"),
+        (str | None, None),
+    ),
+    "status": (str, ""),
+    "system": (str, ""),
+}  # fmt: skip
+"""Types and defaults of the fields; the others are whole numbers."""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What the runs of a class share, with what the configuration adds."""
+
+    source: str
+    vo: str | None
+    user_dn: str | None
+    prefix: str = ""
+    """Before the local ids of the source."""
+
+
+_NOTHING: Final = Shared("", None, None)
+
+
+class ColumnMaker:
+    """Makes frames of slim runs and their classes; holds the codings."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        if unknown := wanted - NUMBERS - WORDS - OBJECTS:
+            raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
+        self.wanted = wanted | {"start", "stop"}
+        needed = {**_NUMBER_FIELDS, **_WORD_FIELDS, **_OBJECT_FIELDS}
+        fields = sorted({"system"} | {field for name in self.wanted for field in needed.get(name, ())})
+        self.slim: type[msgspec.Struct] = msgspec.defstruct(
+            "Slim", [(field, *_TYPES.get(field, (int, UNKNOWN))) for field in fields], frozen=True, gc=False
+        )
+        self._fields = fields
+        self.codings = {name: Coding(_words_of(name)) for name in self.wanted & WORDS}
+        self.shared: list[Shared] = [_NOTHING]
+        """By place: what `frame` is given the places of; the first tells nothing."""
+        self._class_codes = {name: [self.codings[name].code[None]] for name in _CLASS_WORDS if name in self.wanted}
+
+    def slim_of(self, job: Any) -> Any:
+        """A whole job cut down, for what does not come from a stored run as it is."""
+        given = {field: value for field in self._fields if (value := getattr(job, field)) is not None}
+        if "extras" in given:
+            given["extras"] = msgspec.convert(given["extras"], SlimExtras)
+        return self.slim(**given)
+
+    def learn(self, shared: Shared) -> int:
+        """Take what a class shares; its place."""
+        self.shared.append(shared)
+        for name, codes in self._class_codes.items():
+            codes.append(self.codings[name].code[getattr(shared, name)])
+        return len(self.shared) - 1
+
+    def frame(self, runs: Sequence[Any], places: Sequence[int] | None, now: int | None) -> Frame:
+        """A frame of runs and the places of what they share; `now` stands in for the end of those that have none.
+
+        A run without times is left out.
+        """
+        raw = _Raw(runs)
+        start, stop = _times(raw, now)
+        numbers: dict[str, Ints] = {"start": start, "stop": stop}
+        for name in self.wanted & NUMBERS - {"start", "stop"}:
+            numbers[name] = _number(name, raw, numbers)
+        places = [0] * len(runs) if places is None else places
+        codes = {name: self._codes(name, runs, places) for name in self.wanted & WORDS}
+        objects = {name: self._objects(name, runs, places) for name in self.wanted & OBJECTS}
+        known = (start != UNKNOWN) & (stop != UNKNOWN)
+        return Frame(len(runs), numbers, codes, objects).where(known)
+
+    def _codes(self, name: str, runs: Sequence[Any], places: Sequence[int]) -> Ints:
+        if name in self._class_codes:
+            return np.array(self._class_codes[name], np.int64)[np.array(places, np.int64)]
+        code = self.codings[name].code
+        if name == "owner":
+            shared = self.shared
+            codes = [code[run.local_user or shared[at].user_dn] for run, at in zip(runs, places, strict=True)]
+        elif name == "complex":
+            codes = [code[run.extras.complex, run.extras.category] for run in runs]
+        elif name == "slots":
+            codes = [code[slots] for slots in _number("slots", _Raw(runs), {}).tolist()]
+        else:
+            codes = [code[value] for value in map(attrgetter(_WORD_FIELDS[name][0]), runs)]
+        return np.array(codes, np.int64)
+
+    def _objects(self, name: str, runs: Sequence[Any], places: Sequence[int]) -> list[Any]:
+        if name == "events":
+            return [run.events for run in runs]
+        shared = self.shared
+        return [
+            (shared[at].prefix + run.local_id if run.local_id else run.local_id, run.name, run.global_id)
+            for run, at in zip(runs, places, strict=True)
+        ]
+
+
+class _Raw:
+    """The fields of slim runs as columns."""
+
+    def __init__(self, runs: Sequence[Any]) -> None:
+        self.runs = runs
+        self._columns: dict[str, Ints] = {}
+
+    def __getitem__(self, field: str) -> Ints:
+        if field not in self._columns:
+            values = map(attrgetter(field), self.runs)
+            try:
+                self._columns[field] = np.fromiter(values, np.int64, len(self.runs))
+            except OverflowError:  # beyond any machine, and beyond 64 bits
+                most = (1 << 62) - 1
+                values = map(attrgetter(field), self.runs)
+                bounded = (value if value == UNKNOWN else max(-most, min(most, value)) for value in values)
+                self._columns[field] = np.fromiter(bounded, np.int64, len(self.runs))
+        return self._columns[field]
+
+    def of_extras(self, number: Callable[[SlimExtras], int]) -> Ints:
+        return np.fromiter((number(run.extras) for run in self.runs), np.int64, len(self.runs))
+
+
+def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
+    if name == "slots":
+        slots = _zero_for_unknown(raw["slots"])
+        slots = np.where(slots == 0, _zero_for_unknown(raw["cores"]), slots)
+        return np.where(slots == 0, 1, slots)
+    if name in {"user_ms", "system_ms", "cpu_ms"}:
+        return _cpu(name, raw)
+    if name in {"wall_ms", "tasks_wall_ms"}:
+        wall_ms = raw["wall_ms"]
+        wall_ms = np.where(wall_ms == UNKNOWN, (numbers["stop"] - numbers["start"]) * 1000, wall_ms)
+        return wall_ms if name == "wall_ms" else wall_ms + raw.of_extras(lambda extras: _tasks_ms(extras.pe_tasks))
+    if name == "gpus":
+        return _gpus(raw)
+    if name in {"mem_ugb_s", "io_ugb", "iow_us"}:
+        get = attrgetter({"mem_ugb_s": "mem", "io_ugb": "io", "iow_us": "iow"}[name])
+        return raw.of_extras(lambda extras: _millionths(get(extras)))
+    field = {"memory_kib": "memory_rss_kib", "virtual_kib": "memory_virtual_kib"}.get(name)
+    return _zero_for_unknown(raw[field]) if field is not None else raw[name]
+
+
+def _times(raw: _Raw, now: int | None) -> tuple[Ints, Ints]:
+    """When the payloads ran, as `publisher.entries` says; UNKNOWN where it cannot be told."""
+    stop = np.where(raw["execution_end"] != UNKNOWN, raw["execution_end"], raw["end"])
+    if now is not None:
+        stop = np.where(stop == UNKNOWN, now, stop)
+    wall_ms = raw["wall_ms"]
+    counted_back = np.where((wall_ms == UNKNOWN) | (stop == UNKNOWN), UNKNOWN, stop - wall_ms // 1000)
+    start = np.where(raw["start"] != UNKNOWN, raw["start"], counted_back)
+    return np.where(raw["execution_start"] != UNKNOWN, raw["execution_start"], start), stop
+
+
+def _zero_for_unknown(column: Ints) -> Ints:
+    return np.where(column == UNKNOWN, 0, column)
+
+
+def _cpu(name: str, raw: _Raw) -> Ints:
+    """CPU time that the source does not split counts as the user's."""
+    whole, user, system = raw["cpu_ms"], raw["cpu_user_ms"], raw["cpu_system_ms"]
+    unsplit = (user == UNKNOWN) & (system == UNKNOWN)
+    split_user = np.where(unsplit, _zero_for_unknown(whole), _zero_for_unknown(user))
+    split_system = np.where(unsplit, 0, _zero_for_unknown(system))
+    if name == "cpu_ms":
+        return np.where(whole == UNKNOWN, split_user + split_system, whole)
+    return split_user if name == "user_ms" else split_system
+
+
+def _gpus(raw: _Raw) -> Ints:
+    told = _zero_for_unknown(raw["gpus"])
+    by_host = np.fromiter((sum(host.gpus or 0 for host in run.hosts) for run in raw.runs), np.int64, len(raw.runs))
+    return np.maximum(told, by_host)
+
+
+def _millionths(value: float | str) -> int:
+    return round(value * _MILLION) if isinstance(value, int | float) and abs(value) < 1e12 else 0
+
+
+class _Task(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a slave's record as the Grid Engine source keeps it."""
+
+    task: str
+    host: str
+    start: int
+    end: int
+
+
+_tasks: Final = msgspec.json.Decoder(list[_Task])
+
+
+def _tasks_ms(text: str) -> int:
+    """Wall time of the tasks of a tightly integrated job beside the master's."""
+    return sum(max(task.end - task.start, 0) * 1000 for task in _tasks.decode(text)) if text else 0
+
+
+def _words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
+    if name in {"host", "placed"}:
+        return lambda hosts: tuple(host.name for host in hosts if host.name)
+    if name == "complex":
+        return lambda told: complex_items(*told)
+    if name == "task":
+        return lambda task: () if task == UNKNOWN else (str(task),)
+    return lambda value: (str(value),) if value else ()

@@ -1,0 +1,106 @@
+"""Runs as columns: what the views compute with, wherever the runs come from.
+
+A `Frame` holds some thousand entries (a run, or a line of the act_file of a run of DQS): numbers as columns of 64-bit
+integers, and words (queue, owner ...) as codes of a `Coding`, which all frames of one reading share. What the columns
+mean is what `publisher.entries` says of one entry; a test holds one against the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.tally_columns import Ints
+from publisher.entries import KEYS
+
+UNKNOWN: Final = -(1 << 63)
+"""In a column of numbers: the source does not tell."""
+
+NUMBERS: Final = frozenset(
+    {
+        "start", "stop", "end", "submit", "eligible", "run",  # epoch seconds, `stop` not included; number of the run
+        "user_ms", "system_ms", "cpu_ms", "wall_ms", "tasks_wall_ms",  # the last with every task of a parallel job
+        "slots", "gpus", "memory_kib", "virtual_kib",
+        "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
+    }
+)  # fmt: skip
+WORDS: Final = frozenset(KEYS) - {"job"} | {"source", "placed"}
+"""Columns of codes. `placed` is where a run ran: see `Coding.raw`, tuples of `formats.job.Host`."""
+OBJECTS: Final = frozenset({"job", "events"})
+"""Columns of values that are hardly ever alike: (local id, name, global id), and the events of the job."""
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Interval = Literal["overlapping", "started", "ended"]
+"""Which runs belong to an interval: those of which some part lies in it, or that started or ended in it."""
+
+
+class Coding:
+    """Numbers for what a column of words has: `code` of a raw value, `values` the words of each code."""
+
+    def __init__(self, words: Callable[[Any], tuple[str, ...]]) -> None:
+        self._words = words
+        self.values: list[tuple[str, ...]] = []
+        self.raw: list[Any] = []
+        """A raw value for each code."""
+        self.code = _Codes(self._learn)
+
+    def _learn(self, raw: Any) -> int:
+        self.values.append(self._words(raw))
+        self.raw.append(raw)
+        return len(self.values) - 1
+
+
+class _Codes(dict[Any, int]):
+    def __init__(self, learn: Callable[[Any], int]) -> None:
+        super().__init__()
+        self._learn = learn
+
+    def __missing__(self, raw: Any) -> int:
+        code = self[raw] = self._learn(raw)
+        return code
+
+
+class Frame:
+    """Some entries. `numbers`, `codes` and `objects` hold what was asked for, each as long as the frame."""
+
+    __slots__ = ("codes", "numbers", "objects", "rows")
+
+    def __init__(
+        self, rows: int, numbers: Mapping[str, Ints], codes: Mapping[str, Ints], objects: Mapping[str, list[Any]]
+    ) -> None:
+        self.rows = rows
+        self.numbers = numbers
+        self.codes = codes
+        self.objects = objects
+
+    def where(self, mask: Mask) -> Frame:
+        """The entries for which `mask` is true."""
+        if mask.all():
+            return self
+        chosen = np.flatnonzero(mask)
+        places = chosen.tolist()
+        return Frame(
+            len(chosen),
+            {name: column[chosen] for name, column in self.numbers.items()},
+            {name: column[chosen] for name, column in self.codes.items()},
+            {name: [column[place] for place in places] for name, column in self.objects.items()},
+        )
+
+
+class Runs(Protocol):
+    """A place that runs are read from for a report: the store, or an archive."""
+
+    codings: dict[str, Coding]
+    """By the names of `WORDS`, for those that were asked for."""
+
+    def frames(
+        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+    ) -> Iterator[Frame]:
+        """Entries of runs that ended at `start` or later, and before `stop`; columns `wanted`, and `start` and `stop`.
+
+        With `running_until` (epoch seconds), runs that still run are there too, up to then.
+        """
+        ...

@@ -1,0 +1,125 @@
+"""Runs of the store as frames: decoded in part, thousands at once, with what the configuration adds to their class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.identity import ENCODING_VERSION
+from formats.job import Host, Job
+from publisher.config import Config
+from publisher.enrich import Enrichers
+from publisher.report.columns import ColumnMaker, Shared
+from publisher.report.frame import Coding, Frame
+from publisher.sources.dqs import act_lines
+from publisher.store.columns import stored_classes, stored_runs
+from publisher.store.database import Store
+from publisher.store.stored import decode
+
+_PAGE: Final = 4_000
+_ARRAY: Final = b"\xdd"
+"""MessagePack: an array follows, its length in four bytes."""
+
+
+class StoreRuns:
+    """The runs of a store: `publisher.report.frame.Runs`."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._config = config
+        self._enrichers = Enrichers(config)
+        self.codings: dict[str, Coding] = {}
+
+    def frames(
+        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+    ) -> Iterator[Frame]:
+        """See `Runs`. All frames are of one state of the store. Memory does not grow with the number of runs."""
+        made = _Frames(ColumnMaker(wanted), self._config, self._enrichers)
+        self.codings = made.maker.codings
+        with self._store.read() as connection:
+            for page in stored_runs(connection, start, stop, _PAGE, running=running_until is not None):
+                runs = made.decoded([blob for _, blob in page])
+                class_ids = [class_id for class_id, _ in page]
+                if unknown := made.unknown(runs, class_ids):
+                    with self._store.read() as other:  # the first has a cursor open
+                        made.learn(other, unknown)
+                yield from made.of(runs, page, running_until)
+
+
+class _Frames:
+    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers) -> None:
+        self.maker = maker
+        self._prefixes = {name: source.local_id_prefix for name, source in config.sources.items()}
+        self._enrichers = enrichers
+        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[maker.slim])  # type: ignore[name-defined]
+        self._places: dict[int, int] = {}
+        self._all_classes = bool(maker.wanted & {"vo", "source"}) or (
+            "job" in maker.wanted and any(self._prefixes.values())
+        )
+
+    def unknown(self, runs: list[Any], class_ids: list[int]) -> set[int]:
+        """The classes that something must be known of, and is not."""
+        if self._all_classes:
+            needed = set(class_ids)
+        elif "owner" in self.maker.wanted:
+            needed = {class_id for run, class_id in zip(runs, class_ids, strict=True) if not run.local_user}
+        else:
+            return set()
+        return needed - self._places.keys()
+
+    def learn(self, connection: Connection, class_ids: set[int]) -> None:
+        """Take what runs of these classes share."""
+        for known in stored_classes(connection, sorted(class_ids)):
+            facts = self._enrichers.apply(known.source, known.facts)
+            shared = Shared(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
+            self._places[known.id] = self.maker.learn(shared)
+
+    def decoded(self, blobs: list[bytes]) -> list[Any]:
+        """The slim runs of stored jobs. Raises the errors of `publisher.store.stored`."""
+        if any(blob[0] != ENCODING_VERSION for blob in blobs):
+            for blob in blobs:
+                decode(blob)  # says what is wrong
+        try:
+            joined = b"".join([_ARRAY, len(blobs).to_bytes(4, "big"), *[blob[1:] for blob in blobs]])
+            return self._decoder.decode(joined)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return [self.maker.slim_of(decode(blob)) for blob in blobs]
+
+    def of(self, runs: list[Any], page: Sequence[tuple[int, bytes]], now: int | None) -> Iterator[Frame]:
+        """Frames of stored runs: of DQS, of the lines that they were made of."""
+        places = self._places
+        at = [places.get(class_id, 0) for class_id, _ in page] if places else None
+        dqs = [place for place, run in enumerate(runs) if run.system == "dqs"]
+        if dqs:
+            lines = [(line, at[place] if at else 0) for place in dqs for line in _line_jobs(decode(page[place][1]))]
+            yield self.maker.frame([self.maker.slim_of(line) for line, _ in lines], [where for _, where in lines], now)
+            others = [place for place, run in enumerate(runs) if run.system != "dqs"]
+            runs, at = [runs[place] for place in others], [at[place] for place in others] if at else None
+        if runs:
+            yield self.maker.frame(runs, at, now)
+
+
+def _line_jobs(job: Job) -> list[Job]:
+    """A run of DQS as a run for each line of the act_file that it was made of."""
+    return [
+        msgspec.structs.replace(
+            job,
+            queue=line.queue or None,
+            hosts=(Host(line.host, 1),),
+            local_group=line.group or None,
+            local_user=line.owner or None,
+            slots=1,
+            start=line.start,
+            end=line.end,
+            wall_ms=(line.end - line.start) * 1000,
+            cpu_ms=(line.user_s + line.system_s) * 1000,
+            cpu_user_ms=line.user_s * 1000,
+            cpu_system_ms=line.system_s * 1000,
+            memory_rss_kib=line.rusage[3],
+            extras={"complex": line.complexes},
+        )
+        for line in act_lines(job)
+    ] or [job]

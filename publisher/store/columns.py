@@ -1,0 +1,56 @@
+"""Stored runs many at a time, as they are stored: for reports, which look at a few facts of millions of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, func, or_, select
+
+from publisher.store import dialect
+from publisher.store.classes import JobClass
+from publisher.store.stored import decode
+from publisher.store.tables import classes, runs, sources
+
+Rows = list[tuple[int, bytes]]
+"""Class id and stored job of some runs."""
+
+
+_MOST: Final = 4
+"""A window with more than one in so many of all runs is read from the table as it lies, not by end time."""
+
+
+def stored_runs(
+    connection: Connection, from_: int, until: int | None, size: int, *, running: bool = False
+) -> Iterator[Rows]:
+    """Finished runs that ended from `from_` until `until` (exclusive; None: open), in no order, `size` at a time.
+
+    With `running`, those that still run are among them.
+    """
+    end = runs.c.end_time + 0 if _is_most(connection, from_, until) else runs.c.end_time  # a sum is in no index
+    ended = (runs.c.finished == 1) & (end >= from_)
+    if until is not None:
+        ended &= end < until
+    query = select(runs.c.class_id, runs.c.job).where(
+        or_(ended, (runs.c.finished == 0) & runs.c.end_time.is_(None)) if running else ended
+    )
+    return dialect.streamed(connection, query, size)
+
+
+def _is_most(connection: Connection, from_: int, until: int | None) -> bool:
+    inside = select(func.count()).select_from(runs).where(runs.c.end_time >= from_)
+    if until is not None:
+        inside = inside.where(runs.c.end_time < until)
+    last = connection.execute(select(func.max(runs.c.id))).scalar_one() or 0
+    return bool(connection.execute(inside).scalar_one() * _MOST > last)
+
+
+def stored_classes(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
+    """These classes. Sources are looked up apart: in a join the planner would walk through all classes of a source."""
+    names = {row.id: row.name for row in connection.execute(select(sources.c.id, sources.c.name))}
+    for start in range(0, len(ids), 1000):
+        query = select(classes.c.id, classes.c.source_id, classes.c.facts).where(
+            classes.c.id.in_(ids[start : start + 1000])
+        )
+        for class_id, source_id, facts in connection.execute(query):
+            yield JobClass(class_id, names[source_id], decode(facts))
