@@ -255,24 +255,35 @@ class Fold:
         values.finished(job)
         benchmark = values.benchmark(job, self._view)
         milli = round(benchmark.value * 1000)
-        vo, vo_group, vo_role = values.vo_fields(job, self._view, notes)
-        month = month_of(end)
-        spelling = GroupKey(
-            site=values.required("Site", job.site or self._view.site, notes),
-            year=month.year,
-            month=month.month,
-            user=values.user_name(job, self._view, notes),
-            vo=vo,
-            vo_group=vo_group,
-            vo_role=vo_role,
-            submit_host=values.submit_host(job, self._view, notes),
-            infrastructure=infrastructure_of(job),
+        spelling = msgspec.structs.replace(
+            group_without_score(job, month_of(end), self._view, notes),
             benchmark=NULL if self._typeless else benchmark.type,
             score_milli=0 if self._normalised else milli,
-            nodes=values.node_count(job, notes),
-            processors=values.processors(job, notes),
         )
         return spelling, milli * (_PER_SI2K if benchmark.type == _SI2K else 1000)
+
+
+def group_without_score(job: Job, month: Month, view: View, notes: list[Note]) -> GroupKey:
+    """The group in which the runs with these facts that end in a month stand, whatever their benchmark says.
+
+    Raises `CannotRenderError` for facts without a usable site or submit host.
+    """
+    vo, vo_group, vo_role = values.vo_fields(job, view, notes)
+    return GroupKey(
+        site=values.required("Site", job.site or view.site, notes),
+        year=month.year,
+        month=month.month,
+        user=values.user_name(job, view, notes),
+        vo=vo,
+        vo_group=vo_group,
+        vo_role=vo_role,
+        submit_host=values.submit_host(job, view, notes),
+        infrastructure=infrastructure_of(job),
+        benchmark=NULL,
+        score_milli=0,
+        nodes=values.node_count(job, notes),
+        processors=values.processors(job, notes),
+    )
 
 
 class SyncKey(msgspec.Struct, frozen=True, order=True):

@@ -39,6 +39,7 @@ from publisher.pipeline.wish import sends_sync
 from publisher.store import batches, deliveries, groups
 from publisher.store.database import Store
 from publisher.store.deliveries import Waiting
+from publisher.store.sent import KEPT_AS
 from publisher.store.states import BatchState, State
 from publisher.targets.base import (
     Accepted,
@@ -60,7 +61,6 @@ _MOST_SUSPECTS: Final = 200
 _REFUSALS_BEFORE_DOUBT: Final = 20
 """More than it takes to find one bad record in a batch of a few thousand by halving."""
 _SCOUTS: Final = 5
-_KEPT_AS: Final = "the service keeps it under the id %s"
 _TOOK_NONE: Final = "%s (the service took no record at all in this run; everything waits)"
 _NOT_NAMED: Final = "the service's answer did not name this record; it is sent again"
 
@@ -352,7 +352,7 @@ class Sender:
         named = [item for item in flight.items if item.record_id not in missing]
         lost = [item for item in flight.items if item.record_id in missing]
         notes = {
-            item.run_id: _KEPT_AS % outcome.rewritten[item.record_id]
+            item.run_id: KEPT_AS + outcome.rewritten[item.record_id]
             for item in named
             if item.record_id in outcome.rewritten
         }

@@ -235,6 +235,16 @@ def find(connection: Connection, name: str, limit: int = 100) -> list[StoredRun]
     return [stored_run(row) for row in connection.execute(query)]
 
 
+def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
+    """These runs."""
+    found: list[StoredRun] = []
+    for start in range(0, len(run_ids), 1000):
+        joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
+        query = select(*RUN_COLUMNS).select_from(joined).where(runs.c.id.in_(run_ids[start : start + 1000]))
+        found += [stored_run(row) for row in connection.execute(query)]
+    return found
+
+
 def version_of(connection: Connection, run_id: int, mark: bytes) -> Job | None:
     """An earlier (or the present) version of a run by its digest; None where it was not kept."""
     query = (
