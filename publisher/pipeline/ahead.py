@@ -1,20 +1,22 @@
-"""One step ahead: the next page is read and rendered while the message before is on its way.
+"""A few steps ahead: the next pages are read and rendered while the messages before are on their way.
 
-Promise kept here: memory does not grow with the work; never more than one page is made before somebody asks for it.
+Promise kept here: memory does not grow with the work; never more than a few pages are made before somebody asks for them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 Step = TypeVar("Step")
+STEPS: Final = 3
 
 
 class Ahead(Generic[Step]):
-    """Calls `make` for one step after the other, in a thread of its own, when it is asked to begin or for a result.
+    """Calls `make` for one step after the other, in a thread of its own, once it was asked to begin.
 
     Use it in a `with` statement: at its end no step is under way any more.
     """
@@ -23,18 +25,19 @@ class Ahead(Generic[Step]):
         """`make` is never called twice at a time. `name` is for the thread."""
         self._make = make
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"{name}-ahead")
-        self._begun: Future[Step] | None = None
+        self._begun: deque[Future[Step]] = deque()
 
     def begin(self) -> None:
-        """Begin the next step, if it has not begun."""
-        if self._begun is None:
-            self._begun = self._thread.submit(self._make)
+        """Begin the next steps, as far as they have not begun."""
+        while len(self._begun) < STEPS:
+            self._begun.append(self._thread.submit(self._make))
 
     def next(self) -> Step:
         """The result of the next step. Raises what `make` raises."""
-        if self._begun is None:
+        if not self._begun:
             return self._make()
-        begun, self._begun = self._begun, None
+        begun = self._begun.popleft()
+        self.begin()
         return begun.result()
 
     def __enter__(self) -> Self:
