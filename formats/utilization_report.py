@@ -42,6 +42,11 @@ class UtilizationReport(msgspec.Struct, frozen=True, kw_only=True):
     bins: tuple[Bin, ...]
 
 
+_LONG: Final = -1.2345678901234567e-300
+_WIDEST: Final = Bin(0, 2**31, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, 2**63)
+"""No bin is written with more characters."""
+
+
 class NotAReportError(ValueError):
     """Bytes that are no utilization report; the message says why."""
 
@@ -59,7 +64,12 @@ class UtilizationFormat:
 
     def message(self, report: UtilizationReport) -> bytes:
         """The report as it would travel. The interval must lie within the years 1 to 9999."""
-        return _to_csv(report) if self._csv else _to_json(report)
+        return _to_csv(report) if self._csv else in_json(report)
+
+    def bounds(self, report: UtilizationReport) -> tuple[int, int]:
+        """The most bytes that a message has around the bins of a report like this one, and for each bin."""
+        one, two = (len(self.message(msgspec.structs.replace(report, bins=(_WIDEST,) * count))) for count in (1, 2))
+        return one - (two - one), two - one
 
 
 def _common(report: UtilizationReport) -> list[Any]:
@@ -76,7 +86,8 @@ def builtins(report: UtilizationReport) -> dict[str, Any]:
     return {**dict(zip(_COMMON, _common(report), strict=True)), "bins": bins}
 
 
-def _to_json(report: UtilizationReport) -> bytes:
+def in_json(report: UtilizationReport) -> bytes:
+    """The JSON form."""
     return json.dumps(builtins(report), indent=1, allow_nan=False).encode("ascii") + b"\n"
 
 

@@ -113,6 +113,8 @@ class Selected(Settings):
     status: str | None = Field(default=None, description="How the run ended.")
     pe: str | None = Field(default=None, description="Parallel environment.")
     slots: str | None = Field(default=None, description="Number of slots.")
+    task: str | None = Field(default=None, description="Number of the array task.")
+    cluster: str | None = Field(default=None, description="Cluster or cell.")
 
     @property
     def patterns(self) -> dict[str, str]:

@@ -57,6 +57,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "accepted": target.accepted,
         "confirmed": target.confirmed,
         "waiting": target.waiting,
+        "not_due": target.not_due,
         "in_flight": target.in_flight,
         "rejected": target.rejected,
         "held": target.held,
@@ -125,8 +126,10 @@ def _target_word(item: TargetStatus) -> Text:
         return level_text("yellow", f"certificate ends in {item.certificate_days_left} days")
     if item.rejected or item.held or item.superseded:
         return level_text("yellow", "needs a look")
-    if item.waiting or item.in_flight:
+    if item.waiting > item.not_due or item.in_flight:
         return level_text("yellow", "waiting")
+    if item.not_due:
+        return level_text("green", f"{item.not_due} in the report of a period that is not over")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
 
 
@@ -144,6 +147,6 @@ def _advice(found: Status) -> list[str]:
             "Superseded: these runs changed after a service took them and keeps its first version: "
             "usage-publisher jobs --state superseded"
         )
-    if any(target.waiting or target.in_flight for target in targets):
+    if any(target.waiting > target.not_due or target.in_flight for target in targets):
         advice.append("Send what waits:   usage-publisher publish")
     return advice

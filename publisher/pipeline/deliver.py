@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from publisher.config import SUMMARY_KINDS, Config
+from publisher.config import SNAPSHOT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import PublisherError, StoreError
 from publisher.forms import record_format
 from publisher.observe.events import DeliveryBegun, TargetPaused
@@ -16,6 +16,7 @@ from publisher.pipeline.circuit import Circuit, Circuits
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.post import Patience
+from publisher.pipeline.report_sender import ReportSender
 from publisher.pipeline.send import Sender
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.summarise import Summariser
@@ -127,10 +128,11 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
         targets = [make_target(name, settings, context)]
         view = view_of(settings, config)
         try:
-            if settings.records in SUMMARY_KINDS:
-                summariser = Summariser(store, config, targets[0], plan, settings, view, tools)
-                sent = summariser.sent
-                summariser.run()
+            if settings.records in SNAPSHOT_KINDS:
+                kind = Summariser if settings.records in SUMMARY_KINDS else ReportSender
+                snapshots = kind(store, config, targets[0], plan, settings, view, tools)
+                sent = snapshots.sent
+                snapshots.run()
             else:
                 targets += [make_target(name, settings, context) for _ in range(settings.workers - 1)]
                 sender = Sender(

@@ -164,7 +164,7 @@ class GroupSender:
             match outcome:
                 case Accepted():
                     self._sent.accepted += self._settle(batch, batch_id, outcome, State.ACCEPTED, None)
-                    self._sent.groups += len(batch) if self._kind == groups.SUMMARY else 0
+                    self._sent.groups += len(batch) if self._kind != groups.SYNC else 0
                     self._proof = [msgspec.structs.replace(batch[0], members=Members())]
                 case Transient() | Throttled() | Unknown() | Unauthorised():
                     self._settle(batch, batch_id, outcome, State.WAITING, None)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from sqlalchemy import Connection
 
-from publisher.config import SUMMARY_KINDS, Config
+from formats.period import period_of
+from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, Target
 from publisher.errors import CredentialError
+from publisher.pipeline import wholeness
 from publisher.store import batches, counters, deliveries, groups, registry
 from publisher.store.database import Store
 from publisher.store.states import State
@@ -45,6 +48,8 @@ class TargetStatus(msgspec.Struct, frozen=True):
     last_error: str | None
     certificate_days_left: int | None
     groups: dict[str, int] | None
+    not_due: int = 0
+    """Of those that wait: runs whose report is sent when its period is over."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -62,7 +67,7 @@ def status(store: Store | None, config: Config, clock: Callable[[], int]) -> Sta
     known_until = _known_until(sources)
     targets = {name: _target(store, config, name, now, known_until) for name in config.targets}
     complete = all(source.read_to_end for source in sources.values()) and not any(
-        target.waiting or target.in_flight for target in targets.values()
+        target.waiting > target.not_due or target.in_flight for target in targets.values()
     )
     return Status(complete, sources, targets)
 
@@ -102,9 +107,10 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
 
 def _target(store: Store | None, config: Config, name: str, now: int, known_until: int | None) -> TargetStatus:
     days_left = _certificate_days_left(config, name, now)
-    summaries = config.targets[name].records in SUMMARY_KINDS
+    summaries = config.targets[name].records in SNAPSHOT_KINDS
     row = None
     if store is not None:
+        read_until = wholeness.known_until(store, config, config.targets[name])
         with store.read() as connection:
             row = registry.get_target(connection, name)
             if row is not None:
@@ -128,9 +134,17 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                     last_error=row.last_error,
                     certificate_days_left=days_left,
                     groups=found if summaries else None,
+                    not_due=_not_due(connection, config.targets[name], row.id, read_until),
                 )
     empty: dict[str, int] | None = {} if summaries else None
     return TargetStatus(0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None, days_left, empty)
+
+
+def _not_due(connection: Connection, settings: Target, target_id: int, known: int | None) -> int:
+    """How many runs wait for the end of the period that a report will be of."""
+    if known is None or settings.records not in REPORT_KINDS:
+        return 0
+    return deliveries.count_waiting_from(connection, target_id, period_of(settings.period, known).start)
 
 
 def _certificate_days_left(config: Config, name: str, now: int) -> int | None:

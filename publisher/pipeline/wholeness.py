@@ -34,14 +34,26 @@ def why_not_known_from(store: Store, config: Config, settings: TargetSettings, f
             row = registry.get_source(connection, name)
         if row is None or not row.first_read_done:
             return f"{NOT_WHOLE}source {name} was not yet read to its end"
-        configured = config.sources[name].complete_since
-        since = configured if configured is not None else row.complete_since
+        since = _complete_since(config, name, row)
         if since is None or since > first:
             return (
                 f"{NOT_WHOLE}source {name} cannot tell that it has every job from {what} on; if it has, set "
                 f"sources.{name}.complete_since"
             )
     return None
+
+
+def known_from(store: Store, config: Config, settings: TargetSettings) -> int | None:
+    """From when on every source that feeds a target has every job; None where one cannot tell. See `why_not_whole`
+    for the months before and since."""
+    begins: list[int] = []
+    for name in fed_by(config, settings):
+        with store.read() as connection:
+            since = _complete_since(config, name, registry.get_source(connection, name))
+        if since is None:
+            return None
+        begins.append(since)
+    return max(begins, default=None)
 
 
 def known_until(store: Store, config: Config, settings: TargetSettings) -> int | None:
@@ -59,3 +71,8 @@ def known_until(store: Store, config: Config, settings: TargetSettings) -> int |
 def fed_by(config: Config, settings: TargetSettings) -> list[str]:
     """The sources that feed a target, by name."""
     return [name for name in config.sources if not settings.sources or name in settings.sources]
+
+
+def _complete_since(config: Config, name: str, row: registry.SourceRow | None) -> int | None:
+    configured = config.sources[name].complete_since
+    return configured if configured is not None or row is None else row.complete_since

@@ -475,16 +475,26 @@ def periods_of(connection: Connection, target_id: int, state: State, kind: Perio
     return _spans(_oldest(target_id, state), connection, partial(period_of, kind), lambda period: period.stop)
 
 
-def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
-    """The periods in which deliveries in any state end, from the one in which the first of them ends at `first` or
-    later; an index look-up for each."""
-    ends = (
+def first_end(connection: Connection, target_id: int) -> int | None:
+    """The earliest end of a delivery in any state."""
+    return connection.execute(_ends_from(target_id, _EVER)).scalars().first()
+
+
+def _ends_from(target_id: int, first: int) -> Select[Any]:
+    """Ends of deliveries in any state, by the index over the ends of runs."""
+    return (
         select(runs.c.end_time)
         .join(deliveries, and_(deliveries.c.run_id == runs.c.id, deliveries.c.target_id == target_id))
         .where(runs.c.end_time >= first)
         .order_by(runs.c.end_time)
         .limit(1)
     )
+
+
+def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
+    """The periods in which deliveries in any state end, from the one in which the first of them ends at `first` or
+    later; an index look-up for each."""
+    ends = _ends_from(target_id, first)
     return _spans(ends, connection, partial(period_of, kind), lambda period: period.stop)
 
 
