@@ -35,6 +35,7 @@ from publisher.store.states import State
 
 if TYPE_CHECKING:
     from publisher.finding import Finding
+    from publisher.keeper import Keeper
     from publisher.pipeline.circuit import Circuits
     from publisher.pipeline.compare import Comparison
     from publisher.pipeline.deliver import Delivery
@@ -158,11 +159,13 @@ class Publisher:
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
         """What sending a window again to a target would mean."""
         from publisher.pipeline.republish import plan_republish  # noqa: PLC0415
+        from publisher.store.purged import require_unpurged  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
         plan = self._plans()[target]
         from_, until = self._whole_periods(target, window)
         with self.store.read() as connection:
+            require_unpurged(connection, from_, until)
             return plan_republish(connection, plan, from_, until, only_missing=only_missing)
 
     def republish(self, target: str, window: Window, *, only_missing: bool = False) -> Delivery:
@@ -297,6 +300,16 @@ class Publisher:
             return []
         with store.read() as connection:
             return registry.list_unreadable(connection, limit)
+
+    @property
+    def keeper(self) -> Keeper:
+        """What looks after the store itself. Raises `UsageError` as long as there is none."""
+        from publisher.keeper import Keeper  # noqa: PLC0415 - most commands need it not
+
+        store = self._store_if_there()
+        if store is None:
+            raise UsageError("there is no store yet", hint="Run `usage-publisher collect` first")
+        return Keeper(store, self.config, self.tools.clock, self._plans)
 
     # --- what people decide
 

@@ -19,7 +19,7 @@ from formats.utilization_report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import add_ons
 from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
-from publisher.config_types import FilePath, Instant, Seconds, Settings, ZoneName
+from publisher.config_types import FilePath, Instant, Months, Seconds, Settings, ZoneName
 
 __all__ = [
     "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "REPORT_KINDS", "SNAPSHOT_KINDS", "SUMMARY_KINDS", "AddOnTarget",
@@ -43,6 +43,15 @@ class Store(Settings):
         description="`sqlite:////absolute/path`, `sqlite:///path/relative/to/this/file` or `postgresql://...`.",
     )
     busy_timeout: Seconds = Field(default=30.0, description="How long to wait for a store that another process holds.")
+    keep_jobs: Months | None = Field(
+        default=None, description="Jobs that ended earlier, and were delivered, are taken out by `store purge`."
+    )
+    keep_messages: Months | None = Field(
+        default=None, description="Messages sent earlier that no job in the store was sent in: the same."
+    )
+    keep_receipts: Months | None = Field(
+        default=None, description="Receipts of, and answers to, messages sent earlier: the same."
+    )
 
 
 SourceType = Literal["arc", "gridengine", "torque", "pbs", "dqs", "slurm", "htcondor", "lsf"]

@@ -28,7 +28,7 @@ from publisher.config import (
     TargetSettings,
     When,
 )
-from publisher.errors import ConfigError
+from publisher.errors import ConfigError, UsageError
 
 ENVIRONMENT_KEY = "USAGE_PUBLISHER_CONFIG"
 DEFAULT_PATH = Path("/etc/usage-publisher/publisher.toml")
@@ -70,12 +70,20 @@ def parse(table: dict[str, Any], file: Path) -> Config:
         config = Config.model_validate(table, context={"base": file.absolute().parent})
     except ValidationError as error:
         raise _explain(error, table, file) from None
-    url = config.store.url
-    if url.startswith("sqlite:///") and not url.startswith("sqlite:////"):
-        url = f"sqlite:///{(file.absolute().parent / url.removeprefix('sqlite:///')).resolve()}"
-    elif not url.startswith(("sqlite:////", "postgresql://", "postgresql+psycopg://")):
-        raise ConfigError("a store is sqlite:////path or postgresql://...", file=file, key="store.url")
+    try:
+        url = store_url(config.store.url, file.absolute().parent)
+    except UsageError as error:
+        raise ConfigError(error.message, file=file, key="store.url") from None
     return config.model_copy(update={"file": file.absolute(), "store": config.store.model_copy(update={"url": url})})
+
+
+def store_url(url: str, folder: Path) -> str:
+    """The URL of a store; a relative path is relative to a folder. Raises `UsageError` for another kind of URL."""
+    if url.startswith("sqlite:///") and not url.startswith("sqlite:////"):
+        return f"sqlite:///{(folder / url.removeprefix('sqlite:///')).resolve()}"
+    if not url.startswith(("sqlite:////", "postgresql://", "postgresql+psycopg://")):
+        raise UsageError("a store is sqlite:////path or postgresql://...")
+    return url
 
 
 def _explain(error: ValidationError, table: dict[str, Any], file: Path) -> ConfigError:

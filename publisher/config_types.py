@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 
-from publisher.times import duration_s, instant_s
+from publisher.times import duration_s, instant_s, months_of_age
 
 
 def _zone(value: str) -> str:
@@ -37,6 +37,8 @@ def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
 
 Seconds = Annotated[float, BeforeValidator(duration_s)]
 Instant = Annotated[int, BeforeValidator(instant_s)]
+Months = Annotated[int, BeforeValidator(months_of_age)]
+"""An age in whole calendar months."""
 ZoneName = Annotated[str, AfterValidator(_zone)]
 FilePath = Annotated[Path, AfterValidator(_relative_to_file)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]

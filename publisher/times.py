@@ -25,6 +25,18 @@ def duration_s(value: object) -> float:
     return seconds
 
 
+_MONTHS = re.compile(r"(\d{1,4})\s*(months?|years?)")
+
+
+def months_of_age(value: object) -> int:
+    """How many months `"36 months"` or `"3 years"` are. Raises ValueError for anything else, and for less than one."""
+    found = _MONTHS.fullmatch(value) if isinstance(value, str) else None
+    count = int(found[1]) * (12 if found[2].startswith("year") else 1) if found else 0
+    if count < 1:
+        raise ValueError("an age in months is text such as 36 months or 3 years, one month at least")
+    return count
+
+
 def instant_s(value: object) -> int:
     """Epoch seconds of a TOML date or date-time, or of text in ISO 8601; without a zone it is UTC."""
     if isinstance(value, str):

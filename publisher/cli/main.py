@@ -28,6 +28,7 @@ from publisher.cli import (
     republish_cmd,
     run_cmd,
     status_cmd,
+    store_cmd,
 )
 from publisher.cli.output import OutputClosedError, data, flush, json_object, say
 from publisher.cli.session import session
@@ -57,6 +58,7 @@ for module in (
     check_cmd,
     audit_cmd,
     inspect_cmd,
+    store_cmd,
     demo_cmd,
 ):
     module.register(app)

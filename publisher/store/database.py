@@ -59,6 +59,18 @@ class Store:
         """Let queries be planned for the present size of the store; called after many runs were stored."""
         dialect.refresh_statistics(self._engine)
 
+    def back_up(self, file: Path) -> None:
+        """Write a copy beside the file to be: see `publisher.store.upkeep`."""
+        from publisher.store import upkeep  # noqa: PLC0415 - for one command
+
+        upkeep.back_up(self._engine, file)
+
+    def vacuum(self) -> None:
+        """Give the space of what was taken out back to the system. Raises `StoreError` and its kinds."""
+        from publisher.store import upkeep  # noqa: PLC0415
+
+        upkeep.vacuum(self._engine)
+
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()

@@ -8,7 +8,7 @@ anew. Kept of the name is a hash of it under a random salt, one for each person:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -87,7 +87,7 @@ class Veil:
 
     def __init__(self, found: Sequence[ErasedRow]) -> None:
         self._rows = found
-        self._known: dict[str, ErasedRow | None] = {}
+        self._known: dict[str, list[ErasedRow]] = {}
 
     def over(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """The jobs as they are stored."""
@@ -98,33 +98,28 @@ class Veil:
         if job.end is None:
             return job
         for name in (job.user_dn, job.token_subject):
-            row = self._row_of(name)
-            if row is not None and name is not None and job.end <= row.erased_at:
+            row = self._row_of(name, job.end)
+            if row is not None and name is not None:
                 job = veiled(job, [name], row.pseudonym)
         return job
 
     def entry(self, entry: Entry) -> Entry:
         """An entry of a grid log as it is stored."""
-        row = self._row_of(entry.user_dn) if self._rows else None
-        if row is None or entry.at > row.erased_at:
-            return entry
-        return msgspec.structs.replace(entry, user_dn=row.pseudonym)
+        row = self._row_of(entry.user_dn, entry.at) if self._rows else None
+        return entry if row is None else msgspec.structs.replace(entry, user_dn=row.pseudonym)
 
-    def _row_of(self, name: str | None) -> ErasedRow | None:
+    def _row_of(self, name: str | None, at: int) -> ErasedRow | None:
+        """The first erasure of a person after an instant."""
         if not name:
             return None
         if name not in self._known:
             if len(self._known) >= _CACHED:
                 self._known.clear()
-            self._known[name] = next((row for row in self._rows if person_hash(name, row.salt) == row.person), None)
-        return self._known[name]
+            mine = [row for row in self._rows if person_hash(name, row.salt) == row.person]
+            self._known[name] = sorted(mine, key=lambda row: row.erased_at)
+        return next((row for row in self._known[name] if at <= row.erased_at), None)
 
 
 def veil(connection: Connection) -> Veil:
     """Of everybody who was erased until now."""
     return Veil(rows(connection))
-
-
-def users(connection: Connection, shown: Callable[[str], str]) -> frozenset[str]:
-    """The pseudonyms as a receiver is shown them."""
-    return frozenset(shown(row.pseudonym) for row in rows(connection))

@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
 from formats.identity import digest, encode
 from formats.job import Job
 from formats.month import Month, month_bounds, month_numbered, month_of
+from publisher.errors import UsageError
 from publisher.store import dialect
 from publisher.store.counters import CONFIRMED
 from publisher.store.deliveries import move
@@ -106,6 +107,20 @@ def hold_changed(
 
 def _hold(connection: Connection, target_id: int, found: Iterable[tuple[int, str]], now: int) -> None:
     move(connection, target_id, [(run_id, State.WAITING, State.HELD, why) for run_id, why in found], now)
+
+
+def require_unpurged(connection: Connection, first: int, behind: int) -> None:
+    """Raise `UsageError` for a window that holds jobs which were purged: it cannot be sent again whole."""
+    inside = [
+        str(month)
+        for month in map(month_numbered, sorted(months(connection)))
+        if month_bounds(month)[0] < behind and month_bounds(month)[1] > first
+    ]
+    if inside:
+        raise UsageError(
+            f"jobs of {', '.join(inside)} were purged from the store and cannot be sent again",
+            hint="Choose a window without these months; late jobs of them are held, see `usage-publisher held list`",
+        )
 
 
 def in_purged_month(connection: Connection, end_time: ColumnElement[int]) -> ColumnElement[bool]:

@@ -32,7 +32,7 @@ from publisher.config import (
     ZoneName,
 )
 from publisher.config_types import Patterns
-from publisher.times import duration_s, instant_s
+from publisher.times import duration_s, instant_s, months_of_age
 
 TABLES: dict[str, type[Settings]] = {
     "[site]": Site,
@@ -55,6 +55,7 @@ TABLES: dict[str, type[Settings]] = {
 _VALIDATED = {
     duration_s: "duration",
     instant_s: "time",
+    months_of_age: "age in months or years",
     get_args(FilePath)[1].func: "path",
     get_args(ZoneName)[1].func: "time zone",
     get_args(RecordsKind)[1].func: "name of a format",

@@ -1,0 +1,214 @@
+"""What keeps the store itself in order, as a library: `Publisher.keeper` gives it.
+
+Every method that changes the store as a whole holds all of its locks, and raises `UsageError` where a publisher is at
+work in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from formats.job import Job
+from formats.month import Month, month_numbered, month_of
+from publisher.config import SUMMARY_KINDS, Config
+from publisher.enrich import Enrichers
+from publisher.errors import UsageError
+from publisher.finding import Finding
+from publisher.pipeline.collect import TargetPlan
+from publisher.pipeline.erased_groups import spelled
+from publisher.pipeline.viewing import view_of
+from publisher.store import backup, copy, erase, integrity, purge, purged, registry
+from publisher.store.backup import Backup
+from publisher.store.classes import JobClass
+from publisher.store.copy import TableCopied
+from publisher.store.database import Store, open_store
+from publisher.store.erase import Forgotten, Shown
+from publisher.store.exclusive import exclusive
+from publisher.store.integrity import Miscounted
+from publisher.store.purge import MonthPlan, Owed
+
+_NOT_COMPARED = frozenset({"user_dn", "token_subject", "local_user"})
+
+
+class PurgePlan(msgspec.Struct, frozen=True):
+    """What a purge takes out: whole months of jobs, messages and receipts. `runs`: of the months that go."""
+
+    months: list[MonthPlan]
+    messages: int
+    receipts: int
+
+    @property
+    def going(self) -> list[MonthPlan]:
+        """The months that can go."""
+        return [month for month in self.months if month.kept is None]
+
+    @property
+    def runs(self) -> int:
+        """How many runs can go."""
+        return sum(month.runs for month in self.going)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to take out."""
+        return not (self.going or self.messages or self.receipts)
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What a purge took out."""
+
+    months: list[MonthPlan]
+    runs: int
+    classes: int
+    messages: int
+    receipts: int
+
+
+class Keeper:
+    """See the module. `prepare` puts deliveries down as the configured targets want them."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        clock: Callable[[], int],
+        prepare: Callable[[], Mapping[str, TargetPlan]],
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._prepare = prepare
+
+    # --- looking after
+
+    def check(self) -> list[Finding]:
+        """Whether what the store holds agrees with itself. Changes nothing."""
+        with self._store.read() as connection:
+            return list(integrity.check(connection))
+
+    def repair(self) -> list[Miscounted]:
+        """Set the counters to what counting gives; gives those that were wrong. Nothing else is mended by itself."""
+        with self._store.write() as connection:
+            return integrity.repair_counters(connection, self._clock())
+
+    def backup(self, file: Path) -> Backup:
+        """Write a verified backup beside a publisher at work: see `publisher.store.backup`."""
+        return backup.backup(self._store, file)
+
+    def vacuum(self) -> None:
+        """Give the space of what was taken out back to the system."""
+        self._store.vacuum()
+
+    # --- taking out
+
+    def plan_purge(self, before: Month | None = None) -> PurgePlan:
+        """What a purge would take out: jobs that ended before a month, or all that the settings keep no longer.
+
+        Raises `UsageError` where neither is said, and for a month that is not over.
+        """
+        return self._plan(before, self._prepare())
+
+    def _plan(self, before: Month | None, plans: Mapping[str, TargetPlan]) -> PurgePlan:
+        settings = self._config.store
+        present = month_of(self._clock())
+        if before is not None and before > present:
+            raise UsageError(f"{before} has not begun: only months that are over can be purged")
+        if before is None and not (settings.keep_jobs or settings.keep_messages or settings.keep_receipts):
+            raise UsageError(
+                "nothing says what to purge",
+                hint="Give --before MONTH, or set store.keep_jobs, store.keep_messages or store.keep_receipts",
+            )
+        owed = {name: Owed(plan.wish.summaries, plan.wish.sync) for name, plan in plans.items()}
+        jobs_before = before or _ago(present, settings.keep_jobs)
+        with self._store.read() as connection:
+            months = purge.months_before(connection, jobs_before, owed) if jobs_before is not None else []
+            messages_before, receipts_before = self._limits(before, present)
+            messages = purge.old_messages(connection, messages_before) if messages_before is not None else 0
+            receipts = purge.old_receipts(connection, receipts_before) if receipts_before is not None else 0
+        return PurgePlan(months, messages, receipts)
+
+    def _limits(self, before: Month | None, present: Month) -> tuple[Month | None, Month | None]:
+        """Before which months messages and receipts go; they do not where jobs of some months are asked for."""
+        if before is not None:
+            return None, None
+        settings = self._config.store
+        return _ago(present, settings.keep_messages), _ago(present, settings.keep_receipts)
+
+    def purge(self, before: Month | None = None) -> Purged:
+        """Take out what `plan_purge` says at this moment, a month a transaction."""
+        plans = self._prepare()
+        with exclusive(self._store, self._config.targets):
+            plan = self._plan(before, plans)
+            now = self._clock()
+            count = 0
+            for each in plan.going:
+                with self._store.write() as connection:
+                    count += purge.purge_month(connection, each.month, now)
+            messages_before, receipts_before = self._limits(before, month_of(now))
+            with self._store.write() as connection:
+                unused = purge.drop_unused_classes(connection)
+                messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
+                receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0
+        return Purged(plan.months, count, unused, messages, receipts)
+
+    def purged_months(self) -> list[Month]:
+        """The months that were purged."""
+        with self._store.read() as connection:
+            return [month_numbered(number) for number in sorted(purged.months(connection))]
+
+    def forget(self, person: str, pseudonym: str | None = None) -> Forgotten:
+        """Put a pseudonym in place of a person's name: see `publisher.store.erase`."""
+        self._prepare()
+        shown = self._spellings()
+        enrichers = Enrichers(self._config)
+
+        def same(job_class: JobClass, renamed: Job) -> str | None:
+            before, after = (enrichers.apply(job_class.source, facts) for facts in (job_class.facts, renamed))
+            differing = [
+                field
+                for field in before.__struct_fields__
+                if field not in _NOT_COMPARED and getattr(before, field) != getattr(after, field)
+            ]
+            if not differing:
+                return None
+            return f"a mapping rule goes by this name: without it jobs would have another {', '.join(differing)}"
+
+        with exclusive(self._store, self._config.targets), self._store.write() as connection:
+            known = {
+                row.id: shown[name] for name in shown if (row := registry.get_target(connection, name)) is not None
+            }
+            chosen = pseudonym or erase.new_pseudonym()
+            return erase.forget(connection, person, chosen, same, known, self._clock())
+
+    def _spellings(self) -> dict[str, Shown]:
+        """How each target that is sent summaries spells a name."""
+        return {
+            name: partial(spelled, view_of(target, self._config))
+            for name, target in self._config.targets.items()
+            if target.records in SUMMARY_KINDS
+        }
+
+
+def copy_store(
+    source_url: str, destination_url: str, busy_timeout_s: float, tell: Callable[[str], None]
+) -> Sequence[TableCopied]:
+    """Copy everything from one store into another, which is made: see `publisher.store.copy`."""
+    source = open_store(source_url, busy_timeout_s, create=False)
+    try:
+        destination = open_store(destination_url, busy_timeout_s)
+        try:
+            return copy.copy(source, destination, tell)
+        finally:
+            destination.close()
+    finally:
+        source.close()
+
+
+def _ago(present: Month, months: int | None) -> Month | None:
+    if months is None:
+        return None
+    number = present.year * 12 + present.month - 1 - months
+    return Month(number // 12, number % 12 + 1)

@@ -1,0 +1,214 @@
+"""check: whether what the store holds agrees with itself, how to mend what does not, and mending the counters.
+
+Looks at one state, beside a publisher at work; memory does not grow with the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, and_, delete, func, insert, inspect, or_, select
+
+from formats.identity import digest
+from publisher.errors import StoreError
+from publisher.finding import Finding
+from publisher.store import audit, purged, upkeep
+from publisher.store.counters import CONFIRMED
+from publisher.store.runs import cpu_total_ms
+from publisher.store.states import BatchState, State
+from publisher.store.stored import decode
+from publisher.store.tables import batches, classes, counters, deliveries, metadata, runs, targets, versions
+
+RESTORE: Final = (
+    "Restore the store from a backup, or `store export` what is left of it; keep the damaged store for study"
+)
+_MOST_NAMED: Final = 3
+
+
+class Miscounted(msgspec.Struct, frozen=True):
+    """A counter that is not what counting gives. `state`: its number, or that of confirmed deliveries."""
+
+    target_id: int
+    target: str
+    state: int
+    kept: int
+    counted: int
+
+    @property
+    def word(self) -> str:
+        """What is counted."""
+        return "confirmed" if self.state == CONFIRMED else State(self.state).word
+
+
+def check(connection: Connection) -> Iterator[Finding]:
+    """Everything there is to find, one thing a finding; red ones are wrong."""
+    found = upkeep.damage(connection)
+    yield _judge("database", found, "pages and indexes are sound", RESTORE)
+    yield _judge("tables", list(_other_tables(connection)), "are those of this version", RESTORE)
+    yield _judge("references", list(_lost(connection)), "every row that another one names is there", RESTORE)
+    wrong = miscounted(connection)
+    lines = [f"{each.target}: {each.kept} {each.word} kept, {each.counted} counted" for each in wrong]
+    yield _judge("counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right")
+    yield _judge("runs", _told(_wrong_runs(connection)), "digests and columns are those of the stored jobs", RESTORE)
+    yield _judge("versions", _told(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
+    yield _judge("classes", _told(_wrong_classes(connection)), "can be read", RESTORE)
+    yield _judge("deliveries", _told(_wrong_deliveries(connection)), "stand where their runs and batches are", RESTORE)
+    flying = connection.execute(
+        select(func.count()).select_from(batches).where(batches.c.state == int(BatchState.IN_FLIGHT))
+    ).scalar_one()
+    if flying:
+        yield Finding("batches", "yellow", f"{flying} in flight", "A run is at work, or the next one settles them")
+    unused = _unused_classes(connection)
+    if unused:
+        yield Finding("classes", "green", f"{unused} belong to no run", "Harmless; `store purge` takes them out")
+
+
+def _judge(subject: str, wrong: list[str], well: str, hint: str) -> Finding:
+    return Finding(subject, "red", "; ".join(wrong), hint) if wrong else Finding(subject, "green", well)
+
+
+def _told(wrong: Iterator[str]) -> list[str]:
+    """The first few by name, and how many there are."""
+    first: list[str] = []
+    more = 0
+    for each in wrong:
+        if len(first) < _MOST_NAMED:
+            first.append(each)
+        else:
+            more += 1
+    return [*first, f"and {more} more"] if more else first
+
+
+def _other_tables(connection: Connection) -> Iterator[str]:
+    looker = inspect(connection)
+    there = set(looker.get_table_names())
+    for table in metadata.sorted_tables:
+        if table.name not in there:
+            yield f"table {table.name} is missing"
+            continue
+        names = {column["name"] for column in looker.get_columns(table.name)}
+        missing = sorted({column.name for column in table.c} - names)
+        if missing:
+            yield f"table {table.name} lacks {', '.join(missing)}"
+
+
+def _lost(connection: Connection) -> Iterator[str]:
+    for table in metadata.sorted_tables:
+        for key in sorted(table.foreign_keys, key=lambda key: key.parent.name):
+            other = key.column.table
+            query = (
+                select(func.count())
+                .select_from(table.outerjoin(other, key.parent == key.column))
+                .where(key.parent.is_not(None), key.column.is_(None))
+            )
+            lost = connection.execute(query).scalar_one()
+            if lost:
+                yield f"{lost} {table.name} whose {key.parent.name} is in no row of {other.name}"
+
+
+def miscounted(connection: Connection) -> list[Miscounted]:
+    """The counters that are wrong: not the deliveries there are together with those that were purged."""
+    query = select(
+        deliveries.c.target_id, deliveries.c.state, func.count(), func.count(deliveries.c.confirmed_at)
+    ).group_by(deliveries.c.target_id, deliveries.c.state)
+    counted: Counter[tuple[int, int]] = Counter()
+    for target_id, state, jobs, confirmed in connection.execute(query):
+        counted[target_id, state] += jobs
+        counted[target_id, CONFIRMED] += confirmed
+    names = {row[0]: row[1] for row in connection.execute(select(targets.c.id, targets.c.name))}
+    for target_id in names:
+        for state, jobs in purged.delivered(connection, target_id).items():
+            counted[target_id, state] += jobs
+    kept = {
+        (row[0], row[1]): row[2]
+        for row in connection.execute(select(counters.c.target_id, counters.c.state, counters.c.jobs))
+    }
+    return [
+        Miscounted(target_id, names.get(target_id, f"target {target_id}"), state, kept.get(key, 0), counted[key])
+        for key in sorted({*counted, *kept})
+        if kept.get(key, 0) != counted[key]
+        for target_id, state in [key]
+    ]
+
+
+def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
+    """Set the counters to what counting gives, in a writing transaction; gives those that were wrong."""
+    wrong = miscounted(connection)
+    for each in wrong:
+        connection.execute(
+            delete(counters).where(counters.c.target_id == each.target_id, counters.c.state == each.state)
+        )
+        row = {"target_id": each.target_id, "state": each.state, "jobs": each.counted}
+        connection.execute(insert(counters).values(row))
+        audit.note(connection, "repair", each.target, f"{each.word}: {each.kept} kept, {each.counted} counted", now)
+    return wrong
+
+
+def _wrong_runs(connection: Connection) -> Iterator[str]:
+    columns = (
+        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.digest, runs.c.job,
+    )  # fmt: skip
+    for record_id, finished, end, wall_ms, cpu_ms, mark, blob in upkeep.rows(connection, select(*columns)):
+        stored = bytes(blob)
+        if digest(stored) != bytes(mark):
+            yield f"run {record_id}: its digest is not that of its job"
+            continue
+        try:
+            job = decode(stored)
+        except StoreError as error:
+            yield f"run {record_id}: {error.message}"
+            continue
+        told = (job.record_id, int(job.finished), job.end, job.wall_ms or 0, cpu_total_ms(job))
+        if told != (record_id, finished, end, wall_ms, cpu_ms):
+            yield f"run {record_id}: its columns are not those of its job"
+
+
+def _wrong_versions(connection: Connection) -> Iterator[str]:
+    for run_id, mark, blob in upkeep.rows(connection, select(versions.c.run_id, versions.c.digest, versions.c.job)):
+        if digest(bytes(blob)) != bytes(mark):
+            yield f"an earlier version of run {run_id}: its digest is not that of its job"
+
+
+def _wrong_classes(connection: Connection) -> Iterator[str]:
+    for class_id, facts in upkeep.rows(connection, select(classes.c.id, classes.c.facts)):
+        try:
+            decode(bytes(facts))
+        except StoreError as error:
+            yield f"class {class_id}: {error.message}"
+
+
+def _wrong_deliveries(connection: Connection) -> Iterator[str]:
+    flying = deliveries.c.state == int(State.IN_FLIGHT)
+    query = (
+        select(runs.c.record_id, targets.c.name, deliveries.c.end_time, runs.c.end_time)
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .join(targets, deliveries.c.target_id == targets.c.id)
+        .where(or_(deliveries.c.end_time != runs.c.end_time, runs.c.end_time.is_(None)))
+    )
+    for record_id, name, end, of_run in upkeep.rows(connection, query):
+        yield f"record {record_id} for target {name} has end time {end}, its run {of_run}"
+    query_states = (
+        select(targets.c.name, func.count())
+        .select_from(deliveries.join(targets, deliveries.c.target_id == targets.c.id))
+        .where(deliveries.c.state.not_in([int(state) for state in State]))
+        .group_by(targets.c.name)
+    )
+    for name, count in connection.execute(query_states):
+        yield f"{count} for target {name} are in a state that there is not"
+    open_batches = select(batches.c.id).where(batches.c.state == int(BatchState.IN_FLIGHT))
+    query_flying = (
+        select(targets.c.name, func.count())
+        .select_from(deliveries.join(targets, deliveries.c.target_id == targets.c.id))
+        .where(and_(flying, or_(deliveries.c.batch_id.is_(None), deliveries.c.batch_id.not_in(open_batches))))
+        .group_by(targets.c.name)
+    )
+    for name, count in connection.execute(query_flying):
+        yield f"{count} for target {name} are in flight in no batch that is"
+
+
+def _unused_classes(connection: Connection) -> int:
+    query = select(func.count()).select_from(classes).where(classes.c.id.not_in(select(runs.c.class_id)))
+    return connection.execute(query).scalar_one()

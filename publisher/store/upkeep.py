@@ -1,0 +1,168 @@
+"""What differs between SQLite and PostgreSQL where the store is dealt with as a whole: checked, copied, saved, shrunk.
+
+Beside `dialect`, the only module that knows which database it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, NullPool, Select, Table, create_engine, func, select, text
+
+from publisher.errors import StoreError, UsageError
+from publisher.store import dialect
+
+_MOST_TOLD: Final = 20
+_AT_ONCE: Final = 1000
+
+
+def is_file(engine: Engine) -> bool:
+    """Whether the store is a file."""
+    return engine.dialect.name == "sqlite"
+
+
+def damage(connection: Connection) -> list[str]:
+    """What the database itself finds wrong with its pages and indexes; a server looks after its own."""
+    if connection.dialect.name != "sqlite":
+        return []
+    found = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_TOLD})").scalars().all()
+    return [] if found == ["ok"] else [str(line) for line in found]
+
+
+def rows(connection: Connection, query: Select[Any], most: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
+    """The rows of a query without having them all in memory: from a server through a cursor there."""
+    with connection.execute(query, execution_options={"yield_per": most}) as found:
+        yield from found
+
+
+def plain(connection: Connection, value: Any) -> Any:
+    """A value as this database holds it: PostgreSQL's texts have no NUL, and get the sign for what cannot be shown."""
+    if connection.dialect.name != "sqlite" and isinstance(value, str) and "\0" in value:
+        return value.replace("\0", "\ufffd")
+    return value
+
+
+def set_sequences(connection: Connection, tables: Sequence[Table]) -> None:
+    """Let the next ids of these tables be behind those that are there, after rows were put in with their ids."""
+    if connection.dialect.name == "sqlite":
+        return  # takes the one behind the greatest by itself
+    for table in tables:
+        last = connection.execute(select(func.max(table.c.id))).scalar_one()
+        setting = text("SELECT setval(pg_get_serial_sequence(:table, 'id'), :last, :used)")
+        connection.execute(setting, {"table": table.name, "last": last or 1, "used": last is not None})
+
+
+def vacuum(engine: Engine) -> None:
+    """Give the space of what was taken out back to the system. Raises `StoreError` and its kinds."""
+    with dialect.translated(engine):
+        if is_file(engine):
+            with _driver(engine) as driver:
+                driver.execute("VACUUM")
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql("VACUUM (ANALYZE)")
+
+
+@contextmanager
+def _driver(engine: Engine) -> Iterator[sqlite3.Connection]:
+    """SQLite's own connection, in no transaction."""
+    pooled = engine.raw_connection()
+    try:
+        yield pooled.driver_connection  # type: ignore[misc]
+    finally:
+        pooled.close()
+
+
+def back_up(engine: Engine, file: Path) -> None:
+    """Write a consistent copy of the store's file to `part_of(file)`, beside whoever is at work on it.
+
+    Raises `UsageError` for a store on a server, naming the command for it, and `StoreError` and its kinds.
+    """
+    if not is_file(engine):
+        place = dialect.place(engine).replace("postgresql+psycopg:", "postgresql:")
+        command = shlex.join(["pg_dump", "--format=custom", f"--file={file}", place])
+        raise UsageError(
+            "a store on PostgreSQL is backed up by PostgreSQL's own means",
+            hint=f"For example: {command} (and pg_restore to bring it back)",
+        )
+    part = part_of(file)
+    _make_new(part)
+    try:
+        with dialect.translated(engine):
+            _copy_pages(engine, part)
+        descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        remove_file(part)
+        raise
+
+
+def part_of(file: Path) -> Path:
+    """Where a backup is written before it is known to be good."""
+    return file.with_name(f".{file.name}.part")
+
+
+def finish_backup(file: Path) -> None:
+    """Put a backup that was found good in its place. Raises `StoreError` where something is there by now."""
+    part = part_of(file)
+    try:
+        os.link(part, file)  # unlike renaming, it does not replace what is there
+    except OSError as error:
+        raise StoreError(f"the backup {file} cannot be put in its place: {error.strerror}") from error
+    part.unlink()
+    descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_file(path: Path) -> None:
+    """Take away a database file that was not finished, with what SQLite put beside it."""
+    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+        with suppress(FileNotFoundError):
+            each.unlink()
+
+
+def _make_new(path: Path) -> None:
+    """An empty private file; what an earlier backup that was killed left there goes."""
+    try:
+        remove_file(path)
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(path, flags, dialect.PRIVATE_FILE_MODE))
+    except OSError as error:
+        raise StoreError(f"the backup {path} cannot be made: {error.strerror}", hint="Name another place") from error
+
+
+def _copy_pages(engine: Engine, part: Path) -> None:
+    """All pages in one step: with a write-ahead log that is one state, and nobody is kept from writing meanwhile."""
+    copy = sqlite3.connect(part)
+    try:
+        with _driver(engine) as driver:
+            driver.backup(copy, pages=-1)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, whole in itself
+    finally:
+        copy.close()
+
+
+@contextmanager
+def reading_file(file: Path) -> Iterator[Connection]:
+    """A database file that nobody else has open, read without touching it. Raises `StoreError` and its kinds."""
+    place = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
+    engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(place, uri=True), poolclass=NullPool)
+    try:
+        with dialect.translated(engine), engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
