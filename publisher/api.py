@@ -27,7 +27,7 @@ from publisher.pipeline import outbox, recall
 from publisher.pipeline.collect import Collected, TargetPlan, collect
 from publisher.pipeline.status import Status, status
 from publisher.pipeline.tools import Tools
-from publisher.sources import make_source
+from publisher.sources.apart import ReadApart
 from publisher.sources.base import Window
 from publisher.store import audit, deliveries, registry
 from publisher.store.database import Store, open_store
@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from publisher.pipeline.recall import KnownRun
     from publisher.pipeline.render import Rendering
     from publisher.pipeline.republish import RepublishPlan
+    from publisher.report.reading import Context
     from publisher.report.reports import ReportRendering, Totals, Utilization
     from publisher.report.request import ReportRequest
+    from publisher.report.result import Report
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -114,7 +116,7 @@ class Publisher:
         if not self.config.sources:
             raise UsageError("no source is configured", hint="Add a table [sources.NAME] to the configuration")
         chosen = names or list(self.config.sources)
-        made = {name: make_source(name, self.config.sources[name]) for name in chosen}
+        made = {name: ReadApart(name, self.config.sources[name]) for name in chosen}
         with self.store.lock("collect") as held:
             if not held:
                 return None
@@ -200,13 +202,25 @@ class Publisher:
         """Queue and CPU utilization of an interval, as DQS measures them."""
         from publisher.report.reports import utilization  # noqa: PLC0415
 
-        return utilization(self._collected_store(), self.config, request)
+        return utilization(self._reporting(request), request)
 
     def totals(self, request: ReportRequest) -> Totals:
         """What the runs used that ended in an interval, by up to two keys."""
         from publisher.report.reports import totals  # noqa: PLC0415
 
-        return totals(self._collected_store(), self.config, request)
+        return totals(self._reporting(request), request)
+
+    def view(self, name: str, request: ReportRequest) -> Report:
+        """A report of any view (`publisher.report.result.VIEWS`): columns, rows, and what a picture shows."""
+        from publisher.report.views import make  # noqa: PLC0415
+
+        return make(name, self._reporting(request), request)
+
+    def _reporting(self, request: ReportRequest) -> Context:
+        from publisher.report.reading import Context  # noqa: PLC0415
+
+        store = self._collected_store() if request.archive is None else self._store_if_there()
+        return Context(store, self.config, self.tools.clock())
 
     def rendering(self, format_name: str, target: str | None, window: Window) -> Rendering | ReportRendering:
         """The messages that publish would send, without sending and without changing anything.
@@ -223,7 +237,8 @@ class Publisher:
                 raise UsageError("no target is sent reports", hint="Leave --target away")
             stop = self.tools.clock() if window.until is None else window.until
             start = stop - LAST_DAYS_S if window.from_ is None else window.from_
-            return ReportRendering(self._collected_store(), self.config, ReportRequest(start=start, stop=stop))
+            request = ReportRequest(start=start, stop=stop)
+            return ReportRendering(self._collected_store(), self.config, request, self.tools.clock())
         self._require([target] if target else [], self.config.targets, "target")
         return Rendering(self._collected_store(), self.config, format_name, target, window)
 

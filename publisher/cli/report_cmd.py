@@ -1,9 +1,7 @@
-"""report: utilization, and totals as qacct gives them."""
+"""report: utilization, totals, occupation, waiting and the other views, in every form."""
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,12 +12,13 @@ from publisher.cli import when
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
-from publisher.times import iso
 
 if TYPE_CHECKING:
-    from publisher.report.reports import Total, Totals, Utilization
+    from publisher.report.request import ReportRequest
+    from publisher.report.result import Report
 
 _LAST_DAYS_S = 30 * 86_400
+_WHOLE_MONTH = ("charges",)
 
 
 def register(app: typer.Typer) -> None:
@@ -31,26 +30,45 @@ def _pattern(key: str, what: str) -> Any:
     return typer.Option(f"--{key}", metavar="PATTERN", help=what)
 
 
+ViewName = Literal[
+    "utilization", "totals", "occupation", "waiting", "scarce", "charges", "paths", "load", "job"
+]  # fmt: skip
+
+
 def report(
-    view: Annotated[Literal["utilization", "totals"], typer.Option("--view", help="What is reported.")] = "utilization",
+    view: Annotated[ViewName, typer.Option("--view", help="What is reported.")] = "utilization",
     from_: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Start (inclusive). Default: 30 days before the end.")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Stop (exclusive). Default: now.")
     ] = None,
+    days: Annotated[int | None, typer.Option("--days", metavar="N", help="The N days before the end instead.")] = None,
+    month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
     bin_: Annotated[str | None, typer.Option("--bin", metavar="DURATION", help="Size of the bins; default 1h.")] = None,
     bins: Annotated[int | None, typer.Option("--bins", metavar="N", help="Number of the bins instead.")] = None,
     measure: Annotated[Literal["queue", "cpu"], typer.Option("--measure", help="What the table shows.")] = "queue",
     by: Annotated[
-        str, typer.Option("--by", metavar="KEY[,KEY]", help="Totals by host, queue, group, owner, project, month ...")
+        str, typer.Option("--by", metavar="KEY[,KEY]", help="Told apart by host, queue, group, owner, month, node ...")
     ] = "",
+    counted: Annotated[
+        Literal["overlapping", "started", "ended"] | None,
+        typer.Option("--counted", help="Runs of which a part lies in the interval, or that started or ended in it."),
+    ] = None,
+    period: Annotated[
+        Literal["day", "week", "month", "year"], typer.Option("--period", help="Of occupation.")
+    ] = "month",
+    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="In which days and months begin.")] = "UTC",
+    resource: Annotated[
+        Literal["cores", "memory", "vmem", "gpus"], typer.Option("--resource", help="Of occupation.")
+    ] = "cores",
     queue: Annotated[str | None, _pattern("queue", "Only of these queues, with * and ? as in names of files.")] = None,
     host: Annotated[str | None, _pattern("host", "Only on these hosts.")] = None,
-    complex_: Annotated[str | None, _pattern("complex", "Only of queues with such a resource (DQS).")] = None,
+    complex_: Annotated[str | None, _pattern("complex", "Only with such a resource (DQS, Grid Engine).")] = None,
     group: Annotated[str | None, _pattern("group", "Only of these groups.")] = None,
     owner: Annotated[str | None, _pattern("owner", "Only of these users.")] = None,
     job: Annotated[str | None, _pattern("job", "Only jobs of such an id or name.")] = None,
+    task: Annotated[str | None, _pattern("task", "Only these array tasks; also 1-10:2.")] = None,
     vo: Annotated[str | None, _pattern("vo", "Only of these VOs.")] = None,
     project: Annotated[str | None, _pattern("project", "Only of these projects.")] = None,
     account: Annotated[str | None, _pattern("account", "Only on these accounts.")] = None,
@@ -58,44 +76,109 @@ def report(
     status: Annotated[str | None, _pattern("status", "Only those that ended so: completed, failed ...")] = None,
     pe: Annotated[str | None, _pattern("pe", "Only in these parallel environments.")] = None,
     slots: Annotated[str | None, _pattern("slots", "Only with so many slots.")] = None,
+    cluster: Annotated[str | None, _pattern("cluster", "Only of these clusters.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
+    ] = None,
+    stat_file: Annotated[
+        Path | None, typer.Option("--stat-file", metavar="FILE", help="Samples for the view load.")
+    ] = None,
     form: Annotated[Literal["table", "csv", "json", "md"], typer.Option("--format", help="Form.")] = "table",
     output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write it here.")] = None,
 ) -> None:
-    """Queue and CPU utilization as DQS measures them, or totals as qacct gives them, of the runs that match."""
+    """How the site was used: utilization as DQS measures it, totals as qacct gives them, occupation, waiting ..."""
     from publisher.report.request import ReportRequest  # noqa: PLC0415
 
     given = {
-        "queue": queue, "host": host, "complex": complex_, "group": group, "owner": owner, "job": job, "vo": vo,
-        "project": project, "account": account, "department": department, "status": status, "pe": pe, "slots": slots,
+        "queue": queue, "host": host, "complex": complex_, "group": group, "owner": owner, "job": job, "task": task,
+        "vo": vo, "project": project, "account": account, "department": department, "status": status, "pe": pe,
+        "slots": slots, "cluster": cluster,
     }  # fmt: skip
-    stop = when.moment(until, "--until")
-    stop = int(time.time()) if stop is None else stop
-    start = when.moment(from_, "--from")
+    start, stop = _interval(from_, until, days, month)
     request = ReportRequest(
-        start=stop - _LAST_DAYS_S if start is None else start,
+        start=start,
         stop=stop,
         filters={key: pattern for key, pattern in given.items() if pattern is not None},
         bin_s=_bin_s(bin_),
         bins=bins,
         measure=measure,
         by=tuple(key.strip() for key in by.split(",")) if by else (),
+        interval=counted,
+        period=period,
+        zone=zone,
+        resource=resource,
+        archive=archive,
+        stat_file=stat_file,
     )
+    _give(_made(view, request), form, output)
+
+
+def _made(view: str, request: ReportRequest) -> Report:
     with session.publisher() as publisher:
-        made = publisher.report(request) if view == "utilization" else publisher.totals(request)
-    shown = _Shown(made, request.start, request.stop)
+        return publisher.view(view, request)
+
+
+def _give(made: Report, form: str, output: Path | None) -> None:
+    """Print a report or write it to a file; what a reader must know goes to standard error."""
+    from publisher.report import forms  # noqa: PLC0415
+
     if made.nothing:
         say(made.nothing)
     chosen = "json" if session.json and form == "table" else form
-    if output is None and chosen == "json":
-        json_object(shown.object)
-    elif output is None and chosen == "table":
-        show(make_table("", shown.columns, shown.rows, right=set(shown.columns[shown.texts :])))
-    elif output is None:
-        data(_text(shown, chosen))
-    else:
-        _write(output, _text(shown, chosen))
+    if chosen not in {"json", "md"} or output is not None:
+        say(*made.notes)
+    if output is not None:
+        write(output, _text(made, chosen))
         if session.json:
-            json_object(shown.object)
+            json_object(forms.json_object(made))
+    elif chosen == "json":
+        json_object(forms.json_object(made))
+    elif chosen == "table":
+        columns = forms.shown_columns(made)
+        names = [forms.heading(column) for column in columns]
+        right = {name for name, column in zip(names, columns, strict=True) if not forms.is_text(column)}
+        show(make_table("", names, [list(row) for row in forms.text_rows(made)], right=right))
+    else:
+        data(_text(made, chosen))
+
+
+def _text(made: Report, form: str) -> str:
+    from publisher.report import forms  # noqa: PLC0415
+
+    if form == "json":
+        return forms.to_json(made)
+    if form == "csv":
+        return forms.to_csv(made)
+    if form == "md":
+        return forms.to_markdown(made)
+    columns = [forms.heading(column) for column in forms.shown_columns(made)]
+    rows = [columns, *forms.text_rows(made)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(columns))]
+    return "".join(
+        safe("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()) + "\n"
+        for row in rows
+    )
+
+
+def _interval(from_: str | None, until: str | None, days: int | None, month: str | None) -> tuple[int, int]:
+    """Start and stop of what is asked for. Raises `UsageError`."""
+    if month is not None:
+        if from_ is not None or until is not None or days is not None:
+            raise UsageError("--month is a whole month", hint="Leave --from, --until and --days away")
+        from formats.month import month_bounds, month_of  # noqa: PLC0415
+
+        at = when.moment(month, "--month")
+        return month_bounds(month_of(at or 0))
+    stop = when.moment(until, "--until")
+    stop = int(time.time()) if stop is None else stop
+    start = when.moment(from_, "--from")
+    if days is not None:
+        if start is not None:
+            raise UsageError("--days and --from exclude each other", hint="Give the number of days or the start")
+        if days < 1:
+            raise UsageError("--days: there must be at least one day")
+        start = stop - days * 86_400
+    return stop - _LAST_DAYS_S if start is None else start, stop
 
 
 def _bin_s(text: str | None) -> int | None:
@@ -107,73 +190,8 @@ def _bin_s(text: str | None) -> int | None:
     return int(size_s)
 
 
-class _Shown:
-    """A report in columns and rows, the first `texts` of them text, and as the object for programs."""
-
-    def __init__(self, made: Utilization | Totals, start: int, stop: int) -> None:
-        from publisher.report.reports import Utilization  # noqa: PLC0415
-
-        self.columns: list[str]
-        self.rows: list[list[Any]]
-        self.texts: int
-        self.object: dict[str, Any]
-        if isinstance(made, Utilization):
-            self._utilization(made)
-        else:
-            self._totals(made, start, stop)
-
-    def _utilization(self, made: Utilization) -> None:
-        from formats.utilization_report import builtins  # noqa: PLC0415
-
-        told = builtins(made.report)
-        names = ["queue", "slots"] if made.report.measure == "queue" else ["cpu_user", "cpu_system"]
-        names += [f"{name}_mean" for name in names]
-        self.texts = 1
-        self.columns = ["start", *names, "jobs"]
-        self.rows = [[one["start"], *(f"{one[name]:.4f}" for name in names), one["jobs"]] for one in told["bins"]]
-        self.object = {"view": "utilization", **told, "jobs": made.jobs, "jobs_of_no_length": made.zero_length}
-
-    def _totals(self, made: Totals, start: int, stop: int) -> None:
-        self.texts = len(made.by)
-        self.columns = [*made.by, "jobs", "wall_s", "cpu_user_s", "cpu_system_s", "cpu_s", "memory_max_kib"]
-        rows = made.rows if made.by else (made.all,)
-        self.rows = [[*row.key, *_amounts(row).values()] for row in rows]
-        self.object = {
-            "view": "totals",
-            "start": iso(start),
-            "stop": iso(stop),
-            "by": list(made.by),
-            "totals": [{**dict(zip(made.by, row.key, strict=True)), **_amounts(row)} for row in made.rows],
-            "all": _amounts(made.all),
-        }
-
-
-def _amounts(row: Total) -> dict[str, int | float]:
-    return {
-        "jobs": row.jobs,
-        "wall_s": row.wall_ms / 1000,
-        "cpu_user_s": row.cpu_user_ms / 1000,
-        "cpu_system_s": row.cpu_system_ms / 1000,
-        "cpu_s": row.cpu_ms / 1000,
-        "memory_max_kib": row.memory_max_kib,
-    }
-
-
-def _text(shown: _Shown, form: str) -> str:
-    if form == "json":
-        import json  # noqa: PLC0415
-
-        return json.dumps(shown.object, indent=2) + "\n"
-    if form == "csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([shown.columns, *shown.rows])
-        return text.getvalue()
-    rules = ["---" if place < shown.texts else "---:" for place in range(len(shown.columns))]
-    lines: list[list[Any]] = [shown.columns, rules, *shown.rows]
-    return "".join("| " + " | ".join(safe(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
-
-
-def _write(file: Path, text: str) -> None:
+def write(file: Path, text: str) -> None:
+    """Write a report to a file. Raises `PublisherError` where it cannot be."""
     try:
         file.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

@@ -84,9 +84,10 @@ def test_forms(site: Program) -> None:
         (("--from", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
         (("--bin", "1h", "--bins", "6"), "exclude each other"),
         (("--from", "@0", "--bin", "1"), "too many"),
-        (("--view", "totals", "--by", "colour"), "there are: host, queue"),
+        (("--view", "totals", "--by", "colour"), "there are: queue, host"),
         (("--view", "totals", "--by", "host,queue,vo"), "one key or by two"),
-        (("--by", "queue"), "not given by a key"),
+        (("--by", "queue,host"), "is given by one key"),
+        (("--by", "job"), "not given by 'job'"),
     ],
 )
 def test_what_makes_no_sense_is_told(site: Program, arguments: tuple[str, ...], said: str) -> None:

@@ -1,0 +1,40 @@
+"""Where a report reads its runs: the store, or an archive."""
+
+from __future__ import annotations
+
+from publisher.config import Config
+from publisher.errors import UsageError
+from publisher.report.frame import Interval, Runs
+from publisher.report.request import ReportRequest
+from publisher.report.selection import Selection
+from publisher.report.stored import StoreRuns
+from publisher.store.database import Store
+
+
+class Context:
+    """What views work with: the store (None where an archive is read and there is none), settings, and the time."""
+
+    def __init__(self, store: Store | None, config: Config, now: int) -> None:
+        self._store = store
+        self.config = config
+        self.now = now
+
+    @property
+    def store(self) -> Store:
+        """The store. Raises `UsageError` where there is none."""
+        if self._store is None:
+            raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
+        return self._store
+
+    def runs(self, request: ReportRequest) -> Runs:
+        """The runs that the request is about."""
+        return StoreRuns(self.store, self.config)
+
+    def select(
+        self, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running: bool = False
+    ) -> Selection:
+        """The runs that answer a request, of which the view has these columns; `running`: also those that still run."""
+        return Selection(
+            self.runs(request), request.start, request.stop, request.filters, wanted, request.interval or interval,
+            running_until=self.now if running else None,
+        )  # fmt: skip

@@ -1,0 +1,123 @@
+"""The runs that answer a request: of the interval, and matching every pattern that is given.
+
+(DQS accounting manual, "Matching a Job to a Request".) Patterns are those of names of files, in all keys; a range of
+array tasks is written as qacct has it, `1-10:2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import translate
+from typing import Final
+
+import numpy as np
+
+from publisher.entries import KEYS
+from publisher.errors import UsageError
+from publisher.report.frame import UNKNOWN, Coding, Frame, Interval, Mask, Runs
+
+_MOST_SHOWN: Final = 10
+_RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
+Test = Callable[[str], bool]
+
+
+class Selection:
+    """Frames of the runs that match. What was there, whether or not it matched, is known when they are taken."""
+
+    def __init__(
+        self, runs: Runs, start: int, stop: int, filters: Mapping[str, str], wanted: frozenset[str], interval: Interval,
+        *, running_until: int | None = None,
+    ) -> None:  # fmt: skip
+        for key in filters:
+            if key not in KEYS:
+                raise UsageError(f"nothing is selected by {key!r}; there are: {', '.join(KEYS)}")
+        self._runs = runs
+        self._start, self._stop = start, stop
+        self._interval = interval
+        self._wanted = wanted | filters.keys() | ({"end"} if interval == "ended" else set())
+        self._running_until = running_until
+        self._tests = {key: _test(key, text) for key, text in filters.items()}
+        self._matching: dict[str, list[bool]] = {key: [] for key in filters}
+        self._seen: dict[str, set[int]] = {key: set() for key in filters}
+        self._seen_jobs: set[str] = set()
+        self.runs = 0
+        """Entries in the interval."""
+        self.matched = 0
+
+    def coding(self, name: str) -> Coding:
+        """The coding of a wanted column of words; complete when all frames are taken."""
+        return self._runs.codings[name]
+
+    def frames(self) -> Iterator[Frame]:
+        """The entries that match, frame by frame."""
+        until = self._stop if self._interval == "ended" else None
+        for frame in self._runs.frames(self._start, until, self._wanted, running_until=self._running_until):
+            inside = frame.where(self._inside(frame))
+            self.runs += inside.rows
+            matching = inside.where(self._matches(inside)) if self._tests and inside.rows else inside
+            self.matched += matching.rows
+            if matching.rows:
+                yield matching
+
+    def nothing(self) -> str | None:
+        """Why nothing matched, and what there is; None where something did."""
+        if self.matched:
+            return None
+        if not self.runs:
+            return "no run lies in the interval; `usage-publisher status` says until when there are any"
+        there = {key: self._there(key) for key in sorted(self._tests)}
+        told = [f"{key} {_some(values) or 'is not told by any source'}" for key, values in there.items()]
+        return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
+
+    def _inside(self, frame: Frame) -> Mask:
+        start, stop = frame.numbers["start"], frame.numbers["stop"]
+        if self._interval == "overlapping":
+            mask: Mask = (start < self._stop) & ((stop > self._start) | ((start == stop) & (stop >= self._start)))
+            return mask
+        at = start if self._interval == "started" else np.where(
+            frame.numbers["end"] == UNKNOWN, stop, frame.numbers["end"]
+        )  # fmt: skip
+        return (at >= self._start) & (at < self._stop)
+
+    def _matches(self, frame: Frame) -> Mask:
+        mask: Mask = np.ones(frame.rows, np.bool_)
+        for key, test in self._tests.items():
+            if key == "job":
+                found = [any(test(word) for word in words if word) for words in frame.objects["job"]]
+                mask &= np.array(found, np.bool_)
+                if len(self._seen_jobs) <= _MOST_SHOWN:
+                    self._seen_jobs.update(
+                        str(words[0] or words[1] or words[2]) for words in frame.objects["job"][:100]
+                    )
+                continue
+            values = self.coding(key).values
+            matching = self._matching[key]
+            matching += [any(map(test, words)) for words in values[len(matching) :]]
+            codes = frame.codes[key]
+            mask &= np.array(matching, np.bool_)[codes]
+            if len(self._seen[key]) <= _MOST_SHOWN:
+                self._seen[key].update(np.unique(codes).tolist())
+        return mask
+
+    def _there(self, key: str) -> set[str]:
+        if key == "job":
+            return self._seen_jobs
+        values = self.coding(key).values
+        return {word for code in self._seen[key] for word in values[code]}
+
+
+def _test(key: str, text: str) -> Test:
+    if key == "task" and (found := _RANGE.fullmatch(text)):
+        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+        if step < 1 or last < first:
+            raise UsageError(f"--task {text}: a range of tasks is written like 1-10 or 1-10:2")
+        tasks = range(first, last + 1, step)
+        return lambda word: word.isdecimal() and int(word) in tasks
+    match = re.compile(translate(text)).match
+    return lambda word: match(word) is not None
+
+
+def _some(values: set[str]) -> str:
+    shown = sorted(values)[:_MOST_SHOWN]
+    return ", ".join(shown) + (" ..." if len(values) > len(shown) else "")

@@ -1,0 +1,118 @@
+"""Runs as columns say what `publisher.entries` says of each of them, whatever source they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.enrich import Enrichers
+from publisher.entries import KEYS, entries_of
+from publisher.pipeline import recall
+from publisher.report.frame import OBJECTS, WORDS
+from publisher.report.stored import StoreRuns
+from tests.publisher.cli.program import BASE, Program
+
+SOURCES = """
+[[map]]
+when = { local_group = "chem*" }
+vo = "chemistry"
+dn = "/DC=org/CN=Pool"
+[sources.dqs]
+type = "dqs"
+path = "{0}/dqs/act_file"
+[sources.ge]
+type = "gridengine"
+path = "{0}/gridengine/real/accounting"
+local_id_prefix = "ge-"
+[sources.old]
+type = "gridengine"
+path = "{0}/gridengine/accounting-variants"
+[sources.torque]
+type = "torque"
+path = "{0}/torque/accounting"
+timezone = "Europe/Oslo"
+[sources.pbs]
+type = "pbs"
+path = "{0}/pbs/accounting"
+[sources.slurm]
+type = "slurm"
+path = "{0}/slurm/sacct.psv"
+[sources.condor]
+type = "htcondor"
+path = "{0}/htcondor/history"
+[sources.lsf]
+type = "lsf"
+path = "{0}/lsf/lsb.acct"
+"""
+
+
+@pytest.fixture(scope="module")
+def publisher(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Publisher:
+    site = Program(tmp_path_factory.mktemp("columns"), BASE + SOURCES.replace("{0}", str(fixtures)))
+    site("collect")
+    return Publisher.from_file(site.folder / "publisher.toml")
+
+
+def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
+    enrichers = Enrichers(publisher.config)
+    with publisher.store.read() as connection:
+        runs = [run for run, _ in recall.runs_in(connection, None, None, None, 10_000)]
+    found = []
+    for run in runs:
+        for entry in entries_of(enrichers.apply(run.source, run.job)):
+            words = tuple(sorted(entry.facts.items()))
+            found.append((*entry.ran, entry.wall_ms, entry.cpu_ms, entry.memory_kib, words))
+    return sorted(found)
+
+
+def in_columns(publisher: Publisher, wanted: frozenset[str]) -> list[tuple[Any, ...]]:
+    runs = StoreRuns(publisher.store, publisher.config)
+    found = []
+    names = ("start", "stop", "user_ms", "system_ms", "slots", "wall_ms", "cpu_ms", "memory_kib")
+    for frame in runs.frames(-(10**12), None, wanted | frozenset(names), running_until=None):
+        numbers = zip(*(frame.numbers[name].tolist() for name in names), strict=True)
+        words = [{} for _ in range(frame.rows)]
+        for key in KEYS:
+            if key == "job":
+                for place, job in enumerate(frame.objects["job"]):
+                    words[place][key] = tuple(word for word in job if word)
+            else:
+                for place, code in enumerate(frame.codes[key].tolist()):
+                    words[place][key] = runs.codings[key].values[code]
+        found += [(*row, tuple(sorted(each.items()))) for row, each in zip(numbers, words, strict=True)]
+    return sorted(found)
+
+
+def test_columns_say_what_entries_say(publisher: Publisher) -> None:
+    told = expected(publisher)
+    assert len(told) > 100
+    assert {dict(row[-1])["vo"] for row in told} > {("chemistry",)}
+    assert in_columns(publisher, WORDS | OBJECTS) == told
+
+
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_each_column_by_itself(publisher: Publisher, name: str) -> None:
+    """What is decoded for one column does not depend on what is decoded for others."""
+    alone, together = [], []
+    for wanted, found in ((frozenset({name}), alone), (WORDS | OBJECTS, together)):
+        runs = StoreRuns(publisher.store, publisher.config)
+        for frame in runs.frames(-(10**12), None, wanted, running_until=None):
+            codes = zip(frame.numbers["start"].tolist(), frame.codes[name].tolist(), strict=True)
+            found += [(start, runs.codings[name].values[code]) for start, code in codes]
+    assert alone == together
+    assert alone
+
+
+def test_runs_in_progress_reach_until_now(publisher: Publisher) -> None:
+    runs = StoreRuns(publisher.store, publisher.config)
+    now = 1_900_000_000
+    stops = [
+        stop
+        for frame in runs.frames(now, None, frozenset({"status"}), running_until=now)
+        for stop in frame.numbers["stop"].tolist()
+    ]
+    assert stops
+    assert set(stops) == {now}
