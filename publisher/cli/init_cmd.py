@@ -1,22 +1,37 @@
-"""init: asks for the essentials, tests each answer, writes a configuration."""
+"""init: asks for the essentials, tests each answer, writes a configuration.
+
+What a source has to be told besides (which batch system, the benchmark, since when its logs are whole) is asked only
+where it needs that. A test that fails is told at once, and does not stop the file from being written: a service may be
+down today.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
-from publisher.errors import PublisherError, UsageError
+from publisher.errors import ConfigError, PublisherError, UsageError
 
-_ARC = Path("/var/spool/arc/jobstatus/accounting/accounting.db")
-_GRID = Path("/etc/grid-security")
-_STORE = Path("/var/lib/usage-publisher/store.db")
+if TYPE_CHECKING:
+    from publisher.config import Config
+    from publisher.finding import Finding
+
+_GRID: Final = Path("/etc/grid-security")
+_STORE: Final = Path("/var/lib/usage-publisher/store.db")
+_USUAL: Final = "/var/spool/arc/jobstatus/accounting/accounting.db"
+_CANNOT_TELL: Final = frozenset({"gridengine", "dqs", "slurm", "htcondor", "lsf"})
+"""Sources that cannot tell from when on they have every job; the others know it by themselves."""
+_RECORDS: Final = {"sgas": "ogf-ur", "ams": "apel-summary", "directory": "apel-summary"}
 
 
 def register(app: typer.Typer) -> None:
@@ -24,103 +39,239 @@ def register(app: typer.Typer) -> None:
     app.command("init")(init)
 
 
-def _asked(option: str, question: str, metavar: str) -> Any:
-    """An answer that is asked for where the option is missing."""
-    return typer.Option(option, prompt=question, metavar=metavar, help=f"{question}.")
+def _option(name: str, text: str, metavar: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=f"{text}. Asked where it is missing.")
 
 
 def init(
-    site: Annotated[str, _asked("--site", "Name of the site, as in GOCDB", "NAME")],
-    source: Annotated[Path, _asked("--source", "ARC's accounting database", "FILE")] = _ARC,
-    target: Annotated[str, _asked("--target", "Send to (sgas, ams, directory)", "KIND")] = "sgas",
-    url: Annotated[str, _asked("--url", "URL of the service, or the folder to write to", "URL")] = "",
-    certificate: Annotated[Path, _asked("--certificate", "Certificate (PEM)", "FILE")] = _GRID / "hostcert.pem",
-    key: Annotated[Path, _asked("--key", "Its key (PEM)", "FILE")] = _GRID / "hostkey.pem",
-    ca_directory: Annotated[Path, _asked("--ca-directory", "Folder of trusted authorities", "DIR")] = _GRID
-    / "certificates",
-    store: Annotated[Path, _asked("--store", "Where to keep the state", "FILE")] = _STORE,
+    site: Annotated[str | None, _option("--site", "Name of the site, as in GOCDB", "NAME")] = None,
+    source: Annotated[
+        Path | None, _option("--source", "Where jobs are read from: a file, a folder or a program", "PATH")
+    ] = None,
+    source_type: Annotated[
+        str | None,
+        typer.Option("--source-type", metavar="TYPE", help="What it is, where that cannot be seen: pbs, torque ..."),
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        typer.Option("--benchmark", metavar="TYPE:VALUE", help="Score of one core, where the source has none."),
+    ] = None,
+    complete_since: Annotated[
+        str | None,
+        typer.Option("--complete-since", metavar="DATE", help="From when on the source has every job."),
+    ] = None,
+    target: Annotated[str | None, _option("--target", "Send to: sgas, ams, directory", "KIND")] = None,
+    url: Annotated[str | None, _option("--url", "URL of the service, or the folder to write to", "URL")] = None,
+    certificate: Annotated[Path | None, _option("--certificate", "Certificate (PEM)", "FILE")] = None,
+    key: Annotated[Path | None, _option("--key", "Its key (PEM)", "FILE")] = None,
+    ca_directory: Annotated[Path | None, _option("--ca-directory", "Folder of trusted authorities", "DIR")] = None,
+    store: Annotated[Path | None, _option("--store", "Where to keep the state", "FILE")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
 ) -> None:
     """Ask for the essentials, test each answer, and write a configuration."""
     from publisher import config_file  # noqa: PLC0415
+    from publisher.cli.new_file import require_free, write_new  # noqa: PLC0415
+    from publisher.toml_text import text_of  # noqa: PLC0415
 
     path = config_file.find(session.config)
-    if path.exists() and not force:
-        raise UsageError(f"{path} is there already", hint="Edit it, or replace it with --force")
-    source, certificate, key, ca_directory = (answer.absolute() for answer in (source, certificate, key, ca_directory))
-    text = _configuration(site, source, target, url, certificate, key, ca_directory, store)
-    import tomllib  # noqa: PLC0415
-
-    config_file.parse(tomllib.loads(text), path)
-    problems = _problems(source, certificate, key, ca_directory)
-    for problem in problems:
-        say(f"not well yet: {problem}")
-    _write(path, text)
+    require_free(path, force=force)
+    answers = _Answers(path)
+    answers.site(site)
+    answers.source(source, source_type)
+    answers.target(target, url)
+    answers.source_needs(benchmark, complete_since)
+    answers.credentials(certificate, key, ca_directory)
+    answers.store(store)
+    write_new(path, text_of(answers.tables), force=force)
     if session.json:
-        json_object({"file": str(path), "problems": problems})
+        json_object({"file": str(path), "problems": answers.problems})
     else:
         say(f"wrote {path}", f"Next: usage-publisher --config {path} check; then collect, render, publish")
 
 
-def _quoted(text: object) -> str:
-    """A TOML basic string."""
-    escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04X}" for c in escaped) + '"'
+class _Answers:
+    """The configuration as far as it was answered; each part is read by our reader, and tried, when it is told."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.tables: dict[str, Any] = {"site": {"name": "?"}, "store": {"url": f"sqlite:///{_STORE}"}}
+        self.problems: list[str] = []
+        self._asks = False
 
-def _configuration(
-    site: str, source: Path, target: str, url: str, certificate: Path, key: Path, authorities: Path, store: Path
-) -> str:
-    folder = Path(url).absolute() if url else url
-    kinds = {
-        "sgas": f'type = "sgas"\nurl = {_quoted(url)}\n',
-        "ams": f'type = "ams"\nurl = {_quoted(url)}\nrecords = "apel-summary"\n',
-        "directory": f'type = "directory"\npath = {_quoted(folder)}\nrecords = "apel-summary"\n',
-    }
-    if target not in kinds:
-        raise UsageError(f"there is no kind of target {target!r} to ask for; there are {', '.join(kinds)}")
-    return (
-        f"[site]\nname = {_quoted(site)}\n\n"
-        f"[store]\nurl = {_quoted('sqlite:///' + str(store.absolute()))}\n\n"
-        f'[sources.ce1]\ntype = "arc"\npath = {_quoted(source)}\n\n'
-        f"[targets.{target}]\n{kinds[target]}\n"
-        f"[credentials]\ncertificate = {_quoted(certificate)}\nkey = {_quoted(key)}\n"
-        f"ca_directory = {_quoted(authorities)}\n"
-    )
+    def site(self, told: str | None) -> None:
+        """Its name."""
+        self.tables["site"]["name"] = _ask("Name of the site, as in GOCDB", told)
+        self._config()
 
+    def source(self, told: Path | None, kind: str | None) -> None:
+        """One source, under the name ce1; what kind it is can be seen as a rule."""
+        from publisher.sources import known_kinds, make_source  # noqa: PLC0415
 
-def _problems(source: Path, certificate: Path, key: Path, authorities: Path) -> list[str]:
-    from publisher.config import Source  # noqa: PLC0415
-    from publisher.credentials import load_credentials  # noqa: PLC0415
-    from publisher.sources import make_source  # noqa: PLC0415
+        self._asks = told is None
+        place = Path(_ask("Where jobs are read from: a file, a folder or a program", told, _USUAL)).absolute()
+        kind = kind or kind_of(place)
+        if kind is None:
+            kind = _ask("What it is (arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf)", kind)
+        if kind not in known_kinds():
+            raise UsageError(f"there is no type of source {kind!r}; there are {', '.join(sorted(known_kinds()))}")
+        self.tables["sources"] = {"ce1": {"type": kind, "path": str(place)}}
+        self._try(f"{place} ({kind})", lambda: make_source("ce1", self._config().sources["ce1"]).check())
 
-    def sources() -> list[str]:
-        findings = make_source("ce1", Source(type="arc", path=source)).check()
-        return [f"{item.message}. {item.hint}" for item in findings if item.level == "red"]
+    def source_needs(self, benchmark: str | None, since: str | None) -> None:
+        """What the target wants to know and the source does not tell."""
+        (source,), (target,) = self.tables["sources"].values(), self.tables["targets"].values()
+        scored = target["records"] == "ogf-ur" or (source["type"] == "arc" and _has_scores(Path(source["path"])))
+        if benchmark is None and not scored:
+            benchmark = self._needed("Score of one core, such as HEPscore23:14.2", "--benchmark", "its jobs are held")
+        if benchmark is not None:
+            source["benchmark"] = _benchmark(benchmark)
+        if since is None and source["type"] in _CANNOT_TELL and target["records"] == "apel-summary":
+            question = "From when on its logs have every job, such as 2026-10-01"
+            since = self._needed(question, "--complete-since", "its months are held")
+        if since is not None:
+            source["complete_since"] = since
+        self._config()
 
-    def credentials() -> list[str]:
-        load_credentials(certificate, key, now_s=time.time())
-        return [] if authorities.is_dir() else [f"{authorities} is no folder of trusted authorities"]
+    def _needed(self, question: str, option: str, otherwise: str) -> str | None:
+        """The answer to a question that the options left open, where somebody is there who was asked before."""
+        told = _ask(f"{question} (- if not known)", None, "-") if self._asks else "-"
+        if told != "-":
+            return told
+        self._tell(f"{question} ({option}): it is not known, and until it is set {otherwise}")
+        return None
 
-    tests: list[Callable[[], list[str]]] = [sources, credentials]
-    problems: list[Any] = []
-    for test in tests:
+    def target(self, kind: str | None, place: str | None) -> None:
+        """One target, named after its kind."""
+        kind = _ask("Send to (sgas, ams, directory)", kind, "sgas")
+        if kind not in _RECORDS:
+            raise UsageError(f"there is no kind of target {kind!r} to ask for; there are {', '.join(_RECORDS)}")
+        place = _ask("URL of the service, or the folder to write to", place)
+        where = {"path": str(Path(place).absolute())} if kind == "directory" else {"url": place}
+        self.tables["targets"] = {kind: {"type": kind, **where, "records": _RECORDS[kind]}}
+        self._config()
+
+    def credentials(self, certificate: Path | None, key: Path | None, authorities: Path | None) -> None:
+        """The certificate, and who is trusted; then the service is asked."""
+        told = {
+            "certificate": _ask("Certificate (PEM)", certificate, _GRID / "hostcert.pem"),
+            "key": _ask("Its key (PEM)", key, _GRID / "hostkey.pem"),
+            "ca_directory": _ask("Folder of trusted authorities", authorities, _GRID / "certificates"),
+        }
+        self.tables["credentials"] = {name: str(Path(path).absolute()) for name, path in told.items()}
+        config = self._config()
+        if self._try("certificate", lambda: _certificate(config)):
+            self._try("service", lambda: _service(config))
+
+    def store(self, told: Path | None) -> None:
+        """Where the state is kept."""
+        place = Path(_ask("Where to keep the state", told, _STORE)).absolute()
+        self.tables["store"]["url"] = f"sqlite:///{place}"
+        self._config()
+        folder = next(parent for parent in place.parents if parent.exists())
+        if not os.access(folder, os.W_OK):
+            self._tell(f"{folder} cannot be written by this user")
+
+    def _config(self) -> Config:
+        """What was answered, as our reader takes it. Raises `ConfigError`."""
+        from publisher import config_file  # noqa: PLC0415
+
+        return config_file.parse(self.tables, self._path)
+
+    def _try(self, what: str, test: Any) -> bool:
+        """Whether a test went well; if not it is told, and the next question comes."""
+        before = len(self.problems)
         try:
-            problems += test()
+            for finding in test():
+                if finding.level == "red":
+                    self._tell(f"{finding.message}. {finding.hint}")
+        except ConfigError:
+            raise
         except PublisherError as error:
-            problems.append(str(error))
-    return problems
+            self._tell(str(error))
+        if len(self.problems) == before and not session.json and sys.stdin.isatty():
+            say(f"  {what}: well")
+        return len(self.problems) == before
+
+    def _tell(self, problem: str) -> None:
+        self.problems.append(problem)
+        if not session.json:
+            say(f"not well yet: {problem}")
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".new")
+def _ask(question: str, told: object, default: object = None) -> str:
+    """The answer of an option, or of the one who is asked. Raises `UsageError` for an empty one."""
+    if told is None:
+        told = typer.prompt(question, default=None if default is None else str(default), err=True)
+    if not str(told).strip():
+        raise UsageError(f"{question}: there is no answer")
+    return str(told)
+
+
+def _benchmark(told: str) -> dict[str, Any]:
+    kind, _, score = told.partition(":")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        partial.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        return {"type": kind.strip(), "value": float(score)}
+    except ValueError:
+        raise UsageError(f"{told!r} is no score", hint="It is written like HEPscore23:14.2") from None
+
+
+def _certificate(config: Config) -> Iterator[Finding]:
+    from publisher.credentials import load_credentials  # noqa: PLC0415
+    from publisher.finding import Finding  # noqa: PLC0415
+
+    given = config.credentials
+    assert given.certificate is not None  # answered just now
+    assert given.key is not None
+    assert given.ca_directory is not None
+    load_credentials(given.certificate, given.key, now_s=time.time())
+    if not given.ca_directory.is_dir():
+        yield Finding("authorities", "red", f"{given.ca_directory} is no folder of trusted authorities")
+
+
+def _service(config: Config) -> list[Finding]:
+    from publisher.targets import make_target  # noqa: PLC0415
+    from publisher.targets.context import TargetContext  # noqa: PLC0415
+
+    ((name, settings),) = config.targets.items()
+    target = make_target(name, settings, TargetContext(config.credentials, time.time))
+    try:
+        return target.check()
+    finally:
+        target.close()
+
+
+def kind_of(place: Path) -> str | None:
+    """The type of source that a path is, by what is there; None where that cannot be seen.
+
+    TORQUE and PBS Pro write alike: which of them it is has to be told.
+    """
+    from publisher.sources.recognise import looks_like  # noqa: PLC0415
+
+    if place.name == "accounting.db" or (place / "accounting.db").exists():
+        return "arc"
+    if place.is_file() and os.access(place, os.X_OK):
+        return "slurm"
+    files = sorted(place.iterdir(), reverse=True) if place.is_dir() else [place]
+    for file in files[:50]:
+        with contextlib.suppress(OSError):
+            if not file.is_file():
+                continue
+            with file.open("rb") as lines:
+                found = looks_like([lines.readline(2**16) for _ in range(20)]) or ""
+            if found == "sqlite":
+                return "arc"
+            kind = "htcondor" if found == "apel-condor" else found.partition("-")[0]
+            if kind in {"gridengine", "dqs", "slurm", "htcondor", "lsf"}:
+                return kind
+    return None
+
+
+def _has_scores(database: Path) -> bool:
+    """Whether ARC writes benchmarks into its database; also where it cannot be looked at, which is told elsewhere."""
+    file = database / "accounting.db" if database.is_dir() else database
+    query = "SELECT 1 FROM JobExtraInfo WHERE InfoKey = 'benchmark' LIMIT 1"
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+            return connection.execute(query).fetchone() is not None
+    except sqlite3.Error:
+        return True

@@ -19,6 +19,7 @@ from publisher.cli import (
     decisions_cmd,
     demo_cmd,
     exit_code,
+    import_cmd,
     init_cmd,
     inspect_cmd,
     jobs_cmd,
@@ -46,6 +47,7 @@ app = typer.Typer(
 
 for module in (
     init_cmd,
+    import_cmd,
     run_cmd,
     collect_cmd,
     publish_cmd,

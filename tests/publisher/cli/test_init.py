@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +93,59 @@ def test_nobody_answers(fresh: Program) -> None:
     done = fresh("--config", "new.toml", "init")
     assert done.code == 2
     assert not (fresh.folder / "new.toml").exists()
+
+
+def test_a_file_that_is_there_is_told_before_the_first_question(fresh: Program) -> None:
+    done = fresh("init", answers="EXAMPLE-SITE\n")
+    assert done.code == 2
+    assert "is there already" in done.err
+    assert "Name of the site" not in done.err
+
+
+def grid_engine_log(root: Path, program: Program) -> Path:
+    log = program.folder / "acct"
+    original = next(file for file in (root / "fixtures" / "gridengine").rglob("accounting*") if file.is_file())
+    log.write_bytes(original.read_bytes())
+    return log
+
+
+def test_what_a_log_cannot_tell_is_asked(fresh: Program, pki: Pki, root: Path) -> None:
+    log = grid_engine_log(root, fresh)
+    given = answers(fresh, pki)[1::2]
+    lines = [given[0], str(log), *given[2:4], "HEPscore23:14.2", "2026-10-01", *given[4:]]
+    fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
+    table = tomllib.loads((fresh.folder / "new.toml").read_text())
+    assert table["sources"]["ce1"] == {
+        "type": "gridengine", "path": str(log), "benchmark": {"type": "HEPscore23", "value": 14.2},
+        "complete_since": "2026-10-01",
+    }  # fmt: skip
+
+
+def test_what_a_log_cannot_tell_and_nobody_answers_is_a_problem(fresh: Program, pki: Pki, root: Path) -> None:
+    log = grid_engine_log(root, fresh)
+    found = fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, source=str(log))).ok().object
+    assert ["--benchmark" in problem or "--complete-since" in problem for problem in found["problems"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--benchmark", "14.2", "HEPscore23:14.2"),
+        ("--benchmark", "HEPscore23:-1", "sources.ce1.benchmark"),
+        ("--complete-since", "last year", "sources.ce1.complete_since"),
+        ("--source-type", "cobol", "gridengine"),
+    ],
+)
+def test_an_answer_about_the_source_that_cannot_be(
+    fresh: Program, pki: Pki, option: str, value: str, said: str
+) -> None:
+    done = fresh("--config", "new.toml", "init", *answers(fresh, pki), option, value)
+    assert done.code == 2
+    assert said in done.err
+    assert not (fresh.folder / "new.toml").exists()
+
+
+def test_the_service_is_tried(fresh: Program, pki: Pki) -> None:
+    given = answers(fresh, pki, target="sgas", url="https://127.0.0.1:9/sgas")
+    found = fresh("--config", "new.toml", "init", "--json", *given).ok().object
+    assert any("127.0.0.1:9" in problem for problem in found["problems"])

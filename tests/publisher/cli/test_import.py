@@ -1,0 +1,71 @@
+"""import, as people use it: it shows first, writes only where it is told to, and what it writes can be used."""
+
+from __future__ import annotations
+
+import sqlite3
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.publisher.cli.program import Program
+
+
+@pytest.fixture
+def state(fixtures: Path, fresh: Program) -> Path:
+    path = fresh.folder / "publishing.db"
+    connection = sqlite3.connect(path)
+    connection.executescript((fixtures / "moving" / "arc" / "publishing.sql").read_text())
+    connection.close()
+    return path
+
+
+def test_it_shows_and_changes_nothing(fresh: Program, fixtures: Path, state: Path) -> None:
+    before = {path: path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file()}
+    done = fresh("import", "arc", fixtures / "moving" / "arc" / "arc.conf", "--publishing-db", state).ok()
+    assert tomllib.loads(done.out)["targets"]["neic"]["delivered_until"] == "2026-11-10T00:00:00Z"
+    assert "choose: [arex/jura/sgas:national]" in done.err
+    assert "things to decide first" in done.err
+    assert {path: path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file()} == before
+
+
+def test_it_writes_where_it_is_told(fresh: Program, fixtures: Path, state: Path) -> None:
+    arguments = ("import", "arc", fixtures / "moving" / "arc" / "arc.conf", "--publishing-db", state, "--output")
+    shown = fresh(*arguments[:-1]).ok().out
+    new = fresh.folder / "etc" / "new.toml"
+    done = fresh(*arguments, new).ok()
+    assert done.out == ""
+    assert new.read_text() == shown
+    assert fresh("--config", new, "status").ok()
+    new.write_text("mine")
+    again = fresh(*arguments, new)
+    assert again.code == 2
+    assert "is there already" in again.err
+    assert new.read_text() == "mine"
+    fresh(*arguments, new, "--force").ok()
+    assert new.read_text() == shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("arc", "arc/arc.conf", "--site", "A"),
+        ("apel", "apel/client.cfg", "apel/parser.cfg", "apel/sender.cfg"),
+        ("sgas-bart", "bart/bart.conf", "--delivered-until", "2026-11-10", "--site", "A"),
+    ],
+    ids=["arc", "apel", "sgas-bart"],
+)
+def test_json(fresh: Program, fixtures: Path, words: tuple[str, ...]) -> None:
+    words = tuple(str(fixtures / "moving" / word) if "/" in word else word for word in words)
+    found = fresh("import", *words, "--json").ok().object
+    assert set(found) == {"configuration", "file", "remarks"}
+    assert found["file"] is None
+    assert tomllib.loads(found["configuration"])["targets"]
+    assert {"kind", "where", "text"} == set(found["remarks"][0])
+
+
+def test_what_is_no_file(fresh: Program) -> None:
+    for words in (("arc", "/nosuch"), ("apel", "/nosuch"), ("sgas-bart", "/nosuch")):
+        done = fresh("import", *words)
+        assert done.code == 2
+        assert "/nosuch cannot be read" in done.err
