@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 ENDPOINTS: Final = (
     ("org.nordugrid.arcrest", "https://ce1.example.org:443/arex"),
@@ -45,6 +46,7 @@ ODD_USERS: Final = (
     "/C=CZ/O=Univerzita Karlova/CN=Jiří Dvořák",
 )
 STATES: Final = ("ACCEPTED", "PREPARING", "SUBMIT", "INLRMS", "LRMSSTART", "LRMSEND", "FINISHING", "FINISHED")
+Option = TypeVar("Option")
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -89,29 +91,42 @@ def instant(epoch_s: int) -> str:
     return f"{_minute(epoch_s // 60)}{epoch_s % 60:02}Z"
 
 
+def _habit(user: int, options: Sequence[Option], draw: float, *, skew: float = 1) -> Option:
+    """What a user chooses nine times of ten, for the same options always the same; else any of them."""
+    if draw < 0.9:
+        draw = (user * 29 + len(options) * 7) % len(USERS) / len(USERS)
+    else:
+        draw = (draw - 0.9) * 10
+    return options[int(draw**skew * len(options))]
+
+
 def plain_job(rng: random.Random, number: int, first: int, last: int) -> ArcJob:
-    """A job accepted between the two times, with everything that ARC writes about it."""
+    """A job accepted between the two times, with everything that ARC writes about it.
+
+    Users have habits, as at sites: one VO, and mostly the same role, way in, queue and size of job.
+    """
     draw = rng.random
-    vo, fqans = VOS[int(draw() ** 2 * len(VOS))]
+    user_number = int(draw() ** 2 * len(USERS))
+    vo, fqans = VOS[int((user_number * 11 % len(USERS) / len(USERS)) ** 2 * len(VOS))]
     submit = first + int(draw() * (last - first))
     queued, staged = int(draw() * 900), int(draw() * 120) + 1
     wall = 30 + int(draw() ** 3 * 80_000)
     start = submit + 2 + staged + queued
     lrms_end, out = start + wall, 1 + int(draw() * 90)
     end = lrms_end + 10 + out
-    cores = (1, 1, 1, 2, 4, 8, 8, 16)[int(draw() * 8)]
+    cores = _habit(user_number, (1, 1, 1, 2, 4, 8, 8, 16), draw())
     nodes = 2 if cores == 16 else 1
     busy = wall * cores * (0.5 + draw() / 2)
     memory = 100_000 + int(draw() * 2_000_000) * cores
     dice = draw()
     status = "completed" if dice < 0.88 else "failed" if dice < 0.97 else "aborted"
-    user_number = int(draw() ** 2 * len(USERS))
+    queue = _habit(user_number, QUEUES, draw(), skew=2)
     job = ArcJob(
         job_id="".join([_LETTERS[int(draw() * 62)] for _ in range(12)]) + f"{number:08}",
         submit=submit,
         local_id=str(1_000_000 + number),
-        endpoint=ENDPOINTS[int(draw() ** 3 * len(ENDPOINTS))],
-        queue=QUEUES[int(draw() ** 2 * len(QUEUES))],
+        endpoint=_habit(user_number, ENDPOINTS, draw(), skew=3),
+        queue=queue,
         user=USERS[user_number],
         vo=vo,
         status=status,
@@ -127,8 +142,7 @@ def plain_job(rng: random.Random, number: int, first: int, last: int) -> ArcJob:
         scratch=int(draw() * 9_000_000_000) if draw() < 0.4 else 0,
     )
     if fqans:
-        main = int(draw() * len(fqans))
-        job.attributes = [("mainfqan", fqans[main]), *(("vomsfqan", fqan) for fqan in fqans)]
+        job.attributes = [("mainfqan", _habit(user_number, fqans, draw())), *(("vomsfqan", fqan) for fqan in fqans)]
     times = (
         submit,
         submit + 1,
@@ -146,7 +160,7 @@ def plain_job(rng: random.Random, number: int, first: int, last: int) -> ArcJob:
     nodenames = ":".join(f"wn{first_node + index:03}.example.org" for index in range(nodes))
     group = (vo or "local").split(".", maxsplit=1)[0]
     job.extra = [
-        ("benchmark", BENCHMARKS[int(draw() * 4)]),
+        ("benchmark", _habit(QUEUES.index(queue), BENCHMARKS, draw())),
         ("clienthost", f"198.51.100.{int(draw() * 254)}:{32768 + int(draw() * 20000)}"),
         ("jobname", f"{group}-simulation-{number}"),
         ("localuser", f"{group}{user_number:03}:{group}"),

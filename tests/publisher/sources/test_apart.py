@@ -1,0 +1,98 @@
+"""Reading apart: the same pages as reading here, whoever reads them; a reader that dies costs nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from publisher import config
+from publisher.errors import SourceError, SourceFormatError
+from publisher.sources import apart
+from publisher.sources.apart import ReadApart
+from publisher.sources.base import Page, Window
+from tests.generators import arc_database
+
+ROWS = 9_000
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> config.Source:
+    """A database of more pages than are read here."""
+    path = tmp_path_factory.mktemp("arc") / "accounting.db"
+    arc_database.create(path, ROWS, 5)
+    return config.Source(type="arc", path=path)
+
+
+def test_another_process_gives_the_pages_that_this_one_would(settings: config.Source) -> None:
+    alone = ReadApart("ce1", settings, cores=1)
+    here = list(alone.pages({}))
+    assert len(here) > apart.PAGES_HERE + 1, "or nothing is read apart"
+    both = ReadApart("ce1", settings, cores=2)
+    found = list(both.pages({}))
+    assert [job for page in found for job in page.jobs] == [job for page in here for job in page.jobs]
+    assert [item for page in found for item in page.unreadable] == [item for page in here for item in page.unreadable]
+    assert sum(page.skipped for page in found) == sum(page.skipped for page in here)
+    assert found[-1].at_end
+    assert both.complete_since() == alone.complete_since()
+
+
+def test_where_it_stopped_either_goes_on(settings: config.Source) -> None:
+    cursor = list(ReadApart("ce1", settings, cores=2).pages({}))[-1].cursor
+    assert sum(len(page.jobs) for page in ReadApart("ce1", settings, cores=1).pages(cursor)) == 0
+
+
+def test_a_window_and_a_short_source_are_read_here(
+    settings: config.Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(apart, "_Child", None)
+    arc_database.create(tmp_path / "accounting.db", 100, 1)
+    small = settings.model_copy(update={"path": tmp_path / "accounting.db"})
+    assert list(ReadApart("ce1", small, cores=2).pages({}))[-1].at_end
+    assert list(ReadApart("ce1", settings, cores=2).pages({}, Window(0, 2**40)))[-1].at_end
+
+
+def _children() -> set[int]:
+    return {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()}
+
+
+def _read_into_the_child(settings: config.Source) -> tuple[object, list[Page], int]:
+    before = _children()
+    pages = ReadApart("ce1", settings, cores=2).pages({})
+    read = [next(pages) for _ in range(apart.PAGES_HERE + 1)]
+    (child,) = _children() - before
+    return pages, read, child
+
+
+def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: config.Source) -> None:
+    pages, read, child = _read_into_the_child(settings)
+    os.kill(child, signal.SIGKILL)
+    with pytest.raises(SourceError, match="ended before its end"):
+        read += list(pages)  # type: ignore[call-overload]
+    whole = [job.record_id for page in ReadApart("ce1", settings, cores=1).pages({}) for job in page.jobs]
+    given = [job.record_id for page in read for job in page.jobs]
+    rest = ReadApart("ce1", settings, cores=2).pages(read[-1].cursor)
+    assert given + [job.record_id for page in rest for job in page.jobs] == whole
+
+
+def test_who_stops_reading_leaves_no_process_behind(settings: config.Source) -> None:
+    pages, _, child = _read_into_the_child(settings)
+    pages.close()  # type: ignore[attr-defined]
+    assert child not in _children()
+
+
+def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: config.Source, tmp_path: Path) -> None:
+    path = tmp_path / "accounting.db"
+    arc_database.create(path, ROWS, 5)
+    moved = settings.model_copy(update={"path": path})
+    pages = ReadApart("ce1", moved, cores=2).pages({})
+    for _ in range(apart.PAGES_HERE):
+        next(pages)
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE AAR")
+    database.close()
+    with pytest.raises(SourceFormatError):
+        list(pages)
