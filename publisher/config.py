@@ -18,6 +18,7 @@ from formats.utilization_report import VERSIONS as REPORT_VERSIONS
 from formats.utilization_report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import add_ons
+from publisher.config_reports import Charges, Node
 from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
 from publisher.config_types import FilePath, Instant, Months, Seconds, Settings, ZoneName
 
@@ -98,6 +99,7 @@ class Source(Settings):
     )
     overlap: Seconds = Field(default=86400.0 * 7, description="ARC: how far back each read looks for late rows.")
     busy_timeout: Seconds = Field(default=10.0, description="How long to wait for a source that its writer locks.")
+    stat_file: FilePath | None = Field(default=None, description="DQS: samples of the queues, for `--view load`.")
 
     @model_validator(mode="after")
     def _options_are_for_add_ons(self) -> Source:
@@ -321,6 +323,8 @@ class Config(Settings):
     sources: dict[str, Source] = Field(default_factory=dict)
     targets: dict[str, Target] = Field(default_factory=dict)
     map: tuple[MapRule, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    charges: Charges = Charges()
     credentials: Credentials = Credentials()
     file: Path | None = Field(default=None, exclude=True)
 

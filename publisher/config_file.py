@@ -28,6 +28,7 @@ from publisher.config import (
     TargetSettings,
     When,
 )
+from publisher.config_reports import Adjustment, Charges, Factor, Node, Price
 from publisher.errors import ConfigError, UsageError
 
 ENVIRONMENT_KEY = "USAGE_PUBLISHER_CONFIG"
@@ -116,12 +117,23 @@ def _without_tag(location: list[str | int]) -> list[str | int]:
     return location
 
 
-_SECTIONS: dict[str, type[BaseModel]] = {"site": Site, "store": Store, "sources": Source, "credentials": Credentials}
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "site": Site,
+    "store": Store,
+    "sources": Source,
+    "credentials": Credentials,
+    "charges": Charges,
+}
 _RULES: dict[str, type[BaseModel]] = {
     "benchmark": Benchmark,
     "benchmarks": BenchmarkRule,
     "map": MapRule,
     "grid_log": GridLog,
+    "nodes": Node,
+    "prices": Price,
+    "group_factors": Factor,
+    "job_factors": Factor,
+    "adjustments": Adjustment,
 }
 
 
@@ -131,7 +143,12 @@ def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseMode
             return _model_of_target(table.get("targets", {}).get(name))
         case ["sources", _, "map", int(), "when"] | ["map", int(), "when"]:
             return When
-        case ["sources", _, str(part)] | ["sources", _, str(part), int()] | [str(part), int()] if part in _RULES:
+        case (
+            ["sources", _, str(part)]
+            | ["sources", _, str(part), int()]
+            | ["charges", str(part), int()]
+            | [str(part), int()]
+        ) if part in _RULES:
             return _RULES[part]
         case ["targets", _, "credentials" | "select" as part]:
             return Credentials if part == "credentials" else Selected

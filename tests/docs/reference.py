@@ -31,6 +31,7 @@ from publisher.config import (
     When,
     ZoneName,
 )
+from publisher.config_reports import Adjustment, Amount, Charges, Factor, Node, Price
 from publisher.config_types import Patterns
 from publisher.times import duration_s, instant_s, months_of_age
 
@@ -50,6 +51,11 @@ TABLES: dict[str, type[Settings]] = {
     '[targets.NAME] with type = "https"': HttpsTarget,
     '[targets.NAME] with type = "directory"': DirectoryTarget,
     "[targets.NAME] with the type of an add-on": AddOnTarget,
+    "[[nodes]]": Node,
+    "[charges]": Charges,
+    "[[charges.prices]]": Price,
+    "[[charges.group_factors]] and [[charges.job_factors]]": Factor,
+    "[[charges.adjustments]]": Adjustment,
 }
 
 _VALIDATED = {
@@ -60,6 +66,7 @@ _VALIDATED = {
     get_args(ZoneName)[1].func: "time zone",
     get_args(RecordsKind)[1].func: "name of a format",
     get_args(Patterns)[2].func: "pattern or list of patterns",
+    get_args(Amount)[1].func: "amount",
 }
 _PLAIN = {str: "text", int: "number", float: "number", bool: "true or false", Path: "path"}
 

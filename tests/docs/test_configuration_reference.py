@@ -25,6 +25,7 @@ from publisher.config import (
     When,
 )
 from publisher.config_file import load, parse
+from publisher.config_reports import Adjustment, Charges, Factor, Node, Price
 from tests.docs import reference
 
 BEGIN = "<!-- made from the types by `pytest tests/docs --rewrite-golden`; edit publisher/config.py instead -->\n"
@@ -76,6 +77,11 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         (Site, switched_on["site"]),
         (Store, switched_on["store"]),
         (Credentials, switched_on["credentials"]),
+        (Node, switched_on["nodes"][0]),
+        (Charges, switched_on["charges"]),
+        (Price, switched_on["charges"]["prices"][0]),
+        (Factor, switched_on["charges"]["group_factors"][0] | switched_on["charges"]["job_factors"][0]),
+        (Adjustment, switched_on["charges"]["adjustments"][0]),
         (Source, source),
         (Benchmark, source["benchmark"]),
         (BenchmarkRule, source["benchmarks"][0]),
