@@ -10,6 +10,7 @@ import typer
 
 from publisher.cli import when
 from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.report_pictures import PICTURED, Drawn, give_picture
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
 
@@ -83,8 +84,20 @@ def report(
     stat_file: Annotated[
         Path | None, typer.Option("--stat-file", metavar="FILE", help="Samples for the view load.")
     ] = None,
-    form: Annotated[Literal["table", "csv", "json", "md"], typer.Option("--format", help="Form.")] = "table",
+    form: Annotated[
+        Literal["table", "csv", "json", "md", "png", "svg", "pdf", "ps", "html"],
+        typer.Option("--format", help="Form: text, a picture, or a page that needs nothing else."),
+    ] = "table",
     output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write it here.")] = None,
+    style: Annotated[
+        Literal["line", "bar"] | None, typer.Option("--style", help="Of pictures over time: lines or bars.")
+    ] = None,
+    grid: Annotated[bool, typer.Option("--grid", help="A grid in the picture.")] = False,
+    legend: Annotated[
+        bool | None, typer.Option("--legend/--no-legend", help="Default: where there is something to tell apart.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the picture or page.")] = None,
+    plot: Annotated[int, typer.Option("--plot", metavar="N", help="Which picture, where a view has several.")] = 1,
 ) -> None:
     """How the site was used: utilization as DQS measures it, totals as qacct gives them, occupation, waiting ..."""
     from publisher.report.request import ReportRequest  # noqa: PLC0415
@@ -110,7 +123,14 @@ def report(
         archive=archive,
         stat_file=stat_file,
     )
-    _give(_made(view, request), form, output)
+    made = _made(view, request)
+    if form not in PICTURED:
+        _give(made, form, output)
+        return
+    if made.nothing:
+        say(made.nothing)
+    say(*made.notes)
+    give_picture(made, form, Drawn(style=style, grid=grid, legend=legend, title=title, plot=plot), output)
 
 
 def _made(view: str, request: ReportRequest) -> Report:

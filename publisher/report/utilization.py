@@ -94,9 +94,7 @@ def _whole(context: Context, made: Utilization) -> Report:
     told = builtins(report)
     del told["bins"]
     names = ("queue", "slots") if report.measure == "queue" else ("cpu_user", "cpu_system")
-    series = tuple(
-        Series(label, tuple(getattr(one, name) for one in report.bins)) for name, label in _labels(report.measure)
-    )
+    measures = ("queue", "cpu") if report.measure == "queue" else ("cpu", "queue")
     return Report(
         view="utilization",
         title=_title(report.measure),
@@ -106,7 +104,7 @@ def _whole(context: Context, made: Utilization) -> Report:
         columns=_COLUMNS,
         rows=tuple(msgspec.structs.astuple(one) for one in report.bins),
         shown=("start", *names, *(f"{name}_mean" for name in names), "jobs"),
-        plots=(_plot(report.measure, report.bins, report.bin_s, series, stacked=report.measure == "cpu"),),
+        plots=tuple(_plot_of_all(measure, report) for measure in measures),
         nothing=made.nothing,
         rows_named="bins",
         facts={
@@ -191,6 +189,11 @@ def _labels(measure: str) -> tuple[tuple[str, str], ...]:
 
 def _title(measure: str) -> str:
     return "Queue utilization" if measure == "queue" else "CPU utilization"
+
+
+def _plot_of_all(measure: str, report: UtilizationReport) -> Plot:
+    series = tuple(Series(label, tuple(getattr(one, name) for one in report.bins)) for name, label in _labels(measure))
+    return _plot(measure, report.bins, report.bin_s, series, stacked=measure == "cpu")
 
 
 def _plot(measure: str, bins: tuple[Bin, ...], bin_s: int, series: tuple[Series, ...], *, stacked: bool) -> Plot:

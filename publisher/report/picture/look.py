@@ -11,10 +11,15 @@ from publisher.report.result import Plot, Series
 
 Style = Literal["line", "bar"]
 
-OTHER: Final = "other"
-"""What the series of all that is not shown by itself is called; it is drawn in grey."""
+OTHERS: Final = "(others)"
+"""What the series of all that is not shown by itself is called."""
 MOST_LAYERS: Final = 8
-"""So many series that stand on one another can be told apart; of more, the least become `OTHER`."""
+"""So many series that stand on one another can be told apart; of more, the least become `OTHERS`."""
+
+
+def is_rest(label: str) -> bool:
+    """Whether a series is that of all that is not shown by itself, which is drawn in grey."""
+    return label.startswith(OTHERS[:-1])
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +69,11 @@ def folded(plot: Plot) -> Plot:
         return plot
     weights = [sum(value or 0.0 for value in one.values) for one in plot.series]
     ranked = sorted(range(len(plot.series)), key=lambda place: -weights[place])
-    kept = [place for place in ranked if plot.series[place].label != OTHER][: MOST_LAYERS - 1]
+    kept = [place for place in ranked if not is_rest(plot.series[place].label)][: MOST_LAYERS - 1]
     shown = tuple(plot.series[place] for place in sorted(kept))
     rest = [plot.series[place].values for place in ranked if place not in kept]
     summed = tuple(sum(value or 0.0 for value in values) for values in zip(*rest, strict=True))
-    return msgspec.structs.replace(plot, series=(*shown, Series(OTHER, summed)))
+    return msgspec.structs.replace(plot, series=(*shown, Series(OTHERS, summed)))
 
 
 def tops_of(plot: Plot, *, standing: bool) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from publisher.plain_text import safe
-from publisher.report.picture.look import OTHER
+from publisher.report.picture.look import is_rest
 
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442")
 DASHES: Final[tuple[tuple[float, ...], ...]] = ((), (6, 2), (2, 2), (7, 2, 2, 2), (10, 3), (4, 1, 1, 1), (1, 1.5))
@@ -41,7 +41,7 @@ SETTINGS: Final[Any] = {
 
 def colour(label: str, place: int) -> str:
     """The colour of a series."""
-    return GREY if label == OTHER else COLOURS[place % len(COLOURS)]
+    return GREY if is_rest(label) else COLOURS[place % len(COLOURS)]
 
 
 def dashes(place: int) -> tuple[float, ...]:

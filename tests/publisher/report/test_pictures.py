@@ -14,7 +14,7 @@ import pytest
 from lxml import etree
 
 from publisher.report.picture.draw import FORMS, Form, draw
-from publisher.report.picture.look import MOST_LAYERS, OTHER, Look, Style, edges_of, folded, middles_of, tops_of
+from publisher.report.picture.look import MOST_LAYERS, OTHERS, Look, Style, edges_of, folded, middles_of, tops_of
 from publisher.report.picture.style import COLOURS
 from publisher.report.result import Plot, Series
 
@@ -115,7 +115,7 @@ def test_too_many_layers_are_summed_up() -> None:
     plot = over_time(10, 30, stacked=True)
     few = folded(plot)
     assert len(few.series) == MOST_LAYERS
-    assert few.series[-1].label == OTHER
+    assert few.series[-1].label == OTHERS
     assert tops_of(few, standing=True) == pytest.approx(tops_of(plot, standing=True))
     weights = sorted((sum(one.values) for one in plot.series), reverse=True)  # type: ignore[arg-type]
     assert sorted((sum(one.values) for one in few.series[:-1]), reverse=True) == weights[: MOST_LAYERS - 1]  # type: ignore[arg-type]

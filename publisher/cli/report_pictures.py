@@ -1,0 +1,66 @@
+"""report as a picture or a page: what is chosen of them, and where the bytes go."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+import msgspec
+
+from publisher.cli.output import flush
+from publisher.errors import PublisherError, UsageError
+
+if TYPE_CHECKING:
+    from publisher.report.picture.draw import Form
+    from publisher.report.result import Report
+
+PICTURED: Final = frozenset({"png", "svg", "pdf", "ps", "html"})
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen on the command line. `legend` None: where there is something to tell apart."""
+
+    style: Literal["line", "bar"] | None
+    grid: bool
+    legend: bool | None
+    title: str | None
+    plot: int
+
+
+def give_picture(made: Report, form: str, drawn: Drawn, output: Path | None) -> None:
+    """Write a report as a picture or a page. Raises `UsageError` and `PublisherError`."""
+    if output is None and sys.stdout.isatty():
+        raise UsageError(f"{form} is no text for a terminal", hint="Name a file with --output")
+    content = _page(made, drawn) if form == "html" else _picture(made, cast("Form", form), drawn)
+    if output is None:
+        sys.stdout.buffer.write(content)
+        flush()
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise PublisherError(f"{output} cannot be written: {error.strerror}") from error
+
+
+def _page(made: Report, drawn: Drawn) -> bytes:
+    from publisher.page.report_page import Choice, report_file  # noqa: PLC0415
+
+    measure: Literal["queue", "cpu"] = "cpu" if made.facts.get("measure") == "cpu" else "queue"
+    choice = Choice(style=drawn.style or "line", measure=measure, grid=drawn.grid, legend=drawn.legend is not False)
+    titled = made if drawn.title is None else msgspec.structs.replace(made, title=drawn.title)
+    return report_file(titled, choice)
+
+
+def _picture(made: Report, form: Form, drawn: Drawn) -> bytes:
+    from publisher.report.picture.draw import draw  # noqa: PLC0415
+    from publisher.report.picture.look import Look  # noqa: PLC0415
+
+    if not made.plots:
+        raise UsageError(f"the view {made.view} has no picture", hint="Choose another --format")
+    if not 1 <= drawn.plot <= len(made.plots):
+        raise UsageError(f"--plot: there are {len(made.plots)}: {'; '.join(plot.title for plot in made.plots)}")
+    plot = made.plots[drawn.plot - 1]
+    legend = len(plot.series) > 1 or plot.style == "heat" if drawn.legend is None else drawn.legend
+    look = Look(style=drawn.style, grid=drawn.grid, legend=legend, title=drawn.title, note=made.site)
+    return draw(plot, made.stop, look, form)

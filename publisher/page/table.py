@@ -1,0 +1,64 @@
+"""A report's rows as the page's table shows them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from publisher.plain_text import safe
+from publisher.report.forms import is_text, shown_columns
+from publisher.report.result import Cell, Column, Kind, Report
+from publisher.times import iso
+
+MOST_ROWS: Final = 5_000
+"""More make a page that browsers are slow with; CSV and JSON have them all."""
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """The head of a column; `number` stands to the right."""
+
+    name: str
+    unit: str
+    number: bool
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The table: at most `MOST_ROWS` of `count` rows."""
+
+    columns: tuple[Heading, ...]
+    rows: tuple[tuple[str, ...], ...]
+    count: int
+
+    @property
+    def left_out(self) -> int:
+        """Rows that are not shown."""
+        return self.count - len(self.rows)
+
+
+def table(report: Report) -> Table:
+    """The table of a report."""
+    columns = shown_columns(report)
+    heads = tuple(Heading(safe(one.name).replace("_", " "), _unit(one), not is_text(one)) for one in columns)
+    places = [(report.columns.index(one), one.kind) for one in columns]
+    rows = tuple(tuple(_text(row[place], kind) for place, kind in places) for row in report.rows[:MOST_ROWS])
+    return Table(heads, rows, len(report.rows))
+
+
+def _unit(column: Column) -> str:
+    return "%" if column.kind == "ratio" and not column.unit else safe(column.unit)
+
+
+def _text(cell: Cell, kind: Kind) -> str:
+    if cell is None:
+        return "\N{EN DASH}"
+    if kind == "instant" and isinstance(cell, int):
+        return iso(cell) or ""
+    if kind == "ratio" and isinstance(cell, int | float | Decimal):
+        return f"{cell * 100:.1f}"
+    if isinstance(cell, float):
+        return f"{cell:,.4f}"
+    if kind == "count" and isinstance(cell, int):
+        return f"{cell:,}"
+    return safe(cell)

@@ -1,0 +1,81 @@
+"""Where the axes of the page's charts have their marks: round values, and round instants in UTC."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
+_STEPS_S: Final = (
+    1, 5, 15, 30, _MINUTE_S, 5 * _MINUTE_S, 15 * _MINUTE_S, 30 * _MINUTE_S, _HOUR_S, 3 * _HOUR_S, 6 * _HOUR_S,
+    12 * _HOUR_S, _DAY_S, 2 * _DAY_S, 7 * _DAY_S, 14 * _DAY_S,
+)  # fmt: skip
+_STEPS_MONTHS: Final = (1, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000, 12_000)
+_MONTH_S: Final = 30.5 * _DAY_S
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MONDAY_S: Final = 4 * _DAY_S
+"""The first Monday of 1970 in epoch seconds: weeks begin with Monday."""
+_LAST_YEAR: Final = 9999
+
+
+class Tick(NamedTuple):
+    """A mark at `share` of the axis (0 to 1), and what stands there."""
+
+    share: float
+    text: str
+
+
+def value_ticks(most: float, about: int = 5) -> tuple[float, list[Tick]]:
+    """The end of an axis from 0 that reaches beyond `most`, and its marks at round values."""
+    if most <= 0:
+        return 1.0, [Tick(0.0, "0"), Tick(1.0, "1")]
+    rough = most / about
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    count = math.ceil(most / step * 0.999)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9) + (1 if step / power == 2.5 else 0))
+    return step * count, [Tick(place / count, f"{step * place:,.{digits}f}") for place in range(count + 1)]
+
+
+def time_ticks(start: int, stop: int, most: int = 9) -> list[Tick]:
+    """At most so many marks from `start` to `stop` (epoch seconds) at round instants, UTC."""
+    span = max(1, stop - start)
+    for step_s in _STEPS_S:
+        if span / step_s <= most:
+            offset = _MONDAY_S if step_s % (7 * _DAY_S) == 0 else 0
+            first = start + (offset - start) % step_s
+            return [Tick((at - start) / span, _short(at, step_s)) for at in range(first, stop + 1, step_s)]
+    months = next((step for step in _STEPS_MONTHS if span / (step * _MONTH_S) <= most), _STEPS_MONTHS[-1])
+    return [Tick((at - start) / span, _month(at, months)) for at in _months(start, stop, months)]
+
+
+def _at(instant: int) -> datetime:
+    return _EPOCH + timedelta(seconds=instant)
+
+
+def _short(at: int, step_s: int) -> str:
+    moment = _at(at)
+    if at % _DAY_S == 0 or step_s >= _DAY_S:
+        return f"{moment.day} {moment:%b}"
+    return f"{moment:%H:%M}" if step_s >= _MINUTE_S else f"{moment:%H:%M:%S}"
+
+
+def _month(at: int, months: int) -> str:
+    moment = _at(at)
+    return f"{moment.year}" if moment.month == 1 or months >= 12 else f"{moment:%b}"
+
+
+def _months(start: int, stop: int, months: int) -> Iterator[int]:
+    """The first seconds of every so manieth month, counted from a January."""
+    begin = _at(start)
+    number = begin.year * 12 + begin.month - 1
+    number += -number % months
+    while number // 12 <= _LAST_YEAR:
+        at = int((datetime(max(1, number // 12), number % 12 + 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
+        if at > stop:
+            return
+        if at >= start:
+            yield at
+        number += months

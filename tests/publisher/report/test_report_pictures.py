@@ -1,0 +1,75 @@
+"""Pictures and pages of reports from the real command."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from lxml import etree, html
+
+from tests.publisher.cli.program import BASE, Program
+
+SOURCES = '\n[sources.dqs]\ntype = "dqs"\npath = "{dqs}"\n'
+FIGURE = ("--from", "@1000000010", "--until", "@1000000057", "--bin", "6s")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Program:
+    made = Program(tmp_path_factory.mktemp("pictures"), BASE + SOURCES.format(dqs=fixtures / "dqs" / "act_file"))
+    made("collect").ok()
+    return made
+
+
+def picture(site: Program, *arguments: str, form: str = "svg") -> bytes:
+    site("report", *FIGURE, "--format", form, "--output", f"picture.{form}", *arguments).ok()
+    return (site.folder / f"picture.{form}").read_bytes()
+
+
+def texts(svg: bytes) -> list[str]:
+    return ["".join(one.itertext()) for one in etree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("ps", b"%!PS"), ("html", b"<!doct")]
+)
+def test_every_form_is_written_the_same_each_time(site: Program, form: str, begins: bytes) -> None:
+    made = picture(site, form=form)
+    assert made.startswith(begins)
+    assert hashlib.sha256(made).digest() == hashlib.sha256(picture(site, form=form)).digest()
+
+
+def test_options_of_pictures(site: Program) -> None:
+    plain = texts(picture(site))
+    assert {"Queue utilization", "queues in use", "EXAMPLE-SITE"} <= set(plain)
+    cpu = texts(picture(site, "--measure", "cpu", "--style", "bar", "--grid", "--title", "One figure"))
+    assert {"One figure", "CPU, user", "CPU, system"} <= set(cpu)
+    assert "CPU, user" not in texts(picture(site, "--measure", "cpu", "--no-legend"))
+    assert "CPU utilization" in texts(picture(site, "--plot", "2"))
+    by_owner = texts(picture(site, "--by", "owner", "--legend"))
+    assert any(name in by_owner for name in ("alice", "bob", "carol", "(others)")) or len(by_owner) > len(plain)
+
+
+def test_the_page_is_whole_and_says_the_figures(site: Program) -> None:
+    page = html.fromstring(picture(site, "--style", "bar", form="html").decode())
+    rows = [[cell.text_content() for cell in row.iter("td")] for row in page.iter("tr")][1:]
+    assert [row[1] for row in rows] == [
+        "1.0000", "0.5000", "1.0000", "1.6667", "2.3333", "2.8333", "1.0000", "0.8333",
+    ]  # fmt: skip
+    assert page.xpath("//input[@id='style-bar']/@checked")
+    assert page.xpath("count(//svg[contains(@class, 'area')])") == 2
+    outside = [value for value in page.xpath("//@src | //link/@href | //@action") if not value.startswith("data:")]
+    assert outside == []
+    (policy,) = page.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_what_makes_no_sense_is_told(site: Program) -> None:
+    asked = ("report", *FIGURE, "--format", "png", "--output", "x.png")
+    assert "there are 2: Queue utilization; CPU utilization" in site(*asked, "--plot", "3").err
+    assert site("report", *FIGURE, "--format", "png", "--output", "nowhere/x.png").code == 1
+
+
+def test_without_a_file_it_goes_to_standard_output(site: Program) -> None:
+    assert site("report", *FIGURE, "--format", "svg").ok().out.startswith("<?xml")
