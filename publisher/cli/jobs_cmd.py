@@ -111,7 +111,8 @@ def show_run(known: KnownRun) -> None:
             line += f", batch {place.batch.uid} of {place.batch.records} records"
             receipt = place.batch.receipt.get(known.run.record_id)
             line += f", receipt {safe(receipt)}" if receipt else ""
-        data(line + (f"\n     {safe(place.reason)}" if place.reason else ""))
+        why = "delivered before us, as far as is known" if place.assumed else place.reason
+        data(line + (f"\n     {safe(why)}" if why else ""))
 
 
 def facts(known: KnownRun) -> dict[str, Any]:
@@ -159,6 +160,7 @@ def run_json(known: KnownRun) -> dict[str, Any]:
                 "state": place.state.word,
                 "since": iso(place.changed_at),
                 "reason": place.reason,
+                "assumed": place.assumed,
                 "batch": place.batch.uid if place.batch else None,
                 "receipt": place.batch.receipt.get(known.run.record_id) if place.batch else None,
                 "answer": place.batch.answer if place.batch else None,

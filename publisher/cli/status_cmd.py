@@ -55,6 +55,7 @@ def status_json(found: Status) -> dict[str, Any]:
 def _target_json(target: TargetStatus) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "accepted": target.accepted,
+        "assumed": target.assumed,
         "confirmed": target.confirmed,
         "waiting": target.waiting,
         "not_due": target.not_due,
@@ -147,6 +148,9 @@ def _advice(found: Status) -> list[str]:
             "Superseded: these runs changed after a service took them and keeps its first version: "
             "usage-publisher jobs --state superseded"
         )
+    for name, target in found.targets.items():
+        if target.assumed:
+            advice.append(f"{name}: {target.assumed} of the accepted count as delivered before us")
     if any(target.waiting > target.not_due or target.in_flight for target in targets):
         advice.append("Send what waits:   usage-publisher publish")
     return advice

@@ -39,11 +39,19 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 class TargetPlan(msgspec.Struct, frozen=True):
-    """A target as collecting needs it: its id in the store, its wishes, and what the service does with a change."""
+    """A target as collecting needs it: its id in the store, its wishes, and what the service does with a change.
+
+    `assumes`: the sources of which an earlier publisher may have delivered; None: any.
+    """
 
     target_id: int
     wish: Wish
     keeps_first: bool
+    assumes: tuple[str, ...] | None = None
+
+    def assumes_of(self, source: str | None) -> bool:
+        """Whether jobs that the first reading of this source finds may have been delivered before us."""
+        return source is not None and (self.assumes is None or source in self.assumes)
 
 
 def collect(
@@ -67,7 +75,7 @@ def collect(
         veil = erased.veil(connection)
         joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
     now = clock()
-    follow = partial(put_down, plans=plans, now=now, first_read=False, identity_only=True)
+    follow = partial(put_down, plans=plans, now=now, identity_only=True)
     join = GridJoin(store, row, grid_log, now, follow) if joins else None
     trouble = join.read() if join is not None else None
     total = Collected()
@@ -121,7 +129,8 @@ def _store_page(
     with store.write() as connection:
         sifted = purged.sift(connection, page.jobs, veil)
         upserted = runs.upsert(connection, interner, veil.over(sifted.jobs), now)
-        put_down(connection, upserted.put, plans, now, first_read=not row.first_read_done, read=interner.classes)
+        first = None if row.first_read_done else row.name
+        put_down(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
         back = purged.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, sifted.changed, now)
         if join is not None:
             join.note(connection, upserted.put)
@@ -156,13 +165,14 @@ def put_down(
     plans: Sequence[TargetPlan],
     now: int,
     *,
-    first_read: bool,
+    first_read_of: str | None = None,
     identity_only: bool = False,
     read: Callable[[Connection, Sequence[int]], Iterable[JobClass]] = classes_by_id,
 ) -> None:
     """Put down new runs as deliveries for every target that wants them, and let changed ones go the way of theirs.
 
-    `read` gives classes by their ids.
+    `read` gives classes by their ids. `first_read_of`: the source, if it was never read to its end; then what ended up
+    to `delivered_until` counts as delivered before us, where the target was put down with this source.
 
     `identity_only`: it is now known whose the changed ones are, and nothing else. Then what an earlier publisher
     delivered stays delivered: it knew whose they are.
@@ -181,7 +191,7 @@ def put_down(
             verdict = plan.wish.known_verdict(item.class_id) and plan.wish.wants_end(item.end_time)
             (wanted if verdict else unwanted).append(item)
         fresh = [item for item in wanted if item.fresh]
-        before = plan.wish.delivered_until if first_read else None
+        before = plan.wish.delivered_until if plan.assumes_of(first_read_of) else None
         deliveries.put_down(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
         changed = [item for item in wanted if not item.fresh]
         gone = [item for item in unwanted if not item.fresh]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -30,12 +31,13 @@ from publisher.config import Config, Target
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.key_guard import require_same_keys
 from publisher.pipeline.wish import Wish
-from publisher.store import counters, dialect, groups, purged, registry
+from publisher.store import audit, counters, dialect, groups, purged, registry
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
 from publisher.store.deliveries import NO_LONGER_WANTED
 from publisher.store.states import State
-from publisher.store.tables import deliveries, runs
+from publisher.store.tables import ASSUMED, deliveries, runs
+from publisher.times import iso
 
 _wanted = Table("wanted_classes", MetaData(), Column("id", BigInteger, primary_key=True), prefixes=["TEMPORARY"])
 
@@ -57,24 +59,46 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
         with store.write() as connection:
             row = registry.get_target(connection, name)
             if row is None:
-                row = registry.new_target(connection, name, target.type, wish.text)
+                row = registry.new_target(connection, name, target.type, wish.text, sorted(config.sources))
+                _follow(connection, row.id, wish, now, before=target.delivered_until)
+                _note_assumed(connection, name, None, target, config, now)
             elif row.wishes != wish.text:
                 counts = counters.of_target(connection, row.id)
                 sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
                 require_same_keys(name, row.wishes, wish.text, sum(counts[state] for state in sent))
                 registry.set_wishes(connection, row.id, target.type, wish.text)
-            _follow(connection, row.id, wish, now)
-    return TargetPlan(row.id, wish, keeps_first=target.type == "sgas")
+                _follow(connection, row.id, wish, now)
+                _note_assumed(connection, name, row.wishes, target, config, now)
+    return TargetPlan(row.id, wish, keeps_first=target.type == "sgas", assumes=row.assumes)
 
 
-def _follow(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
+def _note_assumed(
+    connection: Connection, name: str, before: str | None, target: Target, config: Config, now: int
+) -> None:
+    """Put down what counts as delivered before us, and where that setting changed later: it changes nothing then."""
+    until = iso(target.delivered_until)
+    if before is None:
+        if until is not None:
+            detail = (
+                f"jobs of {', '.join(sorted(config.sources))} that ended up to {until} count as delivered before us"
+            )
+            audit.note(connection, "delivered_until", name, detail, now)
+        return
+    earlier = iso(msgspec.json.decode(before)["target"].get("delivered_until"))
+    if earlier != until:
+        detail = f"was {earlier}, is {until}: holds for sources whose first reading is not over; what is known stays"
+        audit.note(connection, "delivered_until", name, detail, now)
+
+
+def _follow(connection: Connection, target_id: int, wish: Wish, now: int, *, before: int | None = None) -> None:
+    """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
     _wanted.create(connection, checkfirst=False)
     ids = [{"id": item.id} for item in all_classes(connection) if wish.wants_class(item)]
     if ids:
         connection.execute(insert(_wanted), ids)
     _take_back(connection, target_id, wish, now)
     _release(connection, target_id, now)
-    _fill(connection, target_id, wish, now)
+    _fill(connection, target_id, wish, now, before)
     _wanted.drop(connection)
 
 
@@ -112,13 +136,13 @@ def _release(connection: Connection, target_id: int, now: int) -> None:
     counters.add(connection, target_id, {State.HELD: -released, State.WAITING: released})
 
 
-def _fill(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
+def _fill(connection: Connection, target_id: int, wish: Wish, now: int, delivered_until: int | None) -> None:
     wanted: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
     if wish.since is not None:
         wanted = and_(wanted, runs.c.end_time >= wish.since)
     parts: Mapping[State, ColumnElement[bool]] = {State.WAITING: wanted}
-    if wish.delivered_until is not None:
-        before = runs.c.end_time <= wish.delivered_until
+    if delivered_until is not None:
+        before = runs.c.end_time <= delivered_until
         parts = {State.ACCEPTED: and_(wanted, before), State.WAITING: and_(wanted, not_(before))}
     late = purged.in_purged_month(connection, runs.c.end_time)
     parts = {
@@ -127,7 +151,7 @@ def _fill(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
         State.WAITING: and_(parts[State.WAITING], not_(late)),
     }
     for state, condition in parts.items():
-        why = literal(purged.LATE if state is State.HELD else None, Text)
+        why = literal({State.HELD: purged.LATE, State.ACCEPTED: ASSUMED}.get(state), Text)
         query = (
             select(literal(target_id), runs.c.id, literal(int(state)), runs.c.end_time, literal(now), why)
             .join(_wanted, runs.c.class_id == _wanted.c.id)

@@ -11,7 +11,7 @@ from publisher.store import batches, runs
 from publisher.store.batches import BatchRow
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.states import State
-from publisher.store.tables import classes, deliveries, sources, targets
+from publisher.store.tables import ASSUMED, classes, deliveries, sources, targets
 from publisher.store.tables import runs as runs_table
 
 
@@ -25,6 +25,11 @@ class Whereabouts(msgspec.Struct, frozen=True):
     reason: str | None
     sent_digest: bytes | None
     batch: BatchRow | None
+
+    @property
+    def assumed(self) -> bool:
+        """Whether it was delivered before us, as far as an earlier publisher's state says."""
+        return self.reason == ASSUMED
 
 
 class KnownRun(msgspec.Struct, frozen=True):

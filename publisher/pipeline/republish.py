@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, updat
 from publisher.pipeline.collect import TargetPlan
 from publisher.store import audit, confirmations, counters, groups
 from publisher.store.states import State
-from publisher.store.tables import deliveries, runs
+from publisher.store.tables import ARE_ASSUMED, deliveries, runs
 from publisher.times import iso
 
 
@@ -48,7 +48,7 @@ _undelivered = deliveries.c.state.in_(
     [int(state) for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)]
 )
 _accepted = deliveries.c.state == int(State.ACCEPTED)
-_assumed = and_(_accepted, deliveries.c.batch_id.is_(None))
+_assumed = and_(_accepted, ARE_ASSUMED)
 _same = or_(deliveries.c.sent_digest.is_(None), deliveries.c.sent_digest == runs.c.digest)
 
 

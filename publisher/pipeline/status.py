@@ -50,6 +50,8 @@ class TargetStatus(msgspec.Struct, frozen=True):
     groups: dict[str, int] | None
     not_due: int = 0
     """Of those that wait: runs whose report is sent when its period is over."""
+    assumed: int = 0
+    """Of those that are accepted: delivered by an earlier publisher, as far as its state says."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -135,6 +137,7 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                     certificate_days_left=days_left,
                     groups=found if summaries else None,
                     not_due=_not_due(connection, config.targets[name], row.id, read_until),
+                    assumed=deliveries.assumed(connection, row.id),
                 )
     empty: dict[str, int] | None = {} if summaries else None
     return TargetStatus(0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None, days_left, empty)

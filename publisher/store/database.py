@@ -13,11 +13,11 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from publisher.errors import StoreMissingError, StoreNewerError
+from publisher.errors import StoreError, StoreMissingError, StoreNewerError
 from publisher.store import dialect
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """The newest migration; a test holds it against the scripts. Known here so that Alembic is loaded only to migrate."""
 
 
@@ -76,15 +76,19 @@ class Store:
         self._engine.dispose()
 
 
-def open_store(url: str, busy_timeout_s: float = 30.0, *, create: bool = True) -> Store:
-    """Open the store, making or migrating it where needed.
+def open_store(url: str, busy_timeout_s: float = 30.0, *, create: bool = True, read_only: bool = False) -> Store:
+    """Open the store, making or migrating it where needed; with `read_only`, neither, and nothing can be written.
 
     Raises `StoreNewerError` for a store of a later program, `StoreError` and its kinds where it cannot be used.
     """
-    engine = dialect.make_engine(url, busy_timeout_s, create=create)
+    create = create and not read_only
+    engine = dialect.make_engine(url, busy_timeout_s, create=create, read_only=read_only)
     try:
         with dialect.translated(engine):
-            _bring_up_to_date(engine, create=create)
+            if read_only:
+                _require_up_to_date(engine)
+            else:
+                _bring_up_to_date(engine, create=create)
     except BaseException:
         engine.dispose()
         raise
@@ -105,6 +109,20 @@ def _bring_up_to_date(engine: Engine, *, create: bool) -> None:
         if present == HEAD:
             return
         _migrate(connection, present, engine)
+
+
+def _require_up_to_date(engine: Engine) -> None:
+    with engine.connect() as connection:
+        present = _revision(connection)
+    if present is None:
+        raise StoreMissingError(
+            f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it"
+        )
+    if present != HEAD:
+        raise StoreError(
+            f"the store {dialect.place(engine)} has version {present}, this program {HEAD}, and it is only to be read",
+            hint="`usage-publisher status` brings an older one up to date",
+        )
 
 
 def _revision(connection: Connection) -> str | None:

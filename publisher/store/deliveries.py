@@ -38,7 +38,7 @@ from formats.period import Period, PeriodKind, period_of
 from publisher.store import confirmations, counters, dialect
 from publisher.store.runs import RUN_COLUMNS, Put, StoredRun, stored_run
 from publisher.store.states import State
-from publisher.store.tables import OPEN, classes, deliveries, runs, sources
+from publisher.store.tables import ARE_ASSUMED, ASSUMED, OPEN, classes, deliveries, runs, sources
 
 _Span = TypeVar("_Span")
 _NEW: Final = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
@@ -133,10 +133,19 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def put_down(connection: Connection, target_id: int, rows: Iterable[tuple[Put, State]], now: int) -> None:
-    """Put down deliveries of runs that this target did not have before."""
-    listed = [(target_id, put.run_id, int(state), put.end_time, now, None) for put, state in rows]
+    """Put down deliveries of runs that this target did not have before; what is accepted at once is assumed to be."""
+    listed = [
+        (target_id, put.run_id, int(state), put.end_time, now, ASSUMED if state is State.ACCEPTED else None)
+        for put, state in rows
+    ]
     _insert_deliveries.run(connection, listed)
     counters.add(connection, target_id, Counter(State(row[2]) for row in listed))
+
+
+def assumed(connection: Connection, target_id: int) -> int:
+    """How many accepted deliveries of a target are assumed to have been made before us: an index scan over those."""
+    query = select(func.count()).select_from(deliveries).where(deliveries.c.target_id == target_id, ARE_ASSUMED)
+    return int(connection.execute(query).scalar_one())
 
 
 def states_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, State]:

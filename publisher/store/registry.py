@@ -41,6 +41,8 @@ class TargetRow(msgspec.Struct, frozen=True):
     last_attempt: int | None
     last_success: int | None
     last_error: str | None
+    assumes: tuple[str, ...] | None = None
+    """The sources whose jobs up to `delivered_until` count as delivered before us; None: any source's."""
 
 
 def source(connection: Connection, name: str, kind: str) -> SourceRow:
@@ -166,12 +168,16 @@ def list_unreadable(connection: Connection, limit: int = 1000) -> list[Unreadabl
 def get_target(connection: Connection, name: str) -> TargetRow | None:
     """The target of this name, if it was ever planned for."""
     row = connection.execute(select(targets).where(targets.c.name == name)).mappings().first()
-    return TargetRow(**row) if row is not None else None
+    if row is None:
+        return None
+    assumes = row["assumes"]
+    return TargetRow(**dict(row) | {"assumes": None if assumes is None else tuple(msgspec.json.decode(assumes))})
 
 
-def new_target(connection: Connection, name: str, kind: str, wishes: str) -> TargetRow:
-    """Put down a target that is new."""
-    connection.execute(insert(targets).values(name=name, kind=kind, wishes=wishes))
+def new_target(connection: Connection, name: str, kind: str, wishes: str, assumes: Sequence[str]) -> TargetRow:
+    """Put down a target that is new. `assumes`: the sources of which an earlier publisher may have delivered."""
+    told = msgspec.json.encode(list(assumes)).decode()
+    connection.execute(insert(targets).values(name=name, kind=kind, wishes=wishes, assumes=told))
     found = get_target(connection, name)
     assert found is not None  # it was inserted in this transaction
     return found

@@ -8,7 +8,7 @@
     deliveries   the outbox and the ledger: one row for each run that a target wants
     counters     deliveries by target and state, kept in the transaction that changes them
     batches      the messages, with their receipts
-    groups       summaries and sync counts as last sent, by target and month
+    groups       summaries, reports and sync counts as last sent, by target and month
     grid_logs    how far the grid log of a source was read
     grid_jobs    its entries: whose a local job is
     grid_waits   runs that have no entry; those of them that are held for one
@@ -113,12 +113,20 @@ targets = Table(
     Column("last_attempt", BigInteger),
     Column("last_success", BigInteger),
     Column("last_error", Text),
+    Column("assumes", Text),
 )
 
 _OPEN = f"state <> {State.ACCEPTED.value}"
 OPEN: ColumnElement[bool] = literal_column(f"deliveries.{_OPEN}")
 """The condition of the index over open deliveries, as it must stand in a query that is to use it: without the type
 Boolean, which SQLAlchemy would write `... = 1` for SQLite, whose planner then walks through all deliveries."""
+
+ASSUMED = "assumed"
+"""Why a delivery is accepted that was never sent from here: an earlier publisher delivered it, as far as its state, or
+somebody, says."""
+_ASSUMED = f"reason = '{ASSUMED}'"
+ARE_ASSUMED: ColumnElement[bool] = literal_column(f"deliveries.{_ASSUMED}")
+"""The condition of the index over assumed deliveries, as it must stand in a query that is to use it."""
 
 deliveries = Table(
     "deliveries",
@@ -142,6 +150,7 @@ deliveries = Table(
         sqlite_where=text(_OPEN),
         postgresql_where=text(_OPEN),
     ),
+    Index("deliveries_assumed", "target_id", sqlite_where=text(_ASSUMED), postgresql_where=text(_ASSUMED)),
     sqlite_with_rowid=False,
 )
 
