@@ -43,8 +43,13 @@ class ExactSums:
             self._big = np.concatenate([self._big, np.zeros(more, object)])
 
     def add(self, at: Ints, values: Ints | int, largest: int) -> None:
-        """Add values at places; none of them, and no count of them times `largest`, is beyond 2**62 in size."""
+        """Add values at places; none of them is larger than `largest` (below 2**62) in size."""
         added = largest * len(at)
+        if added >= _BOUND:
+            half = len(at) // 2
+            for part in (slice(None, half), slice(half, None)):
+                self.add(at[part], values if isinstance(values, int) else values[part], largest)
+            return
         if self._reached + added >= _BOUND:
             self._carry()
         self._reached += added

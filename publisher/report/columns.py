@@ -102,12 +102,16 @@ _NOTHING: Final = Shared("", None, None)
 class ColumnMaker:
     """Makes frames of slim runs and their classes; holds the codings."""
 
-    def __init__(self, wanted: frozenset[str]) -> None:
+    def __init__(self, wanted: frozenset[str], *, running: bool = False) -> None:
+        """`running`: frames will be asked for with a `now`."""
         if unknown := wanted - NUMBERS - WORDS - OBJECTS:
             raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
         self.wanted = wanted | {"start", "stop"}
         needed = {**_NUMBER_FIELDS, **_WORD_FIELDS, **_OBJECT_FIELDS}
-        fields = sorted({"system"} | {field for name in self.wanted for field in needed.get(name, ())})
+        fields = sorted(
+            {"system", *(["status"] if running else [])}
+            | {field for name in self.wanted for field in needed.get(name, ())}
+        )
         self.slim: type[msgspec.Struct] = msgspec.defstruct(
             "Slim", [(field, *_TYPES.get(field, (int, UNKNOWN))) for field in fields], frozen=True, gc=False
         )
@@ -145,6 +149,8 @@ class ColumnMaker:
         codes = {name: self._codes(name, runs, places) for name in self.wanted & WORDS}
         objects = {name: self._objects(name, runs, places) for name in self.wanted & OBJECTS}
         known = (start != UNKNOWN) & (stop != UNKNOWN)
+        if now is not None:  # starts that came to nothing have no end either
+            known &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)
         return Frame(len(runs), numbers, codes, objects).where(known)
 
     def _codes(self, name: str, runs: Sequence[Any], places: Sequence[int]) -> Ints:

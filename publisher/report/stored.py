@@ -37,7 +37,7 @@ class StoreRuns:
         self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
         """See `Runs`. All frames are of one state of the store. Memory does not grow with the number of runs."""
-        made = _Frames(ColumnMaker(wanted), self._config, self._enrichers)
+        made = _Frames(ColumnMaker(wanted, running=running_until is not None), self._config, self._enrichers)
         self.codings = made.maker.codings
         with self._store.read() as connection:
             for page in stored_runs(connection, start, stop, _PAGE, running=running_until is not None):

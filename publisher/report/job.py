@@ -1,0 +1,99 @@
+"""View `job`: one job in full, every run of it, as `qacct -j` gives it and with what other systems tell besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import msgspec
+
+from publisher.enrich import Enrichers
+from publisher.errors import UsageError
+from publisher.pipeline import recall
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.result import Cell, Column, Report
+from publisher.store import runs
+from publisher.times import iso
+
+_MOST: Final = 1_000
+_INSTANTS: Final = frozenset(
+    {"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"}
+)  # fmt: skip
+_COLUMNS: Final = (Column("record_id", "text"), Column("field", "text"), Column("value", "text"))
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view: a row for each fact of each run of the jobs with this id or, in the interval, of this name."""
+    request.require_by("job", (), 1)
+    name = request.filters.get("job")
+    if name is None:
+        raise UsageError("which job?", hint="Give its id, or a pattern of its name, with --job")
+    if len(request.filters) > 1:
+        raise UsageError("a job is selected by --job alone")
+    enrichers = Enrichers(context.config)
+    found = list(_runs(context, request, name))
+    rows: list[tuple[Cell, ...]] = []
+    for run in found:
+        job = enrichers.apply(run.source, run.job)
+        rows.append((run.record_id, "source", run.source))
+        rows += [(run.record_id, field, value) for field, value in _facts(job)]
+    more = f"Only the first {_MOST} runs are shown." if len(found) == _MOST else ""
+    return Report(
+        view="job",
+        title=f"Job {name}",
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=_COLUMNS,
+        rows=tuple(rows),
+        notes=(more,) if more else (),
+        nothing=None if rows else f"no run has the id {name!r}, and none in the interval such an id or name",
+        rows_named="facts",
+        facts={"runs": len(found)},
+    )
+
+
+def _runs(context: Context, request: ReportRequest, name: str) -> Iterator[runs.StoredRun]:
+    """Those of this id, whenever they ran; without any, those that ended in the interval and match."""
+    with context.store.read() as connection:
+        if by_id := runs.find(connection, name, _MOST):
+            yield from by_id
+            return
+        request.require_interval()
+        matching = 0
+        after: tuple[int, int] | None = None
+        while page := list(recall.runs_in(connection, request.start, request.stop, after, 1000)):
+            for run, _ in page:
+                job = run.job
+                if any(fnmatchcase(word, name) for word in (job.local_id, job.name, job.global_id) if word):
+                    yield run
+                    matching += 1
+                    if matching == _MOST:
+                        return
+            after = (page[-1][0].job.end or 0, page[-1][0].run_id)
+
+
+def _facts(job: Any) -> Iterator[tuple[str, str]]:
+    for field in job.__struct_fields__:
+        value = getattr(job, field)
+        if value is None or value in ((), {}) or field == "record_id":
+            continue
+        if field == "extras":
+            yield from ((f"extras.{name}", str(told)) for name, told in sorted(value.items()))
+        elif field in _INSTANTS:
+            yield field, iso(value) or ""
+        elif field == "events":
+            yield from ((f"event {event.kind}", iso(event.at) or "") for event in value)
+        elif isinstance(value, tuple):
+            yield field, ", ".join(map(_plain, value))
+        else:
+            yield field, str(value)
+
+
+def _plain(value: Any) -> str:
+    if not isinstance(value, msgspec.Struct):
+        return str(value)
+    told = ((name, getattr(value, name)) for name in value.__struct_fields__)
+    return " ".join(f"{name}={each}" for name, each in told if each is not None and each is not False)

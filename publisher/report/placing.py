@@ -1,0 +1,108 @@
+"""Where runs ran: a frame of runs taken apart into what each held of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from formats.job import Host
+from formats.tally_columns import Ints
+from publisher.report.frame import Frame
+from publisher.report.inventory import Inventory
+from publisher.report.request import Resource
+from publisher.report.selection import Selection
+
+WANTED: dict[Resource, frozenset[str]] = {
+    "cores": frozenset({"placed", "cluster", "slots"}),
+    "memory": frozenset({"placed", "cluster", "slots", "memory_kib"}),
+    "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib"}),
+    "gpus": frozenset({"placed", "cluster", "slots", "gpus"}),
+}
+"""The columns that are needed to place a resource."""
+
+
+class Placed:
+    """What runs held: entries of `row` (of the frame), `node` (of the inventory) and `amount`."""
+
+    def __init__(self, row: Ints, node: Ints, amount: Ints) -> None:
+        self.row = row
+        self.node = node
+        self.amount = amount
+
+
+class Placing:
+    """Places the runs of a selection on the nodes of an inventory.
+
+    Slots are those granted on each host; where a source tells only how many a run has in all, they are spread evenly.
+    Memory is spread like slots, as the batch systems tell one peak for the run; GPUs evenly where they are not told
+    by host.
+    """
+
+    def __init__(self, selection: Selection, inventory: Inventory, resource: Resource) -> None:
+        self._selection = selection
+        self._inventory = inventory
+        self._resource = resource
+        self._known: dict[tuple[int, int, int, int], tuple[list[int], list[int]]] = {}
+
+    def of(self, frame: Frame) -> Placed:
+        """Where the runs of a frame ran."""
+        total = self._total(frame)
+        columns = np.stack([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], total], axis=1)
+        found, inverse = np.unique(columns, axis=0, return_inverse=True)
+        shares = [self._shares(*map(int, row)) for row in found]
+        counts = np.array([len(nodes) for nodes, _ in shares], np.int64)
+        begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
+        nodes = np.array([node for each, _ in shares for node in each], np.int64)
+        amounts = np.array([amount for _, each in shares for amount in each], np.int64)
+        inverse = inverse.reshape(-1)
+        repeated = counts[inverse]
+        row = np.repeat(np.arange(frame.rows), repeated)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(repeated) - repeated, repeated)
+        place = np.repeat(begins[inverse], repeated) + within
+        return Placed(row, nodes[place], amounts[place])
+
+    def _total(self, frame: Frame) -> Ints:
+        """Of what is not told by host, what a run has in all."""
+        if self._resource == "cores":
+            return frame.numbers["slots"]
+        return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]
+
+    def _shares(self, placed: int, cluster: int, slots: int, total: int) -> tuple[list[int], list[int]]:
+        key = (placed, cluster, slots, total)
+        if key not in self._known:
+            if len(self._known) > 100_000:
+                self._known.clear()
+            name = (self._selection.coding("cluster").values[cluster] or ("",))[0]
+            self._known[key] = self._spread(self._selection.coding("placed").raw[placed], name, slots, total)
+        return self._known[key]
+
+    def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> tuple[list[int], list[int]]:
+        if not hosts:
+            numbers = self._inventory.numbers(cluster, "")
+            return numbers, [total] * len(numbers)
+        told = [host.slots for host in hosts]
+        if any(amount is None for amount in told):
+            granted = _evenly(slots, len(hosts))
+        else:
+            granted = [amount or 0 for amount in told]
+        if self._resource == "cores":
+            amounts = granted
+        elif self._resource == "gpus":
+            by_host = [host.gpus for host in hosts]
+            amounts = _evenly(total, len(hosts)) if None in by_host else [amount or 0 for amount in by_host]
+        else:
+            amounts = [total * share // max(sum(granted), 1) for share in granted]
+        nodes: list[int] = []
+        held: list[int] = []
+        for host, amount in zip(hosts, amounts, strict=True):
+            numbers = self._inventory.numbers(cluster, host.name)
+            nodes += numbers
+            held += [amount] * len(numbers)
+        return nodes, held
+
+
+def _evenly(total: int, parts: int) -> list[int]:
+    """Whole numbers as equal as can be, the larger ones first, which add up to the total."""
+    each, rest = divmod(total, parts)
+    return [each + (place < rest) for place in range(parts)]

@@ -1,0 +1,117 @@
+"""View `scarce`: which classes of resources are short, their occupation against how long jobs waited for them.
+
+A class is a resource of the nodes of one type in one cluster. It is scarce where it was taken for at least four fifths
+and one job in ten waited longer than an hour; the classes are in the order of both multiplied.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from formats.tally_columns import Ints
+from publisher.report.occupation import Held, shares
+from publisher.report.placing import WANTED, Placing
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest, Resource
+from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.waiting import Waits, percentile
+
+HIGH: Final = 0.8
+LONG_S: Final = 3600
+_BY: Final = ("cluster", "type")
+_RESOURCES: Final[tuple[Resource, ...]] = ("cores", "memory", "gpus")
+_COLUMNS: Final = (
+    Column("cluster", "text"),
+    Column("type", "text"),
+    Column("resource", "text"),
+    Column("nodes", "count"),
+    Column("occupation", "ratio"),
+    Column("jobs", "count"),
+    Column("median_wait_s", "count", "s"),
+    Column("p90_wait_s", "count", "s"),
+    Column("scarce", "text"),
+)
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view: one row a class, the scarcest first."""
+    request.require_by("scarce", (), 1)
+    whole = msgspec.structs.replace(request, period="year", zone="UTC")
+    rows: list[tuple[Cell, ...]] = []
+    notes: dict[str, None] = {}
+    nothing = None
+    for resource in _RESOURCES:
+        held = Held(context, whole, resource)
+        nothing = held.selection.nothing()
+        found = shares(held, _BY)
+        waits = _waits(context, request, held, list(found), resource)
+        for label, each in found.items():
+            nodes = max((share.nodes for share in each), default=0)
+            available = sum(share.available for share in each)
+            if not nodes or not available:
+                continue
+            occupation = sum((share.mean or 0.0) * share.available for share in each) / available
+            some = waits.get(label)
+            told = (len(some), percentile(some, 50), percentile(some, 90)) if some is not None else (0, None, None)
+            scarce = occupation >= HIGH and (told[2] or 0) >= LONG_S
+            rows.append((*label, resource, nodes, occupation, *told, "scarce" if scarce else ""))
+        notes.update(dict.fromkeys(held.notes()))
+    rows.sort(key=lambda row: (-_pressure(row), str(row[0]), str(row[1])))
+    return Report(
+        view="scarce",
+        title="Scarce resources",
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=_COLUMNS,
+        rows=tuple(rows),
+        plots=_plots(rows) if rows else (),
+        notes=(
+            f"Scarce: taken for {HIGH:.0%} or more, and one job in ten waited {LONG_S // 3600} hour or longer.",
+            *notes,
+        ),
+        nothing=nothing if not rows else None,
+    )
+
+
+def _waits(
+    context: Context, request: ReportRequest, held: Held, labels: list[tuple[str, ...]], resource: Resource
+) -> dict[tuple[str, ...], Ints]:
+    """By class how long the jobs waited that ran there and held any of the resource; several hosts: their first."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    wanted = WANTED[resource] | {"submit", "eligible", "run"}
+    selection = context.select(request, wanted, "started", running=True)
+    placing = Placing(selection, held.inventory, resource)
+    waits = Waits()
+    for frame in selection.frames():
+        placed = placing.of(frame)
+        rows, places = np.unique(placed.row, return_index=True)
+        nodes = [held.inventory.nodes[number] for number in placed.node[places].tolist()]
+        met_in = held.inventory.met_in
+        classes = [
+            numbers.get((node.cluster or met_in.get(number, ""), node.type), -1)
+            for node, number in zip(nodes, placed.node[places].tolist(), strict=True)
+        ]
+        of_rows = np.full(frame.rows, -1, np.int64)
+        of_rows[rows] = np.where(placed.amount[places] > 0, np.array(classes, np.int64), -1)
+        mask = of_rows >= 0
+        waits.add(frame.where(mask), of_rows[mask])
+    return {labels[number]: some for number, (some, _) in waits.by_group().items()}
+
+
+def _pressure(row: tuple[Cell, ...]) -> float:
+    occupation, wait = row[4], row[7]
+    return (occupation if isinstance(occupation, float) else 0.0) * (wait if isinstance(wait, int) else 0)
+
+
+def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
+    names = tuple(" ".join(str(word) for word in row[:3] if word) for row in rows)
+    occupation = tuple(float(row[4]) if isinstance(row[4], float) else None for row in rows)
+    wait = tuple(row[7] / 3600 if isinstance(row[7], int) else None for row in rows)
+    return (
+        Plot(title="Occupation", style="bar", x=names, unit="share", series=(Series("occupation", occupation),)),
+        Plot(title="Wait of nine jobs in ten", style="bar", x=names, unit="h", series=(Series("90 of 100", wait),)),
+    )

@@ -1,0 +1,179 @@
+"""View `waiting`: how long jobs waited from submission to their first start.
+
+Of jobs that started in the interval, so that those still waiting are not in it. A percentile is the shortest wait that
+so many in a hundred did not exceed. (Li, Yang, Wu 2016, section 2.3; the facts on sources.)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.tally_columns import Ints
+from publisher.report.frame import UNKNOWN, Frame
+from publisher.report.grouping import BY_PERIOD, Groups, columns_of
+from publisher.report.periods import Period, periods, zone_of
+from publisher.report.reading import Context
+from publisher.report.request import PERIODS, ReportRequest
+from publisher.report.result import Cell, Column, Plot, Report, Series
+
+SIZE: Final = "size"
+_SIZES: Final = (1, 2, 5, 17, 65, 257)
+"""The first number of slots of each class of sizes."""
+_WANTED: Final = frozenset({"submit", "eligible", "run", "slots"})
+_AMOUNTS: Final = (
+    Column("jobs", "count"),
+    Column("mean_s", "number", "s"),
+    Column("median_s", "count", "s"),
+    Column("p90_s", "count", "s"),
+    Column("p99_s", "count", "s"),
+    Column("longest_s", "count", "s"),
+    Column("eligible_mean_s", "number", "s"),
+)
+_MOST_BARS: Final = 40
+
+
+class Waits:
+    """Waits of jobs by group. Memory: twelve bytes a job."""
+
+    def __init__(self) -> None:
+        self._groups: list[npt.NDArray[np.int32]] = []
+        self._waits: list[Ints] = []
+        self._eligible: list[Ints] = []
+        self.untold = 0
+        """Jobs whose submission is not told, or lies behind their start."""
+
+    def add(self, frame: Frame, groups: Ints) -> None:
+        """Add the first runs of a frame."""
+        start, submit = frame.numbers["start"], frame.numbers["submit"]
+        first = frame.numbers["run"] <= 0
+        told = first & (submit != UNKNOWN) & (submit <= start)
+        self.untold += int(np.count_nonzero(first & ~told))
+        self._groups.append(groups[told].astype(np.int32))
+        self._waits.append((start - submit)[told])
+        eligible = frame.numbers["eligible"]
+        eligible = np.where((eligible == UNKNOWN) | (eligible > start), UNKNOWN, start - eligible)
+        self._eligible.append(eligible[told])
+
+    def by_group(self) -> dict[int, tuple[Ints, Ints]]:
+        """By group the waits in ascending order, and those from eligibility on, of jobs of which it is told."""
+        if not self._waits:
+            return {}
+        groups, waits = np.concatenate(self._groups), np.concatenate(self._waits)
+        eligible = np.concatenate(self._eligible)
+        order = np.lexsort((waits, groups))
+        groups, waits, eligible = groups[order], waits[order], eligible[order]
+        found, begins = np.unique(groups, return_index=True)
+        ends = [*begins[1:].tolist(), len(groups)]
+        return {
+            group: (waits[begin:end], eligible[begin:end][eligible[begin:end] != UNKNOWN])
+            for group, begin, end in zip(found.tolist(), begins.tolist(), ends, strict=True)
+        }
+
+
+def percentile(waits: Ints, percent: int) -> int:
+    """Of waits in ascending order the first that so many in a hundred of them do not exceed."""
+    return int(waits[max(0, -(-len(waits) * percent // 100) - 1)])
+
+
+def amounts(waits: Ints, eligible: Ints) -> tuple[Cell, ...]:
+    """As the columns have them."""
+    return (
+        len(waits),
+        int(waits.sum()) / len(waits),
+        percentile(waits, 50),
+        percentile(waits, 90),
+        percentile(waits, 99),
+        int(waits[-1]),
+        int(eligible.sum()) / len(eligible) if len(eligible) else None,
+    )
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view."""
+    request.require_interval()
+    request.require_by("waiting", (*BY_PERIOD, SIZE), 2)
+    by = tuple(key for key in request.by if key != SIZE)
+    selection = context.select(request, _WANTED | columns_of(by), "started", running=True)
+    groups = Groups(request, selection, by, "start")
+    waits = Waits()
+    for frame in selection.frames():
+        group = groups.of(frame)
+        waits.add(frame, group * len(_SIZES) + _size_of(frame) if SIZE in request.by else group)
+    found = waits.by_group()
+    labelled = sorted((_label(request.by, groups.labels, group), *each) for group, each in found.items())
+    rows = tuple((*map(_words, label), *amounts(some, eligible)) for label, some, eligible in labelled)
+    everything = np.sort(np.concatenate([some for some, _ in found.values()])) if found else None
+    notes = [f"{waits.untold} jobs are left out: their submission is not told, or lies behind their start."]
+    return Report(
+        view="waiting",
+        title="How long jobs waited" + (f", by {' and '.join(request.by)}" if request.by else ""),
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=(*(Column(key, "text") for key in request.by), *_AMOUNTS),
+        rows=rows,
+        plots=_plots(request, rows) if request.by and rows else (),
+        notes=tuple(notes) if waits.untold else (),
+        nothing=selection.nothing() or (None if rows else "no source tells when these jobs were submitted"),
+        facts={
+            "by": list(request.by),
+            "all": {} if everything is None else dict(
+                zip((column.name for column in _AMOUNTS[:-1]), amounts(everything, everything[:0])[:-1], strict=True)
+            ),
+        },
+    )  # fmt: skip
+
+
+def _size_of(frame: Frame) -> Ints:
+    return np.searchsorted(np.array(_SIZES), np.maximum(frame.numbers["slots"], 1), "right") - 1
+
+
+def _label(by: tuple[str, ...], labels: list[tuple[str, ...]], group: int) -> tuple[str | int, ...]:
+    """What a group is called; sizes as the number of their class, so that they sort."""
+    if SIZE not in by:
+        return labels[group]
+    words: list[str | int] = list(labels[group // len(_SIZES)])
+    words.insert(by.index(SIZE), group % len(_SIZES))
+    return tuple(words)
+
+
+def _words(word: str | int) -> str:
+    if isinstance(word, str):
+        return word
+    first = _SIZES[word]
+    if word + 1 == len(_SIZES):
+        return f"{first} or more slots"
+    last = _SIZES[word + 1] - 1
+    return f"{first} slot" if first == last else f"{first} to {last} slots"
+
+
+def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[Plot, ...]:
+    """The median and the 90th percentile: over time by a period, else of each value."""
+    if len(request.by) > 1:
+        return ()
+    (key,) = request.by
+    names = {"median": 3, "90 of 100": 4}
+    if key in PERIODS:
+        cut: list[Period] = periods(request.start, request.stop, key, zone_of(request.zone))  # type: ignore[arg-type]
+        by_name = {row[0]: row for row in rows}
+        series = tuple(
+            Series(name, tuple(_hours(by_name[one.name][place]) if one.name in by_name else None for one in cut))
+            for name, place in names.items()
+        )
+        return (Plot(title="Wait", style="line", x=tuple(one.start for one in cut), unit="h", series=series),)
+    shown = sorted(sorted(rows, key=lambda row: -_number(row[1]))[:_MOST_BARS], key=rows.index)
+    series = tuple(Series(name, tuple(_hours(row[place]) for row in shown)) for name, place in names.items())
+    return (
+        Plot(title="Wait", style="bar", x=tuple(str(row[0] or "(not told)") for row in shown), unit="h", series=series),
+    )
+
+
+def _number(cell: Cell) -> int:
+    return cell if isinstance(cell, int) else 0
+
+
+def _hours(cell: Cell) -> float:
+    return _number(cell) / 3600
