@@ -29,6 +29,10 @@ REPORT_FORMATS: Final = ("utilization",)
 """The formats that tell of an interval as a whole."""
 
 
+FORMAT_NAMES: Final = tuple(sorted({*RECORD_FORMATS, *SUMMARY_FORMATS, "apel-sync", *REPORT_FORMATS}))
+"""All of them."""
+
+
 class UnknownFormatError(KeyError):
     """There is no format of that kind and name; `known` are those there are."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from publisher import config_file
-from publisher.config import Config
+from publisher.config import REPORT_KINDS, Config
 from publisher.errors import StoreMissingError, UsageError
 from publisher.observe.events import Observer, ignore
 from publisher.pipeline import outbox, recall
@@ -34,6 +34,7 @@ from publisher.store.database import Store, open_store
 from publisher.store.states import State
 
 if TYPE_CHECKING:
+    from formats.month import Month
     from publisher.finding import Finding
     from publisher.keeper import Keeper
     from publisher.pipeline.circuit import Circuits
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from publisher.pipeline.deliver import Delivery
     from publisher.pipeline.explain import Explanation
     from publisher.pipeline.recall import KnownRun
+    from publisher.pipeline.reconcile import Reconciliation
     from publisher.pipeline.render import Rendering
+    from publisher.pipeline.report_render import TargetReports
     from publisher.pipeline.republish import RepublishPlan
     from publisher.report.reading import Context
     from publisher.report.reports import ReportRendering, Totals, Utilization
@@ -184,11 +187,56 @@ class Publisher:
                 let_wait_again(connection, plan, target, meaning, self.tools.clock(), only_missing=only_missing)
         return deliver(self.store, self.config, target, plan, self.tools)
 
-    def comparison(self, format_name: str, target: str, window: Window) -> Comparison:
+    def reconcile(
+        self, names: Sequence[str] = (), months: Sequence[Month] | None = None, file: Path | None = None
+    ) -> Reconciliation:
+        """What was sent beside what the services have: of the targets named, or of all; close it when done.
+
+        `months` None: this one and the one before or, of a file, those that it tells of. `file`: CSV or JSON of what
+        the service of one target has. What was seen there is confirmed in the ledger.
+        """
+        from publisher.pipeline.reconcile import Reconciliation, reconcile  # noqa: PLC0415
+
+        self._require(names, self.config.targets, "target")
+        chosen = list(names or self.config.targets)
+        if file is not None and len(chosen) != 1:
+            raise UsageError("a file is about one target", hint="Name the target whose service it tells of")
+        store = self._collected_store()
+        plans = self._plans()
+        found = Reconciliation()
+        try:
+            for name in chosen:
+                found.targets[name] = reconcile(
+                    store, self.config, name, plans[name], months, file, self.tools, found.scratch
+                )
+        except BaseException:
+            found.scratch.close()
+            raise
+        return found
+
+    def send_missing(self, found: Reconciliation) -> dict[str, Delivery]:
+        """Send again what a reconciliation did not find at the services, under the same ids."""
+        from publisher.pipeline.deliver import deliver  # noqa: PLC0415
+        from publisher.pipeline.reconcile import let_go_again  # noqa: PLC0415
+
+        plans = self._plans()
+        delivered = {}
+        for name, one in found.targets.items():
+            if not (one.again_jobs or one.again_groups):
+                continue
+            with self._deciding(name) as (_, now):
+                let_go_again(self.store, plans[name], self.config.targets[name], one, found.scratch, now)
+            delivered[name] = deliver(self.store, self.config, name, plans[name], self.tools)
+        return delivered
+
+    def comparison(self, format_name: str, target: str, window: Window) -> Comparison | TargetReports:
         """The records that publish would send beside those that were last delivered, without changing anything."""
         from publisher.pipeline.compare import Comparison  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
+        self._require_format(format_name)
+        if format_name in REPORT_KINDS:
+            return self._reports_of(target, format_name, window)
         return Comparison(self._collected_store(), self.config, format_name, target, window)
 
     def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
@@ -222,25 +270,43 @@ class Publisher:
         store = self._collected_store() if request.archive is None else self._store_if_there()
         return Context(store, self.config, self.tools.clock())
 
-    def rendering(self, format_name: str, target: str | None, window: Window) -> Rendering | ReportRendering:
+    def rendering(
+        self, format_name: str, target: str | None, window: Window
+    ) -> Rendering | ReportRendering | TargetReports:
         """The messages that publish would send, without sending and without changing anything.
 
-        `utilization` is that of the window, or of the 30 days up to its end, or up to now.
+        `utilization` without a target is that of the window, or of the 30 days up to its end, or up to now.
         """
         from publisher.pipeline.render import Rendering  # noqa: PLC0415
 
-        if format_name == "utilization":
+        self._require([target] if target else [], self.config.targets, "target")
+        self._require_format(format_name)
+        if format_name in REPORT_KINDS:
+            if target is not None:
+                return self._reports_of(target, format_name, window)
             from publisher.report.reports import ReportRendering  # noqa: PLC0415
             from publisher.report.request import LAST_DAYS_S, ReportRequest  # noqa: PLC0415
 
-            if target is not None:
-                raise UsageError("no target is sent reports", hint="Leave --target away")
             stop = self.tools.clock() if window.until is None else window.until
             start = stop - LAST_DAYS_S if window.from_ is None else window.from_
             request = ReportRequest(start=start, stop=stop)
             return ReportRendering(self._collected_store(), self.config, request, self.tools.clock())
-        self._require([target] if target else [], self.config.targets, "target")
         return Rendering(self._collected_store(), self.config, format_name, target, window)
+
+    @staticmethod
+    def _require_format(name: str) -> None:
+        from publisher.forms import require_format  # noqa: PLC0415 - loads the formats, which most commands need not
+
+        require_format(name)
+
+    def _reports_of(self, target: str, format_name: str, window: Window) -> TargetReports:
+        from publisher.pipeline.report_render import TargetReports  # noqa: PLC0415
+
+        if self.config.targets[target].records != format_name:
+            raise UsageError(
+                f"target {target} is not sent reports", hint="Leave --target away to see one of any window"
+            )
+        return TargetReports(self._collected_store(), self.config, target, window, self.tools.clock())
 
     def _collected_store(self) -> Store:
         store = self._store_if_there()

@@ -1,4 +1,4 @@
-"""Formats with one record a run, by name: those of `formats.registry`, and those that add-ons bring.
+"""Formats by name: those of `formats.registry`, and those with one record a run that add-ons bring.
 
 An add-on's format is a callable of a `View` that gives a `formats.record.RecordFormat`.
 """
@@ -6,10 +6,18 @@ An add-on's format is a callable of a `View` that gives a `formats.record.Record
 from __future__ import annotations
 
 from formats.record import RecordFormat
-from formats.registry import RECORD_FORMATS
+from formats.registry import FORMAT_NAMES, RECORD_FORMATS
 from formats.registry import record_format as built_in
 from formats.view import View
 from publisher import add_ons
+from publisher.errors import UsageError
+
+
+def require_format(name: str) -> None:
+    """Raise `UsageError`, with the names there are, for a format that is not known."""
+    known = [*FORMAT_NAMES, *add_ons.names(add_ons.FORMATS)]
+    if name not in known:
+        raise UsageError(f"there is no format {name!r}; there are {', '.join(known)}")
 
 
 def record_format(name: str, view: View) -> RecordFormat:

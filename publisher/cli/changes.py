@@ -11,11 +11,12 @@ from publisher.errors import UsageError
 
 if TYPE_CHECKING:
     from publisher.pipeline.compare import Change, Comparison
+    from publisher.pipeline.report_render import TargetReports
 
 _COUNTED = ("new", "changed", "unchanged", "gone", "unknown")
 
 
-def show_changes(comparison: Comparison) -> None:
+def show_changes(comparison: Comparison | TargetReports) -> None:
     """Show them as they come, or all as one object. Raises `UsageError` for a format that is not known."""
     counts: Counter[str] = Counter()
     listed: list[dict[str, Any]] = []

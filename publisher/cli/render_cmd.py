@@ -17,11 +17,13 @@ from publisher.errors import PublisherError, UsageError
 if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.pipeline.render import RenderedMessage, Rendering
+    from publisher.pipeline.report_render import TargetReports
     from publisher.pipeline.validate import Broken
     from publisher.report.reports import ReportRendering
 
 _SHOWN = 20
-_ENDINGS = {"ogf-ur": "xml", "emi-car": "xml", "utilization": "json"}
+_ENDINGS = {"ogf-ur": "xml", "emi-car": "xml", "utilization": "json", "text/csv": "csv"}
+"""By format, and by content type where a format has several."""
 
 
 def register(app: typer.Typer) -> None:
@@ -116,7 +118,8 @@ def _make(folder: Path) -> None:
 
 
 def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, *, signed: bool) -> None:
-    ending = "eml" if signed else _ENDINGS.get(message.format, "txt")
+    of_type = _ENDINGS.get(message.content_type.partition(";")[0]) or _ENDINGS.get(message.format, "txt")
+    ending = "eml" if signed else of_type
     path = folder / f"{number:06d}.{ending}"
     try:
         with path.open("xb") as file:
@@ -133,7 +136,11 @@ def _show(payload: bytes) -> None:
 
 
 def _finish(
-    rendering: Rendering | ReportRendering, files: int, size: int, output: Path | None, broken: list[Broken] | None
+    rendering: Rendering | ReportRendering | TargetReports,
+    files: int,
+    size: int,
+    output: Path | None,
+    broken: list[Broken] | None,
 ) -> None:
     if session.json:
         json_object(

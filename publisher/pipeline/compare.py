@@ -16,7 +16,7 @@ from formats.month import Month
 from formats.record import CannotRenderError, Rendered
 from formats.record_fields import changed_fields, fields_of
 from formats.registry import summary_format, sync_format
-from formats.summary import Fold, Group, SyncCount, SyncFold
+from formats.summary import Group, SyncCount
 from publisher.config import SUMMARY_KINDS
 from publisher.forms import record_format
 from publisher.pipeline import recall
@@ -110,34 +110,21 @@ class Comparison(Rendering):
 
     def _of_summaries(self, target_id: int) -> Iterator[Change]:
         form = summary_format(self._format_name, self._view)
-        fold = Fold(self._view, normalised=form.normalised)
-        for run in self._month_runs():
-            try:
-                fold.add(self._demand.meet(run))
-            except CannotRenderError as error:
-                self.held.append(Held(run.record_id, str(error)))
-        after = {group.key.text: (group.key.when, form.record(group)) for group in fold.groups()}
-        before = self._delivered(target_id, groups.SUMMARY, {month for month, _ in after.values()})
+        folds = list(self._folds(normalised=form.normalised))
+        before = self._delivered(target_id, groups.SUMMARY, (month for month, _ in folds))
         yield from self._of_groups(
             form,
-            {key: rendered for key, (_, rendered) in after.items()},
+            {group.key.text: form.record(group) for _, fold in folds for group in fold.groups()},
             {key: form.record(Group.from_json(body)) for key, body in before.items()},
         )
 
     def _of_sync(self, target_id: int) -> Iterator[Change]:
         form = sync_format(self._view)
-        fold = SyncFold(self._view)
-        for run in self._month_runs():
-            try:
-                fold.add(self._demand.identified(run))
-            except CannotRenderError as error:
-                self.held.append(Held(run.record_id, str(error)))
-        after = {count.key.text: count for count in fold.counts()}
-        months = {Month(count.key.year, count.key.month) for count in after.values()}
-        before = self._delivered(target_id, groups.SYNC, months)
+        counted = list(self._counts())
+        before = self._delivered(target_id, groups.SYNC, (month for month, _ in counted))
         yield from self._of_groups(
             form,
-            {key: form.record(count) for key, count in after.items()},
+            {count.key.text: form.record(count) for _, counts in counted for count in counts},
             {key: form.record(SyncCount.from_json(body)) for key, body in before.items()},
         )
 

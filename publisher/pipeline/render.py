@@ -14,19 +14,23 @@ import msgspec
 from formats.month import Month, month_bounds, month_numbered, month_of
 from formats.record import CannotRenderError, Note, RecordFormat
 from formats.registry import summary_format, sync_format
-from formats.summary import Fold, SyncFold
+from formats.summary import Fold, SyncCount, SyncFold
 from formats.view import View
-from publisher.config import SUMMARY_KINDS, Config
+from formats.xml_text import FIRST_INSTANT
+from publisher.config import REPORT_KINDS, SUMMARY_KINDS, Config
+from publisher.enrich import Enrichers
 from publisher.errors import CredentialError, UsageError
 from publisher.forms import record_format
 from publisher.pipeline import recall
 from publisher.pipeline.batch import Item, Limits, cut, uid_of
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import GroupFormat
+from publisher.pipeline.owed import ended_in
 from publisher.pipeline.summarise import owed_groups
+from publisher.pipeline.sync import owed_by_host, untold
 from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wholeness import why_not_whole
-from publisher.pipeline.wish import Wish
+from publisher.pipeline.wish import Wish, sends_sync
 from publisher.sources.base import Window
 from publisher.store import classes, deliveries, groups, registry
 from publisher.store.database import Store
@@ -60,6 +64,8 @@ class RenderedMessage(msgspec.Struct, frozen=True):
     format: str
     payload: bytes
     records: int
+    content_type: str = ""
+    """Where a format has several."""
 
 
 class Rendering:
@@ -122,32 +128,47 @@ class Rendering:
     def _summaries(self) -> Iterator[RenderedMessage]:
         form = summary_format(self._format_name, self._view)
         limits = self._limits(form)
+        for month, fold in self._folds(normalised=form.normalised):
+            rendered = [form.record(group) for group in owed_groups(fold, self._delivered_of(groups.SUMMARY, month))]
+            self.notes += [Noted("", note) for record in rendered for note in record.notes]
+            yield from self._cut(_groups(record.body for record in rendered), limits, form)
+
+    def _folds(self, *, normalised: bool) -> Iterator[tuple[Month, Fold]]:
+        """The months to be shown, each folded as publishing folds it; those that are not known whole are held."""
         for month, month_runs in self._by_month(groups.REFOLD):
             why = why_not_whole(self._store, self._config, self._settings, month) if self._settings else None
             if why is not None:
                 self.held += [Held(run.record_id, why) for run in month_runs]
                 continue
-            fold = Fold(self._view, normalised=form.normalised)
+            fold = Fold(self._view, normalised=normalised)
             for run in month_runs:
                 try:
                     fold.add(self._demand.meet(run))
                 except CannotRenderError as error:
                     self.held.append(Held(run.record_id, str(error)))
-            rendered = [form.record(group) for group in owed_groups(fold, self._delivered_of(month))]
-            self.notes += [Noted("", note) for record in rendered for note in record.notes]
-            yield from self._cut(_groups(record.body for record in rendered), limits, form)
+            yield month, fold
 
     def _sync(self) -> Iterator[RenderedMessage]:
         form = sync_format(self._view)
         limits = self._limits(form)
-        for _, month_runs in self._by_month(groups.DUE):
+        for month, counts in self._counts():
+            owed = untold(counts, self._delivered_of(groups.SYNC, month))
+            yield from self._cut(_groups(form.record(count).body for count in owed), limits, form)
+
+    def _counts(self) -> Iterator[tuple[Month, list[SyncCount]]]:
+        """The months to be shown, each with what the site owes of it."""
+        target_id = self._target_id()
+        for month, month_runs in self._by_month(groups.DUE):
+            if target_id is not None:
+                yield month, owed_by_host(self._store, Enrichers(self._config), self._view, target_id, month)
+                continue
             fold = SyncFold(self._view)
             for run in month_runs:
                 try:
                     fold.add(self._demand.identified(run))
                 except CannotRenderError as error:
                     self.held.append(Held(run.record_id, str(error)))
-            yield from self._cut(_groups(form.record(count).body for count in fold.counts()), limits, form)
+            yield month, list(fold.counts())
 
     def _cut(self, items: Iterable[Item], limits: Limits, form: GroupFormat) -> Iterator[RenderedMessage]:
         for batch in cut(items, limits):
@@ -159,51 +180,55 @@ class Rendering:
         return Limits(self._most_records, self._most_payload_bytes(), form.overhead_bytes, form.separator_bytes)
 
     def _most_payload_bytes(self) -> int | None:
-        """As the target itself counts: with signature and encoding, for which it needs its certificate."""
-        if self._target is None or self._settings is None:
+        if self._target is None:
             return DEFAULT_BYTES
-        from publisher.targets import make_target  # noqa: PLC0415 - loads the network, which a plain view need not
-        from publisher.targets.context import TargetContext  # noqa: PLC0415
-
-        target = make_target(self._target, self._settings, TargetContext(self._config.credentials, time.time))
-        try:
-            return target.payload_limit_bytes()
-        except CredentialError as error:
-            self.cut_otherwise = str(error)
-            return self._settings.batch_bytes
-        finally:
-            target.close()
+        limit, self.cut_otherwise = payload_limit(self._config, self._target)
+        return limit
 
     def _waits_only(self) -> bool:
         """Whether what waits is to be shown, not a window."""
         return self._window.from_ is None and self._window.until is None and self._target is not None
 
-    def _delivered_of(self, month: Month) -> dict[str, GroupRow]:
+    def _delivered_of(self, kind: str, month: Month) -> dict[str, GroupRow]:
         """What the service has of a month; nothing where the month is to be shown whole."""
-        if not self._waits_only() or self._settings is None or self._settings.records != self._format_name:
+        target_id = self._target_id()
+        if not self._waits_only() or target_id is None or not self._sends():
             return {}
         with self._store.read() as connection:
-            row = registry.get_target(connection, self._target or "")
-            return groups.of_month(connection, row.id, groups.SUMMARY, month.number) if row is not None else {}
+            return groups.of_month(connection, target_id, kind, month.number)
+
+    def _sends(self) -> bool:
+        """Whether the target is sent this format, or sync counts beside its own."""
+        settings = self._settings
+        if settings is None:
+            return False
+        return settings.records == self._format_name or (self._format_name == "apel-sync" and sends_sync(settings))
+
+    def _target_id(self) -> int | None:
+        """Of the target in the store, if it was ever planned for."""
+        if self._target is None:
+            return None
+        with self._store.read() as connection:
+            row = registry.get_target(connection, self._target)
+        return row.id if row is not None else None
 
     # --- which runs
 
     def _runs(self) -> Iterator[StoredRun]:
         if self._waits_only():
-            yield from self._waiting(self._target or "")
+            yield from self._waiting()
         else:
             yield from self._in_window(self._window)
 
-    def _waiting(self, target: str) -> Iterator[StoredRun]:
-        with self._store.read() as connection:
-            row = registry.get_target(connection, target)
-        if row is None:  # never planned for: all that is wanted waits
+    def _waiting(self) -> Iterator[StoredRun]:
+        target_id = self._target_id()
+        if target_id is None:  # never planned for: all that is wanted waits
             yield from self._in_window(Window())
             return
         after: tuple[int, int] | None = None
         while True:
             with self._store.read() as connection:
-                page = deliveries.waiting(connection, row.id, after, PAGE)
+                page = deliveries.waiting(connection, target_id, after, PAGE)
             yield from (item.run for item in page)
             if len(page) < PAGE:
                 return
@@ -232,36 +257,30 @@ class Rendering:
             return {item.id for item in classes.all_classes(connection) if self._wish.wants_class(item)}
 
     def _by_month(self, mark: str) -> Iterator[tuple[Month, Iterator[StoredRun]]]:
-        """The months to be shown, each with its runs. `mark`: what also makes a month due where it is shown for what
-        waits."""
-        row = None
-        if self._waits_only() and self._settings is not None:
-            with self._store.read() as connection:
-                row = registry.get_target(connection, self._target or "")
-        if row is None:
+        """The months to be shown, each with the runs that its summaries and counts are made of.
+
+        `mark`: what also makes a month due where what waits is shown.
+        """
+        target_id = self._target_id()
+        if target_id is None:
             yield from groupby(self._month_runs(), key=_month)
             return
         with self._store.read() as connection:
-            months = set(deliveries.months_of(connection, row.id, State.WAITING))
-            months.update(deliveries.months_of(connection, row.id, State.HELD))
-            months.update(map(month_numbered, groups.unsettled(connection, row.id, groups.SUMMARY)))
-            months.update(groups.marked(connection, row.id, mark))
+            if self._waits_only():
+                months = set(deliveries.months_of(connection, target_id, State.WAITING))
+                months.update(deliveries.months_of(connection, target_id, State.HELD))
+                months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
+                months.update(groups.marked(connection, target_id, mark))
+            else:
+                shown = _widened(self._window)
+                first = shown.from_ if shown.from_ is not None else FIRST_INSTANT
+                there = deliveries.periods_from(connection, target_id, "month", first)
+                months = {
+                    month_of(period.start) for period in there if shown.until is None or period.start < shown.until
+                }
         for month in sorted(months):
-            yield month, self._owed(row.id, month)
-
-    def _owed(self, target_id: int, month: Month) -> Iterator[StoredRun]:
-        """The runs of a month that its summaries and counts are made of."""
-        after: tuple[int, int] | None = None
-        while True:
-            with self._store.read() as connection:
-                page = deliveries.ended_in(connection, target_id, month_bounds(month), after, PAGE)
-            for state, delivery in page:
-                if state not in {State.WAIVED, State.SUPERSEDED}:
-                    yield delivery.run
-            if len(page) < PAGE:
-                return
-            last = page[-1][1]
-            after = (last.end_time, last.run.run_id)
+            owed = ended_in(self._store, target_id, month_bounds(month))
+            yield month, (delivery.run for _, delivery in owed)
 
     def _month_runs(self) -> Iterator[StoredRun]:
         """All runs of the months that are to be shown: those the window touches, or those in which something waits."""
@@ -289,9 +308,29 @@ def _widened(window: Window) -> Window:
     return Window(from_, until)
 
 
+def payload_limit(config: Config, target: str) -> tuple[int | None, str | None]:
+    """The most bytes of a target's payload, as the target itself counts: with signature and encoding.
+
+    It needs its certificate for that; without, the limit is that of the settings, and the second is why.
+    """
+    from publisher.targets import make_target  # noqa: PLC0415 - loads the network, which a plain view need not
+    from publisher.targets.context import TargetContext  # noqa: PLC0415
+
+    settings = config.targets[target]
+    made = make_target(target, settings, TargetContext(config.credentials, time.time))
+    try:
+        return made.payload_limit_bytes(), None
+    except CredentialError as error:
+        return settings.batch_bytes, str(error)
+    finally:
+        made.close()
+
+
 def message_for(config: Config, target: str, run: StoredRun) -> bytes:
     """The message that a target would get with this one run alone; for summaries what cannot be shown so is said."""
     settings = config.targets[target]
+    if settings.records in REPORT_KINDS:
+        return b"(a report is of all the jobs of its period)"
     view = view_of(settings, config)
     try:
         job = Demand(config, settings).meet(run)

@@ -5,6 +5,8 @@ Goes last. Counted from classes, not from runs: what is accepted, waiting, in fl
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from formats.month import Month, month_bounds
@@ -65,43 +67,48 @@ class SyncSender:
             with self._store.write() as connection:
                 groups.unmark(connection, self._target_id, groups.DUE, month, times)
 
-    def count(self, month: Month) -> list[SyncCount]:
-        """What the site owes for a month, by submit host."""
-        total = SyncFold(self._view)
-        first = month_bounds(month)[0]
-        with self._store.read() as connection:
-            owed = dict(deliveries.owed_by_class(connection, self._target_id, month))
-            for job_class in classes_by_id(connection, list(owed)):
-                if awaits_grid_log(job_class.facts):
-                    continue  # held; counted when it is known through which submit host it came
-                job = self._enrichers.apply(job_class.source, job_class.facts)
-                one = SyncFold(self._view)
-                try:
-                    one.add(msgspec.structs.replace(job, end=first))
-                except CannotRenderError:
-                    continue  # no site or submit host: such runs are held, and there is no count they could stand in
-                for counted in one.counts():
-                    total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
-            for row in groups.of_month(connection, self._target_id, groups.KEPT_SYNC, month.number).values():
-                total.merge_count(SyncCount.from_json(row.body))
-        return list(total.counts())
-
     def _changed(self, month: Month) -> list[Mail]:
         with self._store.read() as connection:
             known = groups.of_month(connection, self._target_id, groups.SYNC, month.number)
             kept = groups.of_month(connection, self._target_id, groups.KEPT_SYNC, month.number)
             if not kept and month.number in purged.months(connection):
                 return []  # purged before the service was told a count: what is left is not what the site owes
-        counts = {count.key.text: count for count in self.count(month)}
-        counts |= {
-            key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in counts and row.jobs
-        }
-        return [
-            self._mail(month, count)
-            for key, count in counts.items()
-            if key not in known or known[key].digest != count.digest or known[key].state is not State.ACCEPTED
-        ]
+        counts = owed_by_host(self._store, self._enrichers, self._view, self._target_id, month)
+        return [self._mail(month, count) for count in untold(counts, known)]
 
     def _mail(self, month: Month, count: SyncCount) -> Mail:
         row = GroupRow(month.number, count.key.text, State.WAITING, count.digest, count.jobs, count.to_json())
         return Mail(row, self._format.record(count).body, None, Members())
+
+
+def owed_by_host(store: Store, enrichers: Enrichers, view: View, target_id: int, month: Month) -> list[SyncCount]:
+    """What the site owes a target for a month, by submit host."""
+    total = SyncFold(view)
+    first = month_bounds(month)[0]
+    with store.read() as connection:
+        owed = dict(deliveries.owed_by_class(connection, target_id, month))
+        for job_class in classes_by_id(connection, list(owed)):
+            if awaits_grid_log(job_class.facts):
+                continue  # held; counted when it is known through which submit host it came
+            job = enrichers.apply(job_class.source, job_class.facts)
+            one = SyncFold(view)
+            try:
+                one.add(msgspec.structs.replace(job, end=first))
+            except CannotRenderError:
+                continue  # no site or submit host: such runs are held, and there is no count they could stand in
+            for counted in one.counts():
+                total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
+        for row in groups.of_month(connection, target_id, groups.KEPT_SYNC, month.number).values():
+            total.merge_count(SyncCount.from_json(row.body))
+    return list(total.counts())
+
+
+def untold(counts: Iterable[SyncCount], known: Mapping[str, GroupRow]) -> list[SyncCount]:
+    """The counts of a month that the service has not got as they are; those that vanished come last, with no jobs."""
+    now = {count.key.text: count for count in counts}
+    now |= {key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in now and row.jobs}
+    return [
+        count
+        for key, count in now.items()
+        if key not in known or known[key].digest != count.digest or known[key].state is not State.ACCEPTED
+    ]

@@ -104,12 +104,47 @@ def test_job_records_and_summaries_never_go_to_one_service(
     load(tmp_path, text + form.format(name="b", url=place + "2", records=other))
 
 
-@pytest.mark.parametrize(("form", "place"), [(AMS, "https://msg.example.org"), (SPOOL, "outgoing")])
-def test_reports_are_refused_as_what_a_target_is_sent(tmp_path: Path, form: str, place: str) -> None:
-    error = refused(tmp_path, GOOD + form.format(name="a", url=place, records="utilization"))
-    assert error.key == "targets.a.records"
-    assert "usage-publisher render utilization" in str(error)
-    assert "apel-normalised-summary" in str(error)
+PORTAL = """
+[targets.portal]
+type = "https"
+url = "https://reports.example.org/usage"
+records = "utilization"
+sign = true
+"""
+
+
+def test_a_target_of_reports(tmp_path: Path) -> None:
+    portal = load(tmp_path, GOOD + PORTAL).targets["portal"]
+    assert (portal.period, portal.bin, portal.measure, portal.select.patterns) == ("month", 3600, "queue", {})
+    text = PORTAL + 'period = "day"\nbin = "15m"\nmeasure = "cpu"\nselect = { queue = "long*", vo = "atlas" }\n'
+    portal = load(tmp_path, GOOD + text).targets["portal"]
+    assert (portal.period, portal.bin, portal.measure) == ("day", 900, "cpu")
+    assert portal.select.patterns == {"queue": "long*", "vo": "atlas"}
+    for form, place in ((AMS, "https://msg.example.org"), (SPOOL, "outgoing")):
+        load(tmp_path, GOOD + form.format(name="a", url=place, records="utilization"))
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "said"),
+    [
+        ('period = "week"', "targets.portal.period", "'day' or 'month'"),
+        ('bin = "0s"', "targets.portal", "finer than a second"),
+        ('bin = "1s"', "targets.portal", "too many"),
+        ('bin = "1.5s"', "targets.portal", "whole number of seconds"),
+        ('version = "xml"', "targets.portal", "json and csv"),
+        ('select = { colour = "blue" }', "targets.portal.select.colour", "Known here: queue, host"),
+    ],
+)
+def test_what_makes_no_sense_for_reports(tmp_path: Path, line: str, key: str, said: str) -> None:
+    error = refused(tmp_path, GOOD + PORTAL + line)
+    assert error.key == key
+    assert said in str(error)
+
+
+@pytest.mark.parametrize("line", ['period = "day"', "bin = 60", 'measure = "cpu"', "select = {}"])
+def test_what_is_for_reports_is_refused_elsewhere(tmp_path: Path, line: str) -> None:
+    error = refused(tmp_path, GOOD + SPOOL.format(name="a", url="outgoing", records="apel-summary") + line)
+    assert "is for reports" in str(error)
 
 
 def test_an_unknown_type_of_source_names_the_nearest(tmp_path: Path) -> None:
