@@ -67,6 +67,36 @@ def torque_day(bench: Bench) -> Path:
     return kept(bench, "torque", make)
 
 
+def pbs_day(bench: Bench) -> Path:
+    """A folder with one file of PBS Pro's E records."""
+
+    def make(path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        _write(path / "20261001", map(_pbs, _facts(bench.size)))
+
+    return kept(bench, "pbs", make)
+
+
+def lsb_acct(bench: Bench) -> Path:
+    """An lsb.acct of LSF 10."""
+    return kept(bench, "lsb.acct", lambda path: _write(path, map(_lsf, _facts(bench.size))))
+
+
+def condor_history(bench: Bench) -> Path:
+    """A history file of HTCondor: an ad a job."""
+    return kept(bench, "history", lambda path: _write(path, map(_condor, _facts(bench.size))))
+
+
+def act_file(bench: Bench) -> Path:
+    """An act_file of DQS."""
+    return kept(bench, "act_file", lambda path: _write(path, map(_dqs, _facts(bench.size))))
+
+
+def blah_log(bench: Bench) -> Path:
+    """A log of BLAH, which names the user of each job."""
+    return kept(bench, "blah", lambda path: _write(path, map(_blah, _facts(bench.size))))
+
+
 def sacct_table(bench: Bench) -> Path:
     """What sacct printed."""
     names = (
@@ -142,4 +172,65 @@ def _sacct(facts: tuple[int, str, int, int, int]) -> str:
         f"fixture|{number}|{number}|{user}|1001|chem|2001|chem|batch|normal|job{number}|COMPLETED|{begun}|{begun}|{begun}|"
         f"{ended}|{seconds}|{used}|{used}|00:00:00|2048K||{slots}|1|n{number % 50}|"
         f"billing={slots},cpu={slots},mem=100M,node=1|100M||0:0|0:0"
+    )
+
+
+def _pbs(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, slots = facts
+    node = f"n{number % 50}"
+    return (
+        f"{datetime.fromtimestamp(start + seconds, UTC):%m/%d/%Y %H:%M:%S};E;{number}.pbs01;user={user} group=chem "
+        f'account="SCSG0001" project=_pbs_project_default jobname=job{number} queue=workq ctime={start - 60} '
+        f"qtime={start - 60} etime={start - 60} start={start} exec_host={node}/{number % 8}*{slots} "
+        f"exec_vnode=({node}:ncpus={slots}:mem=10485760kb) Resource_List.mem=10gb Resource_List.mps=0 "
+        f"Resource_List.ncpus={slots} Resource_List.ngpus=0 Resource_List.nodect=1 Resource_List.place=scatter "
+        f"Resource_List.select=1:ncpus={slots}:ompthreads=1 Resource_List.walltime=24:00:00 session={number % 32768} "
+        f"end={start + seconds} Exit_status=0 resources_used.cpupercent=97 resources_used.cput={_clock(seconds * slots)} "
+        f"resources_used.mem=1243224kb resources_used.ncpus={slots} resources_used.vmem=14088720kb "
+        f"resources_used.walltime={_clock(seconds)} eligible_time=00:00:48 run_count=1"
+    )
+
+
+def _lsf(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, slots = facts
+    hosts = f'1 "{slots}*n{number % 50}"' if slots > 1 else f'1 "n{number % 50}"'
+    return (
+        f'"JOB_FINISH" "10.1" {start + seconds} {number} 1017 503316482 {slots} {start - 60} 0 0 {start} "{user}" '
+        f'"normal" "" "" "" "login1" "work" "" "%J.out" "%J.err" "{start - 60}.{number}" 0 {hosts} 64 60.0 '
+        f'"job{number}" "#BSUB -q normal;#BSUB -J ""job{number}"";./run.sh" {seconds * 0.9:.6f} 1.250000 30016 0 -1 0 0 '
+        '15827 0 0 0 0 -1 0 0 0 136 2 -1 "" "chem" 0 1 "" "" 0 18432 32768 "" "" "" "" 0 "" 0 "" -1 '
+        f'"/chem/{user}" "" "" "" -1 "" "" 5136 "" {start} "" ""'
+    )
+
+
+def _condor(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, slots = facts
+    ad = {
+        "Cmd": '"/home/run.sh"', "ClusterId": number, "ProcId": 0, "CompletionDate": start + seconds,
+        "CpusProvisioned": slots, "CumulativeRemoteSysCpu": 1.5, "CumulativeRemoteUserCpu": float(seconds * slots),
+        "EnteredCurrentStatus": start + seconds, "ExitBySignal": "false", "ExitCode": 0,
+        "GlobalJobId": f'"schedd.example.org#{number}.0#{start - 60}"', "ImageSize_RAW": 204800,
+        "JobCurrentStartDate": start, "JobStartDate": start, "JobStatus": 4, "JobUniverse": 5,
+        "LastRemoteHost": f'"slot1_1@n{number % 50}"', "NumJobStarts": 1, "Owner": f'"{user}"', "QDate": start - 60,
+        "RemoteSysCpu": 1.5, "RemoteUserCpu": float(seconds * slots), "RemoteWallClockTime": float(seconds),
+        "RequestCpus": slots, "ResidentSetSize_RAW": 102400, "AcctGroup": '"group_chem"', "AcctGroupUser": f'"{user}"',
+    }  # fmt: skip
+    head = f'*** Offset = 0 ClusterId = {number} ProcId = 0 Owner = "{user}" CompletionDate = {start + seconds}'
+    return "\n".join([*(f"{name} = {value}" for name, value in ad.items()), head])
+
+
+def _dqs(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, seconds, _ = facts
+    return (
+        f"fast.q:n{number % 50}:1:linux,memory=64:chem:{user}:job{number}:DQS.{number}:{number}:{start - 60}:{start}:"
+        f"{start + seconds}:0:{seconds}:{seconds}:1:2048:0:0:0:0:10:2:0:3:4:0:0:0:5:6"
+    )
+
+
+def _blah(facts: tuple[int, str, int, int, int]) -> str:
+    number, user, start, _, _ = facts
+    return (
+        f'"timestamp={datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M:%S}" "userDN=/DC=org/DC=example/CN={user}" '
+        '"userFQAN=/chem/Role=NULL/Capability=NULL" "ceID=ce1.example.org:9619/ce1.example.org-condor" '
+        f'"jobID=ce1.example.org#{number}.0#{start}" "lrmsID={number}" "localUser=10001"'
     )

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from publisher import config
-from publisher.sources import make_source
+from publisher.sources import grid_log, make_source
 from tests.bench import inputs
 from tests.bench.measure import Bench
 from tests.bench.rows import Sizes, row
@@ -50,6 +50,56 @@ def plain_torque(bench: Bench) -> None:
         with bench.timed(bench.size), path.open(encoding="utf-8") as file:
             found = [dict(pair.split("=", 1) for pair in line.rstrip().split(";", 3)[3].split(" ")) for line in file]
         assert len(found) == bench.size
+
+
+def plain_pbs(bench: Bench) -> None:
+    """Splitting every line at semicolons, blanks and equals signs."""
+    path = inputs.pbs_day(bench) / "20261001"
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8") as file:
+            found = [dict(pair.split("=", 1) for pair in line.rstrip().split(";", 3)[3].split(" ")) for line in file]
+        assert len(found) == bench.size
+
+
+def plain_lsf(bench: Bench) -> None:
+    """The csv module over the file, with a blank between the fields."""
+    path = inputs.lsb_acct(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8", newline="") as file:
+            assert sum(1 for _row in csv.reader(file, delimiter=" ")) == bench.size
+
+
+def plain_condor(bench: Bench) -> None:
+    """Splitting every line at its equals sign, an ad at a time."""
+    path = inputs.condor_history(bench)
+    for _ in range(RUNS):
+        ads = 0
+        with bench.timed(bench.size), path.open(encoding="utf-8") as file:
+            ad: dict[str, str] = {}
+            for line in file:
+                if line.startswith("***"):
+                    ads, ad = ads + 1, {}
+                else:
+                    name, _equals, value = line.partition(" = ")
+                    ad[name] = value
+        assert ads == bench.size
+
+
+def plain_dqs(bench: Bench) -> None:
+    """The csv module over the file, nothing made of the fields."""
+    path = inputs.act_file(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8", newline="") as file:
+            assert sum(1 for _row in csv.reader(file, delimiter=":")) == bench.size
+
+
+def plain_blah(bench: Bench) -> None:
+    """Splitting every line between its quotes, and at the equals signs."""
+    path = inputs.blah_log(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size), path.open(encoding="utf-8") as file:
+            found = sum(1 for line in file if dict(pair.split("=", 1) for pair in line[1:-2].split('" "')))
+        assert found == bench.size
 
 
 def plain_sacct(bench: Bench) -> None:
@@ -98,6 +148,39 @@ def gridengine_jsonl(bench: Bench) -> None:
 def torque(bench: Bench) -> None:
     """A day of TORQUE's accounting."""
     read(bench, "torque", inputs.torque_day(bench), "UTC")
+
+
+@row("parse pbs", SIZES, beside=("split", plain_pbs))
+def pbs(bench: Bench) -> None:
+    """A day of PBS Pro's accounting."""
+    read(bench, "pbs", inputs.pbs_day(bench), "UTC")
+
+
+@row("parse lsf", SIZES, beside=("csv module", plain_lsf))
+def lsf(bench: Bench) -> None:
+    """An lsb.acct."""
+    read(bench, "lsf", inputs.lsb_acct(bench))
+
+
+@row("parse htcondor", SIZES, beside=("split", plain_condor))
+def htcondor(bench: Bench) -> None:
+    """HTCondor's history; a record is an ad of 28 lines."""
+    read(bench, "htcondor", inputs.condor_history(bench))
+
+
+@row("parse dqs", SIZES, beside=("csv module", plain_dqs))
+def dqs(bench: Bench) -> None:
+    """DQS' act_file."""
+    read(bench, "dqs", inputs.act_file(bench))
+
+
+@row("parse grid log", SIZES, unit="entries", beside=("split", plain_blah))
+def blah(bench: Bench) -> None:
+    """A grid log as BLAH writes it."""
+    path = inputs.blah_log(bench)
+    for _ in range(RUNS):
+        with bench.timed(bench.size):
+            assert sum(len(page.entries) for page in grid_log.pages(path, {})) == bench.size
 
 
 @row("parse slurm", SIZES, beside=("csv.DictReader", plain_sacct))
