@@ -35,25 +35,27 @@ PRIVATE_FILE_MODE: Final = 0o600
 PRIVATE_DIRECTORY_MODE: Final = 0o700
 
 
-def make_engine(url: str, busy_timeout_s: float, *, create: bool) -> Engine:
+def make_engine(url: str, busy_timeout_s: float, *, create: bool, read_only: bool = False) -> Engine:
     """An engine for the store's URL. With `create`, the folder and an empty private file are made where missing.
 
-    Raises `StoreError` when the place cannot be used.
+    With `read_only` the database itself refuses to write. Raises `StoreError` when the place cannot be used.
     """
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
-        return _sqlite_engine(parsed, busy_timeout_s, create=create)
+        return _sqlite_engine(parsed, busy_timeout_s, create=create, read_only=read_only)
     engine = server.make_engine(parsed, busy_timeout_s)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if connection.get_execution_options().get(_WRITES, False):
+            if read_only:
+                raise StoreError(f"the store {server.place(parsed)} is only to be read here")
             server.take_write_lock(connection)
 
     return engine
 
 
-def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool) -> Engine:
+def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: bool) -> Engine:
     path = Path(url.database or "")
     if create:
         _make_private(path)
@@ -71,6 +73,8 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool) -> Engine:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -8192")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
