@@ -27,6 +27,8 @@ def decoded(raw: bytes) -> str:
 
 def integer(text: str | None) -> int | None:
     """A decimal number with or without a minus, or None."""
+    if text and len(text) <= 15 and text.isdecimal() and text.isascii():  # nearly always
+        return int(text)
     return int(text) if text and _INTEGER.fullmatch(text) else None
 
 

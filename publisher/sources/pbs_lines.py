@@ -52,6 +52,7 @@ _KEY: Final = re.compile(rf"(?:^| )({'|'.join(sorted(_PLAIN_KEYS))}|{_RESOURCE})
 _OTHER_KEY: Final = re.compile(r"[A-Za-z_][\w.-]*=", re.ASCII)
 _STAMP: Final = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:[0-5]\d", re.ASCII)
 _SECONDS: Final = re.compile(r":[0-5]\d", re.ASCII)
+_MOST_MINUTES: Final = 4_096
 _GLUED: Final = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];", re.ASCII)
 
 
@@ -87,9 +88,7 @@ class LocalClock:
 
     def __init__(self, zone: str) -> None:
         self._zone = ZoneInfo(zone)
-        self._minute = "none yet"
-        self._first = 0
-        self._second = 0
+        self._minutes: dict[str, tuple[int, int]] = {}
 
     def instant(self, stamp: str, *, after: int, near: str = "") -> int:
         """Epoch seconds of `MM/DD/YYYY HH:MM:SS`.
@@ -97,29 +96,32 @@ class LocalClock:
         In a repeated hour the reading nearest to `near` (an instant inside the record, as written there) is taken;
         without one the first, unless the log, at `after`, is past it already. Raises `LineError` for what is no time.
         """
-        if not stamp.startswith(self._minute) or not _SECONDS.fullmatch(stamp, 16):
-            self._turn_to(stamp)
+        both = self._minutes.get(stamp[:16])
+        if both is None or not _SECONDS.fullmatch(stamp, 16):
+            both = self._readings(stamp)
         seconds = int(stamp[17:])
-        first = self._first + seconds
-        second = self._second + seconds
+        first = both[0] + seconds
+        second = both[1] + seconds
         if second <= first:
             return first
         if near.isdecimal() and len(near) <= 12:
             return first if abs(int(near) - first) <= abs(int(near) - second) else second
         return second if FOLD_SLACK_S < after - first <= FOLD_REACH_S else first
 
-    def _turn_to(self, stamp: str) -> None:
-        """Take the minute of a stamp as the one that the next lines most likely have too."""
+    def _readings(self, stamp: str) -> tuple[int, int]:
+        """Both readings of the minute of a stamp, which the next lines most likely have too."""
         if not _STAMP.fullmatch(stamp):
             raise LineError("the time is not of the form MM/DD/YYYY HH:MM:SS")
         month, day, year, hour, minute = map(int, (stamp[:2], stamp[3:5], stamp[6:10], stamp[11:13], stamp[14:16]))
         try:
             local = datetime(year, month, day, hour, minute, tzinfo=self._zone)
-            self._first = int(local.timestamp())
-            self._second = int(local.replace(fold=1).timestamp())
+            both = int(local.timestamp()), int(local.replace(fold=1).timestamp())
         except (ValueError, OverflowError):
             raise LineError("the time does not exist in the calendar") from None
-        self._minute = stamp[:16]
+        if len(self._minutes) >= _MOST_MINUTES:
+            self._minutes.clear()
+        self._minutes[stamp[:16]] = both
+        return both
 
 
 def attributes(text: str, *, quoted: bool) -> dict[str, str]:

@@ -185,8 +185,9 @@ def _pbs(facts: tuple[int, str, int, int, int]) -> str:
         f"exec_vnode=({node}:ncpus={slots}:mem=10485760kb) Resource_List.mem=10gb Resource_List.mps=0 "
         f"Resource_List.ncpus={slots} Resource_List.ngpus=0 Resource_List.nodect=1 Resource_List.place=scatter "
         f"Resource_List.select=1:ncpus={slots}:ompthreads=1 Resource_List.walltime=24:00:00 session={number % 32768} "
-        f"end={start + seconds} Exit_status=0 resources_used.cpupercent=97 resources_used.cput={_clock(seconds * slots)} "
-        f"resources_used.mem=1243224kb resources_used.ncpus={slots} resources_used.vmem=14088720kb "
+        f"end={start + seconds} Exit_status=0 resources_used.cpupercent=97 "
+        f"resources_used.cput={_clock(seconds * slots)} resources_used.mem=1243224kb "
+        f"resources_used.ncpus={slots} resources_used.vmem=14088720kb "
         f"resources_used.walltime={_clock(seconds)} eligible_time=00:00:48 run_count=1"
     )
 
@@ -197,8 +198,8 @@ def _lsf(facts: tuple[int, str, int, int, int]) -> str:
     return (
         f'"JOB_FINISH" "10.1" {start + seconds} {number} 1017 503316482 {slots} {start - 60} 0 0 {start} "{user}" '
         f'"normal" "" "" "" "login1" "work" "" "%J.out" "%J.err" "{start - 60}.{number}" 0 {hosts} 64 60.0 '
-        f'"job{number}" "#BSUB -q normal;#BSUB -J ""job{number}"";./run.sh" {seconds * 0.9:.6f} 1.250000 30016 0 -1 0 0 '
-        '15827 0 0 0 0 -1 0 0 0 136 2 -1 "" "chem" 0 1 "" "" 0 18432 32768 "" "" "" "" 0 "" 0 "" -1 '
+        f'"job{number}" "#BSUB -q normal;#BSUB -J ""job{number}"";./run.sh" {seconds * 0.9:.6f} 1.250000 '
+        '30016 0 -1 0 0 15827 0 0 0 0 -1 0 0 0 136 2 -1 "" "chem" 0 1 "" "" 0 18432 32768 "" "" "" "" 0 "" 0 "" -1 '
         f'"/chem/{user}" "" "" "" -1 "" "" 5136 "" {start} "" ""'
     )
 
