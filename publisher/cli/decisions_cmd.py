@@ -1,4 +1,4 @@
-"""held and rejected: list, show, retry, waive."""
+"""held, rejected and superseded: list, show, retry, waive."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ OneTarget = Annotated[str, typer.Argument(metavar="TARGET")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add both groups of commands."""
+    """Add the groups of commands."""
     app.add_typer(_group("rejected", "Records that a service refused."), name="rejected")
     app.add_typer(
         _group("held", "Records that cannot be sent as they are: something is missing or unusable."), name="held"
+    )
+    app.add_typer(
+        _group("superseded", "Records that changed after a service took them and keeps its first version."),
+        name="superseded",
     )
 
 
 def _state(word: str) -> State:
     from publisher.store.states import State  # noqa: PLC0415
 
-    return State.REJECTED if word == "rejected" else State.HELD
+    return State[word.upper()]
 
 
 def _group(word: str, text: str) -> typer.Typer:
@@ -120,7 +124,10 @@ def _retry(group: typer.Typer, word: str) -> None:
             count = publisher.retry(_state(word), target, records or ())
         _tell({"waiting_again": count}, f"{count} wait again; `usage-publisher publish {target}` sends them")
 
-    _add(group, "retry", command, f"Let {word} records of a target wait again: those named, or all.")
+    text = f"Let {word} records of a target wait again: those named, or all."
+    if word == "superseded":
+        text = "Send the present version: only after the service's administrator removed the first one."
+    _add(group, "retry", command, text)
 
 
 def _waive(group: typer.Typer, word: str) -> None:

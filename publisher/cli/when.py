@@ -24,9 +24,14 @@ def moment(text: str | None, option: str) -> int | None:
     if text is None:
         return None
     try:
-        return moment_s(text, int(time.time()))
+        return moment_s(text, now())
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
+
+
+def now() -> int:
+    """Epoch seconds now."""
+    return int(time.time())
 
 
 def seconds(text: str, option: str) -> float:

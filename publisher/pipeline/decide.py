@@ -1,4 +1,4 @@
-"""retry and waive: what people decide about records that were rejected or held. Every decision is put down."""
+"""retry and waive: what people decide about rejected, held and superseded records. Every decision is put down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 
 from publisher.errors import UsageError
 from publisher.pipeline.collect import TargetPlan
-from publisher.store import audit, deliveries, groups
+from publisher.store import audit, deliveries, groups, sent
 from publisher.store.states import State
 from publisher.store.tables import runs
 
@@ -16,11 +16,21 @@ from publisher.store.tables import runs
 def retry(
     connection: Connection, target_id: int, target: str, state: State, record_ids: Sequence[str], now: int
 ) -> int:
-    """Let records in this state wait again: those named, or all. Gives how many."""
+    """Let records in this state wait again: those named, or all. Gives how many.
+
+    Superseded ones must be named: the service no longer has any version of them, says who asks for it.
+    """
+    if state is State.SUPERSEDED and not record_ids:
+        raise UsageError(
+            "superseded records are retried by name",
+            hint="Name those whose first version the service's administrator removed",
+        )
     if not record_ids:
         moved = deliveries.put_back(connection, target_id, state, now)
     else:
         ids = _in_state(connection, target_id, target, state, record_ids)
+        if state is State.SUPERSEDED:
+            sent.forget(connection, target_id, ids)
         deliveries.move(connection, target_id, [(run_id, state, State.WAITING, None) for run_id in ids], now)
         moved = len(ids)
     audit.note(connection, f"retry {state.word}", target, ", ".join(record_ids) or f"all {moved}", now)

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, null, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, literal_column, null, update
 
 from publisher.store import counters, dialect
 from publisher.store.states import State
 from publisher.store.tables import deliveries, groups
 
 _one: Final = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == bindparam("run"))
+_ACCEPTED: Final[ColumnElement[int]] = literal_column(str(int(State.ACCEPTED)))
 _confirm: Final = dialect.Bulk(
     update(deliveries)
-    .where(_one, deliveries.c.state == int(State.ACCEPTED), deliveries.c.confirmed_at.is_(None))
+    .where(_one, deliveries.c.state == _ACCEPTED, deliveries.c.confirmed_at.is_(None))
     .values(confirmed_at=bindparam("confirmed_at")),
     ("confirmed_at", "target", "run"),
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, literal, select, update
+from sqlalchemy import Connection, delete, func, literal, select, update
 
 from formats.month import Month, month_numbered, month_of
 from publisher.store import dialect
@@ -198,3 +198,11 @@ def count(connection: Connection, target_id: int) -> dict[State, int]:
     for state in connection.execute(query).scalars():
         found[State(state)] = found.get(State(state), 0) + 1
     return found
+
+
+def count_confirmed(connection: Connection, target_id: int) -> int:
+    """How many summaries of a target `reconcile` saw at the service as they were last sent."""
+    query = select(func.count()).where(
+        groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS), groups.c.confirmed_at.is_not(None)
+    )
+    return int(connection.execute(query).scalar_one())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, select, tuple_
+from sqlalchemy import Connection, null, select, tuple_, update
 
 from publisher.store.states import BatchState, State
 from publisher.store.tables import batches, deliveries, groups, purged_months, runs
@@ -124,3 +124,20 @@ def batches_of_groups(connection: Connection, target_id: int, kind: str, month: 
         groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.batch_id.is_not(None)
     )
     return {str(row[0]): row[1] for row in connection.execute(query)}
+
+
+def forget(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
+    """The service no longer has any version of these runs."""
+    query = update(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids))
+    connection.execute(query.values(sent_digest=null()))
+
+
+def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]], now: int) -> None:
+    """Let groups that were accepted be sent again: (kind, month's number, key)."""
+    for kind, month, key in found:
+        one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
+        connection.execute(
+            update(groups)
+            .where(*one, groups.c.state == int(State.ACCEPTED))
+            .values(state=int(State.WAITING), changed_at=now, confirmed_at=None)
+        )

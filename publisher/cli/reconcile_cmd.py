@@ -1,0 +1,243 @@
+"""reconcile: what was sent beside what the services have, and what closes the difference."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from publisher.cli import exit_code, when
+from publisher.cli.output import data, json_object, level_text, make_table, safe, say, show
+from publisher.cli.publish_cmd import delivered_json, show_delivered
+from publisher.cli.session import session
+from publisher.errors import UsageError
+from publisher.times import iso
+
+if TYPE_CHECKING:
+    from formats.month import Month
+    from publisher.pipeline.reconcile import Reconciliation
+    from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
+
+_EVIDENCE = {
+    "query": "what the service answers to queries",
+    "files": "the files that are there",
+    "file": "the file",
+    "receipts": "receipts only",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("reconcile")(reconcile)
+
+
+def reconcile(
+    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
+    month: Annotated[
+        str | None, typer.Option("--month", metavar="MONTH", help="One month, such as 2026-11. Default: the last two.")
+    ] = None,
+    from_: when.From = None,
+    until: when.Until = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="CSV or JSON of what the service of one target has."),
+    ] = None,
+    resend: Annotated[bool, typer.Option("--resend", help="Send again what the service lacks.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="List at most so many differences a target.")] = 1000,
+) -> None:
+    """Compare what was sent with what the services have, for whole months; confirm what is there."""
+    chosen = months_of(month, from_, until)
+    with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
+        answer: dict[str, Any] = {"targets": {name: _target_json(found, name, limit) for name in found.targets}}
+        if not session.json:
+            for name in found.targets:
+                _show_target(found, name, limit)
+        delivered = {}
+        again = sum(one.again_jobs + one.again_groups for one in found.targets.values())
+        if resend and again:
+            _confirm(found, yes=yes)
+            delivered = publisher.send_missing(found)
+        status = publisher.status()
+        agrees = found.agrees
+        refused = any(one.unauthorised for one in found.targets.values())
+    if session.json:
+        json_object(answer | {"agrees": agrees, "resent": delivered_json(delivered, status) if delivered else {}})
+    elif delivered and not session.quiet:
+        show_delivered(delivered, status)
+        say("Look again in a minute: services take a while to count what they took")
+    elif again and not resend:
+        say("`--resend` sends again what is missing, under the same ids")
+    raise typer.Exit(_code(agrees=agrees, refused=refused, resent=exit_code.of_run((), delivered.values(), None)))
+
+
+def _code(*, agrees: bool, refused: bool, resent: int) -> int:
+    """Refused credentials go first, then what became of what was sent again, then whether all agreed before."""
+    if refused:
+        return exit_code.CREDENTIALS
+    if resent != exit_code.DONE:
+        return resent
+    return exit_code.DONE if agrees else exit_code.WAITING
+
+
+def months_of(month: str | None, from_: str | None, until: str | None) -> list[Month] | None:
+    """The months that are asked for; None: none is named. Raises `UsageError`."""
+    from formats.month import month_of, months_between  # noqa: PLC0415
+
+    if month is not None:
+        if from_ is not None or until is not None:
+            raise UsageError("--month and --from or --until exclude each other")
+        instant = when.moment(month, "--month")
+        assert instant is not None  # it was given
+        return [month_of(instant)]
+    begin, end = when.window_bounds(from_, until)
+    if begin is None and end is None:
+        return None
+    if begin is None:
+        raise UsageError("--until needs --from", hint="Name the first month with --from")
+    return months_between(begin, when.now() if end is None else end)
+
+
+def _confirm(found: Reconciliation, *, yes: bool) -> None:
+    for name, one in found.targets.items():
+        if one.again_jobs or one.again_groups:
+            say(f"{name}: {one.again_jobs} jobs and {one.again_groups} groups are to be sent again")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to confirm", hint="Add --yes, or leave --resend away to look only")
+    typer.confirm("Send them?", abort=True, err=True)
+
+
+# --- as JSON
+
+
+def _target_json(found: Reconciliation, name: str, limit: int) -> dict[str, Any]:
+    one = found.targets[name]
+    return {
+        "evidence": one.evidence,
+        "untold": one.untold,
+        "busy": one.busy,
+        "agrees": one.agrees,
+        "months": {str(month.month): _month_json(month) for month in one.months},
+        "foreign": one.foreign,
+        "to_resend": {"jobs": one.again_jobs, "groups": one.again_groups},
+        "last_registration": {machine: iso(at) for machine, at in one.registered.items()},
+        "notes": one.notes,
+        "differences": [_difference_json(item) for item in found.differences(name, limit)],
+    }
+
+
+def _month_json(month: MonthFound) -> dict[str, Any]:
+    return {
+        **{state.word: jobs for state, jobs in month.states.items()},
+        "confirmed": month.confirmed,
+        "sent": {
+            "jobs": month.sent,
+            "wall_s": month.sent_wall_s,
+            "cpu_s": month.sent_cpu_s,
+            "assumed": month.assumed,
+            "without_receipt": month.without_receipt,
+        },
+        "at_service": None
+        if month.told_jobs is None
+        else {"jobs": month.told_jobs, "wall_s": _rounded(month.told_wall_s), "cpu_s": _rounded(month.told_cpu_s)},
+        "wall_of_all_processors": month.per_core,
+        "missing": month.missing,
+        "differing": month.differing,
+        "foreign": month.foreign,
+        "unsettled": month.unsettled,
+        "taken_away": month.taken,
+        "purged": month.purged,
+    }
+
+
+def _rounded(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds)
+
+
+def _difference_json(item: Difference) -> dict[str, Any]:
+    return {
+        "month": None if item.month is None else str(item.month),
+        "kind": item.kind,
+        "record": item.record,
+        "detail": item.detail,
+    }
+
+
+# --- for people
+
+
+def _show_target(found: Reconciliation, name: str, limit: int) -> None:
+    one = found.targets[name]
+    if one.busy:
+        say(f"{name}: another run is at work; try again when it is done")
+        return
+    columns = ["month", "sent", "wall h", "CPU h", "there", "wall h", "CPU h", "confirmed", "missing", "other", ""]
+    rows: list[list[object]] = [_row(month) for month in one.months]
+    show(make_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1])))
+    if one.untold is not None:
+        say(f"{name}: the service does not tell what it has: {one.untold}")
+    for note in one.notes:
+        say(f"{name}: {note}")
+    for machine, at in one.registered.items():
+        data(safe(f"{machine}: the service last took records at {iso(at)}"))
+    _show_differences(found, name, limit)
+
+
+def _row(month: MonthFound) -> list[object]:
+    told = month.told_jobs is not None
+    if month.purged:
+        remark = level_text("yellow", "purged: nobody can tell what was sent")
+    elif not told:
+        remark = level_text("yellow", "receipts only")
+    elif not month.agrees:
+        remark = level_text("red", "differs")
+    elif month.states_open:
+        remark = level_text("yellow", f"{month.states_open} not sent yet")
+    else:
+        remark = level_text("green", "agrees")
+    return [
+        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s), month.told_jobs if told else "",
+        _hours(month.told_wall_s), _hours(month.told_cpu_s), month.confirmed, month.missing,
+        month.differing + month.foreign, remark,
+    ]  # fmt: skip
+
+
+def _hours(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds / 3600:.1f}"
+
+
+def _show_differences(found: Reconciliation, name: str, limit: int) -> None:
+    items = list(found.differences(name, limit))
+    if not items:
+        return
+    rows: list[list[object]] = [[item.month or "", item.kind, item.record, item.detail] for item in items]
+    show(make_table("", ["month", "", "record", ""], rows))
+    if len(items) == limit:
+        say(f"{name}: there may be more; `--limit` lists them")
+    for line in _advice(found.targets[name], items):
+        say(line)
+
+
+def _advice(one: Found, items: Sequence[Difference]) -> list[str]:
+    kinds = {item.kind for item in items}
+    advice = []
+    if "superseded" in kinds:
+        advice += [
+            f"{one.target}: superseded runs changed after the service took them, and it keeps its first version",
+            "Look at one:",
+            "  usage-publisher jobs RECORD",
+            "Let it be, with a reason:",
+            f"  usage-publisher superseded waive {one.target} RECORD --reason TEXT",
+            "Or have the service's administrator remove its version, and send the present one:",
+            f"  usage-publisher superseded retry {one.target} RECORD",
+        ]
+    if "foreign" in kinds:
+        advice.append(
+            f"{one.target}: foreign records were not sent from this store: find out who else sends, or sent, for this site"
+        )
+    return advice

@@ -1,0 +1,266 @@
+"""Day by day: where a service tells sums by machine, user, VO and day, as SGAS does, and not which records it has.
+
+A day of a machine that agrees in jobs, wall and CPU time confirms all its jobs. One that does not is looked at by user
+and VO; what still does not agree names the jobs among which some are missing. Sending all of them again is harmless,
+since the service ignores those it has. Memory holds a sum for each machine, user, VO and day, whatever the jobs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from typing import Final, Literal
+
+import msgspec
+
+from formats import fit
+from formats.dn import dn_for
+from formats.job import Job
+from formats.machine import machine_name
+from formats.month import SECONDS_A_DAY, month_bounds
+from formats.record import CannotRenderError
+from formats.rules import SgasRules
+from formats.view import View
+from formats.vo import vo_of
+from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
+from publisher.pipeline.reconciling.ledger import Entry, Ledger
+from publisher.pipeline.reconciling.verdicts import Page, Verdicts
+from publisher.store.states import State
+from publisher.targets.base import DaySum, TellsSums, Untold
+
+_RELATIVE: Final = 1e-6
+"""Hours come back as fractions."""
+
+Verdict = Literal["agrees", "empty", "short", "differs", "over", "unclear"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the service counts a run: its machine, user and VO as rendered, and the processors that wall time counts
+    by."""
+
+    machine: str
+    user: str
+    vo: str
+    processors: int
+
+
+class Cell(msgspec.Struct, frozen=True, order=True):
+    """A machine, user and VO on one day (counted from 1970) of the runs' ends."""
+
+    machine: str
+    user: str
+    vo: str
+    day: int
+
+    @property
+    def text(self) -> str:
+        """The cell for people."""
+        return f"{_date(self.day)} {self.machine} {self.user or '(no name)'} {self.vo or '(no VO)'}"
+
+
+class Sums(msgspec.Struct):
+    """Sums of a cell. `perhaps`: jobs of which nobody knows whether the service has them; not in the others."""
+
+    jobs: int = 0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    perhaps: int = 0
+
+    def plus(self, other: Sums) -> None:
+        """Add others."""
+        self.jobs += other.jobs
+        self.wall_s += other.wall_s
+        self.cpu_s += other.cpu_s
+        self.perhaps += other.perhaps
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was sent and what the service has of a cell, or of a whole day of a machine (`text`)."""
+
+    verdict: Verdict
+    text: str
+    sent: Sums
+    has: Sums
+
+
+class ByDay:
+    """Compares one target."""
+
+    def __init__(self, ledger: Ledger, view: View, service: TellsSums, found: Found, verdicts: Verdicts) -> None:
+        self._ledger = ledger
+        self._view = view
+        self._service = service
+        self._found = found
+        self._verdicts = verdicts
+        self._places: dict[int, Place | None] = {}
+
+    def month(self, month: MonthFound, now: int) -> Untold | None:
+        """Compare a month. Where the service does not tell, that; the month is counted all the same."""
+        month.per_core = True
+        expected = self._expected(month)
+        first, behind = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
+        told: dict[Cell, Sums] = {}
+        for machine in sorted({cell.machine for cell in expected}):
+            answer = self._service.usage(machine, first, behind)
+            if isinstance(answer, Untold):
+                return answer
+            told |= _by_cell(answer)
+            registered = self._service.last_registration_s(machine)
+            if isinstance(registered, float):
+                self._found.registered[machine] = int(now - registered)
+        month.told_jobs = sum(sums.jobs for sums in told.values())
+        month.told_wall_s = sum(sums.wall_s for sums in told.values())
+        month.told_cpu_s = sum(sums.cpu_s for sums in told.values())
+        within = {cell: sums for cell, sums in expected.items() if first <= cell.day < behind}
+        findings = judged(within, told)
+        self._tell(month, {id(one): one for one in findings.values()}.values())
+        self._follow(month, findings)
+        return None
+
+    def _expected(self, month: MonthFound) -> dict[Cell, Sums]:
+        month.sent_wall_s = month.sent_cpu_s = 0
+        expected: defaultdict[Cell, Sums] = defaultdict(Sums)
+        wall_s = 0
+        for entries in self._ledger.counted_pages(month):
+            for entry in entries:
+                placed = self._placed(entry) if entry.run.sent else None
+                if placed is None:
+                    continue
+                cell, processors = placed
+                if entry.counted:
+                    wall_s += entry.wall_s * processors
+                    expected[cell].plus(Sums(1, entry.wall_s * processors, entry.cpu_s))
+                else:
+                    expected[cell].perhaps += 1
+        month.sent_wall_s = wall_s
+        return expected
+
+    def _placed(self, entry: Entry) -> tuple[Cell, int] | None:
+        class_id = entry.run.class_id
+        if entry.version is not None:
+            place = _place_of(self._ledger.facts_of(entry), self._view)
+        elif class_id in self._places:
+            place = self._places[class_id]
+        else:
+            place = self._places[class_id] = _place_of(self._ledger.facts_of(entry), self._view)
+        if place is None:
+            return None
+        return Cell(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY), place.processors
+
+    def _tell(self, month: MonthFound, findings: Iterable[Finding]) -> None:
+        """Count what does not agree, and list that of which no job can be named."""
+        page = Page([], [], [], [])
+        for one in findings:
+            sent, has = one.sent, one.has
+            if one.verdict in {"empty", "short"}:
+                month.missing += sent.jobs - has.jobs
+            elif one.verdict == "over":
+                more = has.jobs - sent.jobs - sent.perhaps
+                month.foreign += more
+                page.differences.append(
+                    Difference(month.month, "foreign", one.text, f"{more} more jobs than were sent")
+                )
+            elif one.verdict == "differs":
+                month.differing += sent.jobs
+                detail = (
+                    f"{sent.jobs} jobs; wall {has.wall_s:.0f} s, sent {sent.wall_s:.0f} s; "
+                    f"CPU {has.cpu_s:.0f} s, sent {sent.cpu_s:.0f} s"
+                )
+                page.differences.append(Difference(month.month, "differs", one.text, detail))
+        self._verdicts.write(page)
+
+    def _follow(self, month: MonthFound, by_cell: Mapping[Cell, Finding]) -> None:
+        """What the findings mean for each run."""
+        for entries in self._ledger.pages(month.month):
+            page = Page([], [], [], [])
+            for entry in entries:
+                if not entry.counted:
+                    continue
+                record_id = entry.run.record_id
+                if entry.run.state is State.SUPERSEDED:
+                    reason = entry.run.reason or ""
+                    page.differences.append(Difference(month.month, "superseded", record_id, reason))
+                    continue
+                placed = self._placed(entry)
+                one = by_cell.get(placed[0]) if placed is not None else None
+                if one is None:
+                    continue
+                if one.verdict == "agrees":
+                    page.agrees(entry)
+                elif one.verdict in {"empty", "short", "differs"}:
+                    page.lacks(entry)
+                if one.verdict == "empty":
+                    page.differences.append(Difference(month.month, "missing", record_id))
+                elif one.verdict == "short":
+                    detail = f"{one.sent.jobs - one.has.jobs} of the {one.sent.jobs} jobs of {one.text} are missing"
+                    page.differences.append(Difference(month.month, "suspect", record_id, detail))
+            month.confirmed += self._verdicts.write(page)
+
+
+def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cell, Finding]:
+    """A finding on every cell of both.
+
+    A day of a machine that agrees as a whole agrees in its parts, whatever users and VOs are called there. Where no
+    part has the name that it has here, they are called otherwise, and only the whole day can be judged.
+    """
+    days: defaultdict[tuple[str, int], list[Cell]] = defaultdict(list)
+    for cell in {**expected, **told}:
+        days[cell.machine, cell.day].append(cell)
+    found: dict[Cell, Finding] = {}
+    for (machine, day), cells in sorted(days.items()):
+        sent, has = _sum(expected, cells), _sum(told, cells)
+        same_names = any(cell in expected and cell in told for cell in cells)
+        verdict = verdict_on(sent, has)
+        if verdict in {"agrees", "empty"} or (sent.jobs and has.jobs and not same_names):
+            whole = Finding(verdict, f"{_date(day)} {machine}", sent, has)
+            found |= dict.fromkeys(cells, whole)
+            continue
+        for cell in sorted(cells):
+            sent, has = expected.get(cell, Sums()), told.get(cell, Sums())
+            found[cell] = Finding(verdict_on(sent, has), cell.text, sent, has)
+    return found
+
+
+def verdict_on(sent: Sums, has: Sums) -> Verdict:
+    """What the sums of one cell say."""
+    if has.jobs < sent.jobs:
+        return "short" if has.jobs else "empty"
+    if has.jobs > sent.jobs + sent.perhaps:
+        return "over"
+    if sent.perhaps:
+        return "unclear"
+    wall_within = 1 + _RELATIVE * sent.wall_s
+    cpu_within = 1 + sent.jobs + _RELATIVE * sent.cpu_s  # user and system time may be rounded each
+    same = abs(has.wall_s - sent.wall_s) <= wall_within and abs(has.cpu_s - sent.cpu_s) <= cpu_within
+    return "agrees" if same else "differs"
+
+
+def _date(day: int) -> date:
+    return datetime.fromtimestamp(day * SECONDS_A_DAY, UTC).date()
+
+
+def _sum(sums: Mapping[Cell, Sums], cells: Iterable[Cell]) -> Sums:
+    total = Sums()
+    for cell in cells:
+        if cell in sums:
+            total.plus(sums[cell])
+    return total
+
+
+def _by_cell(answer: Iterable[DaySum]) -> dict[Cell, Sums]:
+    found: defaultdict[Cell, Sums] = defaultdict(Sums)
+    for line in answer:
+        found[Cell(line.machine, line.user, line.vo, line.day)].plus(Sums(line.jobs, line.wall_s, line.cpu_s))
+    return found
+
+
+def _place_of(job: Job, view: View) -> Place | None:
+    """Where SGAS counts a run; None for one that cannot be rendered any more."""
+    try:
+        machine = fit.name(SgasRules.MACHINE_NAME, machine_name(job, view), [])
+    except CannotRenderError:
+        return None
+    vo = vo_of(job) if "vo" in view.ur_extensions else None
+    known_vo = "" if vo is None or vo.startswith("/") else vo  # SGAS leaves those out of its sums
+    return Place(machine, dn_for(job, view) or "", known_vo, job.cores or job.slots or 1)

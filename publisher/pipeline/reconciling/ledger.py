@@ -1,0 +1,129 @@
+"""What we sent: the runs that a target wants, month by month, each with the sums of the version that was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from formats.job import Job
+from formats.month import Month, month_bounds
+from formats.xml_text import duration_seconds
+from publisher.config import Config
+from publisher.enrich import Enrichers
+from publisher.pipeline.reconciling.found import MonthFound
+from publisher.pipeline.reconciling.record_keys import RecordKeys
+from publisher.store import runs, sent
+from publisher.store.classes import classes_by_id
+from publisher.store.database import Store
+from publisher.store.sent import Sent
+from publisher.store.states import State
+
+_PAGE: Final = 5000
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A run of the ledger. Sums in whole seconds, as they were sent; `version`: the facts, where others than today's.
+
+    `known`: the version that was sent is kept, so that its sums are known.
+    """
+
+    run: Sent
+    wall_s: int
+    cpu_s: int
+    known: bool = True
+    version: Job | None = None
+
+    @property
+    def end(self) -> int:
+        """When the run ended, as was sent."""
+        return self.run.end if self.version is None or self.version.end is None else self.version.end
+
+    @property
+    def counted(self) -> bool:
+        """Whether the service took it: accepted, or superseded after an earlier version was taken."""
+        return self.run.sent and self.run.state in {State.ACCEPTED, State.SUPERSEDED}
+
+
+class Ledger:
+    """The ledger of one target. `keys`: the ids of records in receipts, where the service's receipts name them."""
+
+    def __init__(self, store: Store, config: Config, target_id: int, keys: RecordKeys | None = None) -> None:
+        self.store = store
+        self.target_id = target_id
+        self._keys = keys
+        self._enrichers = Enrichers(config)
+        self._facts: dict[int, tuple[str, Job]] = {}
+
+    def pages(self, month: Month) -> Iterator[list[Entry]]:
+        """The runs of a month by end time. Memory holds a page of them."""
+        after: tuple[int, int] | None = None
+        while True:
+            with self.store.read() as connection:
+                found = sent.page(connection, self.target_id, month_bounds(month), after, _PAGE)
+                versions = {
+                    run.run_id: runs.version_of(connection, run.run_id, run.sent_digest)
+                    for run in found
+                    if run.changed and run.sent_digest is not None
+                }
+            yield [_entry(run, versions.get(run.run_id)) for run in found]
+            if len(found) < _PAGE:
+                return
+            after = (found[-1].end, found[-1].run_id)
+
+    def counted_pages(self, month: MonthFound) -> Iterator[list[Entry]]:
+        """The same, counting them into the month."""
+        for entries in self.pages(month.month):
+            named = self._named(entries)
+            for entry in entries:
+                run = entry.run
+                month.states[run.state] += 1
+                month.confirmed += run.confirmed
+                if entry.counted:
+                    month.sent += 1
+                    month.sent_wall_s += entry.wall_s
+                    month.sent_cpu_s += entry.cpu_s
+                    month.assumed += run.batch_id is None
+                    month.without_receipt += run.batch_id is not None and run.run_id not in named
+            yield entries
+
+    def _named(self, entries: Sequence[Entry]) -> set[int]:
+        """The runs that a receipt which is kept names or, where receipts name no records, stands for."""
+        of_batches = [entry.run.batch_id for entry in entries if entry.counted and entry.run.batch_id is not None]
+        kept = self.receipts(of_batches)
+        in_kept = [entry.run for entry in entries if entry.counted and entry.run.batch_id in kept]
+        if self._keys is None:
+            return {run.run_id for run in in_kept}
+        keys = self._keys.of(in_kept)
+        return {run.run_id for run in in_kept if keys.get(run.run_id) in kept[run.batch_id or 0]}
+
+    def receipts(self, batch_ids: Sequence[int]) -> dict[int, dict[str, str]]:
+        """The receipts of these batches, of those that are kept."""
+        with self.store.read() as connection:
+            return dict(sent.receipts(connection, batch_ids))
+
+    def facts(self, class_ids: Sequence[int]) -> dict[int, Job]:
+        """What the runs of these classes share, with what the configuration adds."""
+        unknown = sorted({class_id for class_id in class_ids if class_id not in self._facts})
+        if unknown:
+            with self.store.read() as connection:
+                for one in classes_by_id(connection, unknown):
+                    self._facts[one.id] = (one.source, self._enrichers.apply(one.source, one.facts))
+        return {class_id: self._facts[class_id][1] for class_id in class_ids}
+
+    def facts_of(self, entry: Entry) -> Job:
+        """What a run was sent with: of an earlier version where that was sent, else of its class."""
+        if entry.version is None:
+            return self.facts([entry.run.class_id])[entry.run.class_id]
+        self.facts([entry.run.class_id])
+        return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
+
+
+def _entry(run: Sent, version: Job | None) -> Entry:
+    if version is None:
+        return Entry(
+            run, duration_seconds(run.wall_ms), duration_seconds(run.cpu_ms), known=not run.changed, version=None
+        )
+    wall_s, cpu_s = duration_seconds(version.wall_ms or 0), duration_seconds(runs.cpu_total_ms(version))
+    return Entry(run, wall_s, cpu_s, version=version)
