@@ -164,10 +164,8 @@ def run(record: Sequence[str], cluster: str | None) -> Job | None:
         (),  # transfers
         None,  # charge
         (),  # process_ids
-        exit_status >> 8
-        if exit_status is not None and exit_status >= 0 and not exit_status & 127
-        else None,  # exit_code
-        exit_status & 127 or None if exit_status is not None and exit_status >= 0 else None,  # exit_signal
+        code,  # exit_code
+        signal,  # exit_signal
         reason,  # end_reason
         (),  # benchmarks
         _extras(record, at),
