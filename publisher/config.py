@@ -20,13 +20,15 @@ from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtensi
 from publisher import add_ons
 from publisher.config_reports import Charges, Node
 from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
+from publisher.config_serve import Serve
+from publisher.config_spool import SpoolContext
 from publisher.config_types import FilePath, Instant, Months, Seconds, Settings, ZoneName
 
 __all__ = [
     "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "REPORT_KINDS", "SNAPSHOT_KINDS", "SUMMARY_KINDS", "AddOnTarget",
     "AmsTarget", "Benchmark", "BenchmarkRule", "Config", "Credentials", "DirectoryTarget", "FilePath", "GridLog",
-    "HttpsTarget", "Instant", "MapRule", "RecordsKind", "Seconds", "Selected", "Settings", "SgasTarget", "Site",
-    "Source", "SourceType", "Store", "Target", "TargetSettings", "When", "ZoneName",
+    "HttpsTarget", "Instant", "MapRule", "RecordsKind", "ReportingSettings", "Seconds", "Selected", "Settings",
+    "SgasTarget", "Site", "Source", "SourceType", "Store", "Target", "TargetSettings", "When", "ZoneName",
 ]  # fmt: skip
 
 
@@ -145,9 +147,6 @@ RecordsKind = Annotated[str, AfterValidator(_format)]
 """A format of this program or of an installed add-on."""
 
 
-_REPORT_KEYS: Final = frozenset({"period", "bin", "measure", "select"})
-
-
 class TargetSettings(Settings):
     """What all kinds of target have."""
 
@@ -159,6 +158,9 @@ class TargetSettings(Settings):
     since: Instant | None = Field(default=None, description="Nothing that ended before.")
     delivered_until: Instant | None = Field(
         default=None, description="Jobs that ended up to then were delivered before us; set by `import`."
+    )
+    shadow: bool = Field(
+        default=False, description="Plan, render and sign everything, and send nothing: beside an earlier publisher."
     )
     every: Seconds | None = Field(default=None, description="Publish not oftener than this.")
     unknown_vo: Literal["hold", "send", "skip"] | None = Field(
@@ -197,16 +199,27 @@ class TargetSettings(Settings):
     service_class_as_service_level: bool = Field(default=False, description="ARC's wninstance as UR ServiceLevel.")
     dn: DnPolicy = Field(default="send", description="Send names of users, send a keyed hash, or withhold them.")
     dn_key: FilePath | None = Field(default=None, description="File with the key of the hash, mode 0600.")
-    period: PeriodKind = Field(
-        default="month", description="Reports: what each is of, a `day` or a `month`; sent when it is complete."
-    )
-    bin: Seconds = Field(default=3600.0, description="Reports: size of a bin, whole seconds.")
-    measure: Measure = Field(default="queue", description="Reports: `queue` or `cpu`, what they say they are about.")
-    select: Selected = Field(default=Selected(), description="Reports: only jobs that match; see below.")
+
+
+class SgasTarget(TargetSettings):
+    """`[targets.NAME]` with `type = "sgas"`."""
+
+    type: Literal["sgas"] = Field(description="An SGAS service: usage records by HTTPS.")
+    url: str = Field(pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing.")
+    records: Literal["ogf-ur"] = Field(default="ogf-ur", description="What is sent; SGAS takes nothing else.")
+
+
+class ReportingSettings(TargetSettings):
+    """What kinds of target have that can be sent reports: for `records = "utilization"` alone."""
+
+    period: PeriodKind = Field(default="month", description="What each report is of; it is sent when that is complete.")
+    bin: Seconds = Field(default=3600.0, description="Size of a bin, whole seconds.")
+    measure: Measure = Field(default="queue", description="What a report says it is about.")
+    select: Selected = Field(default=Selected(), description="Only jobs that match.")
 
     @model_validator(mode="after")
     def _reports_make_sense(self) -> Self:
-        given = sorted(_REPORT_KEYS & self.model_fields_set)
+        given = sorted({"period", "bin", "measure", "select"} & self.model_fields_set)
         if getattr(self, "records", None) not in REPORT_KINDS:
             if given:
                 raise ValueError(f'{given[0]} is for reports; set records = "utilization", or leave it away')
@@ -222,15 +235,7 @@ class TargetSettings(Settings):
         return self
 
 
-class SgasTarget(TargetSettings):
-    """`[targets.NAME]` with `type = "sgas"`."""
-
-    type: Literal["sgas"] = Field(description="An SGAS service: usage records by HTTPS.")
-    url: str = Field(pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing.")
-    records: Literal["ogf-ur"] = Field(default="ogf-ur", description="What is sent; SGAS takes nothing else.")
-
-
-class AmsTarget(TargetSettings):
+class AmsTarget(ReportingSettings):
     """`[targets.NAME]` with `type = "ams"`."""
 
     type: Literal["ams"] = Field(description="The ARGO messaging service, as APEL uses it: signed messages.")
@@ -246,7 +251,7 @@ class AmsTarget(TargetSettings):
     sync: bool = Field(default=True, description="Send sync messages with the records.")
 
 
-class HttpsTarget(TargetSettings):
+class HttpsTarget(ReportingSettings):
     """`[targets.NAME]` with `type = "https"`: POST of any format."""
 
     type: Literal["https"] = Field(description="Any service that takes a POST.")
@@ -257,7 +262,7 @@ class HttpsTarget(TargetSettings):
     token_file: FilePath | None = Field(default=None, description="File with a bearer token, mode 0600.")
 
 
-class DirectoryTarget(TargetSettings):
+class DirectoryTarget(ReportingSettings):
     """`[targets.NAME]` with `type = "directory"`."""
 
     type: Literal["directory"] = Field(description="Messages as files, for SSM or another program to take away.")
@@ -271,7 +276,7 @@ class DirectoryTarget(TargetSettings):
     sync: bool = Field(default=True, description="Write sync messages with APEL records.")
 
 
-class AddOnTarget(TargetSettings):
+class AddOnTarget(ReportingSettings):
     """`[targets.NAME]` with the `type` of an installed add-on."""
 
     type: str = Field(description="The type that the add-on brings.")
@@ -326,6 +331,7 @@ class Config(Settings):
     nodes: tuple[Node, ...] = ()
     charges: Charges = Charges()
     credentials: Credentials = Credentials()
+    serve: Serve = Serve()
     file: Path | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")

@@ -20,7 +20,7 @@ from formats.period import LONGEST_S, Period, period_numbered, period_of, period
 from formats.record import CannotRenderError
 from formats.utilization import Bin, Bins, Ran, Tally
 from formats.utilization_report import UtilizationFormat, UtilizationReport, in_json
-from publisher.config import Config
+from publisher.config import Config, ReportingSettings
 from publisher.config import Target as TargetSettings
 from publisher.entries import Entry, Filters, entries_of
 from publisher.pipeline.demand import Demand
@@ -74,6 +74,7 @@ class ReportFold:
     ) -> None:
         """`limit_bytes`: the most that a message may have before it is signed."""
         self._store = store
+        assert isinstance(settings, ReportingSettings)  # no other kind of target is sent reports
         self._settings = settings
         self._target_id = target_id
         self._site = config.site.name

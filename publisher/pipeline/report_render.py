@@ -17,6 +17,7 @@ from publisher.pipeline.render import Held, Noted, RenderedMessage, payload_limi
 from publisher.pipeline.report_fold import Part, ReportFold, owed_parts
 from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wholeness import known_until, why_not_known_from
+from publisher.pipeline.wish import period_kind
 from publisher.sources.base import Window
 from publisher.store import deliveries, groups, registry
 from publisher.store.database import Store
@@ -90,7 +91,7 @@ class TargetReports:
         self.held += [Held(one.run.record_id, reason) for one, reason in fold.held]
 
     def _asked(self, target_id: int, fold: ReportFold) -> list[Period]:
-        kind, window = self._settings.period, self._window
+        kind, window = period_kind(self._settings), self._window
         with self._store.read() as connection:
             if self._waits_only:
                 return sorted(fold.changed()[0].union(deliveries.periods_of(connection, target_id, State.HELD, kind)))

@@ -11,6 +11,7 @@ from formats.period import period_of
 from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, Target
 from publisher.errors import CredentialError
 from publisher.pipeline import wholeness
+from publisher.pipeline.wish import period_kind
 from publisher.store import batches, counters, deliveries, groups, registry
 from publisher.store.database import Store
 from publisher.store.states import State
@@ -50,6 +51,8 @@ class TargetStatus(msgspec.Struct, frozen=True):
     groups: dict[str, int] | None
     not_due: int = 0
     """Of those that wait: runs whose report is sent when its period is over."""
+    shadow: bool = False
+    """Nothing is sent there: what waits, waits for the day on which that setting goes."""
     assumed: int = 0
     """Of those that are accepted: delivered by an earlier publisher, as far as its state says."""
 
@@ -119,6 +122,8 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                 counts = counters.of_target(connection, row.id)
                 oldest_open = deliveries.oldest_open(connection, row.id)
                 found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
+                if seen := groups.count_confirmed(connection, row.id):
+                    found["confirmed"] = seen
                 return TargetStatus(
                     accepted=counts[State.ACCEPTED],
                     confirmed=counters.confirmed(connection, row.id),
@@ -137,6 +142,7 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                     certificate_days_left=days_left,
                     groups=found if summaries else None,
                     not_due=_not_due(connection, config.targets[name], row.id, read_until),
+                    shadow=config.targets[name].shadow,
                     assumed=deliveries.assumed(connection, row.id),
                 )
     empty: dict[str, int] | None = {} if summaries else None
@@ -147,7 +153,7 @@ def _not_due(connection: Connection, settings: Target, target_id: int, known: in
     """How many runs wait for the end of the period that a report will be of."""
     if known is None or settings.records not in REPORT_KINDS:
         return 0
-    return deliveries.count_waiting_from(connection, target_id, period_of(settings.period, known).start)
+    return deliveries.count_waiting_from(connection, target_id, period_of(period_kind(settings), known).start)
 
 
 def _certificate_days_left(config: Config, name: str, now: int) -> int | None:

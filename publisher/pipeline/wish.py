@@ -9,7 +9,7 @@ import msgspec
 from formats.job import Job
 from formats.period import PeriodKind, period_of, periods_between
 from formats.vo import vo_of
-from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, Source, Target
+from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, ReportingSettings, Source, Target
 from publisher.enrich import ENRICHING, Enrichers
 from publisher.pipeline.demand import unknown_vo_of
 from publisher.store.classes import JobClass, awaits_grid_log
@@ -84,7 +84,7 @@ class Wish:
 
 def period_kind(target: Target) -> PeriodKind:
     """What the snapshots of a target are of: months, but for reports of days."""
-    return target.period if target.records in REPORT_KINDS else "month"
+    return target.period if isinstance(target, ReportingSettings) and target.records in REPORT_KINDS else "month"
 
 
 def sends_sync(settings: Target) -> bool:
@@ -114,6 +114,7 @@ _NOT_WISHES: Final = {
     "retry_wait",
     "retry_budget",
     "every",
+    "shadow",
     "batch_records",
     "batch_bytes",
     "workers",

@@ -22,6 +22,8 @@ from publisher.config import (
     HttpsTarget,
     MapRule,
     RecordsKind,
+    ReportingSettings,
+    Selected,
     Settings,
     SgasTarget,
     Site,
@@ -32,6 +34,7 @@ from publisher.config import (
     ZoneName,
 )
 from publisher.config_reports import Adjustment, Amount, Charges, Factor, Node, Price
+from publisher.config_serve import Serve
 from publisher.config_types import Patterns
 from publisher.times import duration_s, instant_s, months_of_age
 
@@ -46,11 +49,14 @@ TABLES: dict[str, type[Settings]] = {
     "when": When,
     "[sources.NAME.grid_log]": GridLog,
     "[targets.NAME]": TargetSettings,
+    '[targets.NAME] with records = "utilization"': ReportingSettings,
+    "select": Selected,
     '[targets.NAME] with type = "sgas"': SgasTarget,
     '[targets.NAME] with type = "ams"': AmsTarget,
     '[targets.NAME] with type = "https"': HttpsTarget,
     '[targets.NAME] with type = "directory"': DirectoryTarget,
     "[targets.NAME] with the type of an add-on": AddOnTarget,
+    "[serve]": Serve,
     "[[nodes]]": Node,
     "[charges]": Charges,
     "[[charges.prices]]": Price,
@@ -72,8 +78,9 @@ _PLAIN = {str: "text", int: "number", float: "number", bool: "true or false", Pa
 
 
 def own_fields(model: type[Settings]) -> Iterator[tuple[str, FieldInfo]]:
-    """The keys of a table; of a kind of target, those that it adds or has differently."""
-    inherited = TargetSettings.model_fields if issubclass(model, TargetSettings) and model is not TargetSettings else {}
+    """The keys of a table; of a kind of target, those that it adds to what it is built on, or has differently."""
+    parent = model.__base__
+    inherited = parent.model_fields if parent is not None and issubclass(parent, TargetSettings) else {}
     for name, field in model.model_fields.items():
         if not field.exclude and (name not in inherited or repr(inherited[name]) != repr(field)):
             yield name, field

@@ -114,7 +114,7 @@ def test_trouble_with_an_add_on_names_the_key(site: AddOnSite, files: dict[str, 
     site.configure(text.replace('records = "example-json"', 'records = "example-jso"'))
     said = site.command("run")
     assert said.returncode == 2
-    assert "apel-normalised-summary, example-json" in said.stderr
+    assert "utilization, example-json" in said.stderr
     site.configure(text.replace("batch_records", "batch_record"))
     said = site.command("run")
     assert said.returncode == 2
