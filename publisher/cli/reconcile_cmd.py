@@ -238,6 +238,6 @@ def _advice(one: Found, items: Sequence[Difference]) -> list[str]:
         ]
     if "foreign" in kinds:
         advice.append(
-            f"{one.target}: foreign records were not sent from this store: find out who else sends, or sent, for this site"
+            f"{one.target}: foreign records were not sent from this store: who else sends for this site, or did?"
         )
     return advice
