@@ -124,6 +124,8 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                 found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
                 if seen := groups.count_confirmed(connection, row.id):
                     found["confirmed"] = seen
+                if seen := groups.count_confirmed(connection, row.id):
+                    found["confirmed"] = seen
                 return TargetStatus(
                     accepted=counts[State.ACCEPTED],
                     confirmed=counters.confirmed(connection, row.id),
