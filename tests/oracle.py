@@ -137,3 +137,17 @@ def assert_sums_agree(jobs: Iterable[Job], total: tuple[int, int], synced: int |
     sums = len(listed), sum((job.wall_ms or 0) // 1000 for job in listed)
     assert total == sums, "the sums at the receiver are not those of the runs"
     assert synced in {None, sums[0]}, "the sync counts are not those of the runs"
+
+
+def arc_runs(database: Path) -> dict[str, tuple[int, int]]:
+    """Record ids of all completed and failed jobs of an ARC database, with wall and CPU seconds: read by SQL alone."""
+    with closing(sqlite3.connect(database)) as connection:
+        query = (
+            "SELECT URL, JobID, UsedWalltime, UsedCPUUserTime + UsedCPUKernelTime FROM AAR "
+            "JOIN Status ON Status.ID = StatusID JOIN Endpoints ON Endpoints.ID = EndpointID "
+            "WHERE Status.Name IN ('completed', 'failed')"
+        )
+        return {
+            f"ur-{url.split('://')[-1].split('/')[0].rsplit(':', 1)[0]}-{job}": (wall, cpu)
+            for url, job, wall, cpu in connection.execute(query)
+        }

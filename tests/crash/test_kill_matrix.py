@@ -1,209 +1,179 @@
-"""Real processes, killed at every event, and the next run: lost 0, sent twice at most the one batch in flight."""
+"""The kill matrix: real processes killed at every step, and the next run: lost 0, sent twice only the batch in flight.
+
+A step is an event of the program, or, finer, a statement to its store. The quick form kills at some events of every
+command and kind of target, the long one at all of them, and at every fourth statement.
+"""
 
 from __future__ import annotations
 
-import os
-import re
+import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
-from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from publisher.simulator import Fault
+from publisher.store.database import HEAD
 from publisher.store.states import State
-from tests.generators.arc_database import create
+from tests.crash.child import Command, Unit
+from tests.crash.conftest import Make
+from tests.crash.ground import BATCH, KINDS, Ground, Kind
+from tests.faults.guarantees import Guarantees
 
-JOBS = 60
-BATCH = 10
-ROOT = Path(__file__).parents[2]
-_RECORD_ID = re.compile(r'recordId="([^"]+)"')
-
-
-class Ground:
-    """An ARC database, a store, and a directory that takes usage records as files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.spool = folder / "spool"
-        self.config = folder / "publisher.toml"
-        create(folder / "accounting.db", JOBS, seed=3)
-        self.config.write_text(
-            f"""
-[site]
-name = "EXAMPLE-SITE"
-[store]
-url = "sqlite:///store.db"
-[sources.ce1]
-type = "arc"
-path = "accounting.db"
-[targets.spool]
-type = "directory"
-path = "spool"
-layout = "files"
-records = "ogf-ur"
-batch_records = {BATCH}
-"""
-        )
-
-    def run(self, command: str, step: int = -1, signal_name: str = "KILL") -> subprocess.CompletedProcess[str]:
-        """A process; it may die."""
-        arguments = [sys.executable, "-m", "tests.crash.child", str(self.config), command, str(step), signal_name]
-        return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-
-    def wanted(self) -> int:
-        """How many runs of the database are to be published."""
-        connection = sqlite3.connect(self.folder / "accounting.db")
-        query = (
-            "SELECT count(*) FROM AAR JOIN Status ON Status.ID = StatusID WHERE Status.Name IN ('completed', 'failed')"
-        )
-        (count,) = connection.execute(query).fetchone()
-        connection.close()
-        return int(count)
-
-    def delivered(self) -> Counter[str]:
-        """How often each record stands in the spool."""
-        found: Counter[str] = Counter()
-        for file in self.spool.glob("*.xml"):
-            found.update(_RECORD_ID.findall(file.read_text()))
-        return found
-
-    def states(self) -> Counter[State]:
-        """Deliveries by state, counted; the counters must say the same."""
-        connection = sqlite3.connect(self.folder / "store.db")
-        counted = Counter(
-            {State(s): n for s, n in connection.execute("SELECT state, count(*) FROM deliveries GROUP BY 1")}
-        )
-        kept = {State(s): n for s, n in connection.execute("SELECT state, jobs FROM counters WHERE jobs <> 0")}
-        connection.close()
-        assert counted == kept
-        return counted
+COMMANDS: tuple[Command, ...] = ("collect", "publish", "republish")
 
 
-def events_of(folder: Path, command: str) -> int:
-    """How many events an undisturbed process has."""
-    folder.mkdir()
-    ground = Ground(folder)
-    if command in {"publish", "republish"}:
-        ground.run("collect")
-    if command == "republish":
-        ground.run("publish")
-    done = ground.run(command)
-    assert done.returncode == 0, done.stderr
-    return len(done.stdout.split())
+def prepared(ground: Ground, command: Command) -> Ground:
+    """Let what comes before a command be done."""
+    before: dict[Command, Command] = {"publish": "collect", "republish": "run"}
+    if command in before:
+        done = ground.run(before[command])
+        assert done.code == 0, done.said
+    return ground
 
 
-def _kill_at(tmp_path: Path, command: str, steps: range | list[int]) -> None:
+def steps_of(ground: Ground, command: Command, unit: Unit) -> int:
+    """How many steps an undisturbed process has."""
+    ground.forget()
+    undisturbed = prepared(Ground(ground.folder.parent / f"undisturbed-{unit}", ground.kind, *ground.helpers), command)
+    done = undisturbed.run(command, unit=unit)
+    assert done.code == 0, done.said
+    if command != "collect":
+        assert undisturbed.assert_delivered(times=2) == 0
+    return len(done.steps)
+
+
+def killed_at(ground: Ground, command: Command, unit: Unit, steps: Iterable[int]) -> int:
+    """Kill at these steps, each time on new ground; the next run mends it. Gives the most records sent in vain."""
+    most = 0
+    times = 2 if command == "republish" else 1
+    first = None if command == "republish" and ground.kind != "files" else prepared(ground, command)
     for step in steps:
-        folder = tmp_path / f"step{step}"
-        folder.mkdir()
-        ground = Ground(folder)
-        if command == "republish":
-            assert ground.run("run").returncode == 0
-        elif command == "publish":
-            assert ground.run("collect").returncode == 0
-        assert ground.run(command, step).returncode == -signal.SIGKILL
-        ground.states()
-        again = ground.run("run")
-        assert again.returncode == 0, again.stderr
-        delivered = ground.delivered()
-        assert len(delivered) == ground.wanted(), "lost"
-        assert ground.states() == {State.ACCEPTED: ground.wanted()}
-        if command != "republish":
-            assert sum(delivered.values()) == ground.wanted(), "in the spool twice"
+        ground.forget()
+        folder = ground.folder.parent / f"{unit}-{step}"
+        copy = first.copy(folder) if first else prepared(Ground(folder, ground.kind, *ground.helpers), command)
+        fate = copy.run(command, step, unit)
+        assert fate.code == -signal.SIGKILL, fate.said
+        if (folder / "store.db").stat().st_size:
+            copy.assert_sound()
+        again = copy.run("run")
+        assert again.code == 0, again.said
+        twice = copy.assert_delivered(times)
+        assert twice <= BATCH, f"step {step}: sent twice what was not in flight"
+        if copy.kind == "files":
+            assert sum(copy.arrived().values()) == len(copy.wanted()) or command == "republish"
+        most = max(most, twice)
+        if unit == "event":
+            idle = copy.run("run")
+            assert "BatchInFlight" not in idle.steps, "something is sent though all is there"
+        shutil.rmtree(folder)
+    return most
 
 
-@pytest.mark.parametrize("command", ["run", "republish"])
-def test_killed_at_some_events_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path, command: str) -> None:
-    count = events_of(tmp_path / "undisturbed", command)
-    _kill_at(tmp_path, command, [0, 1, 2, count - 2])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_killed_at_some_steps(make: Make, command: Command, kind: Kind) -> None:
+    ground = make(kind)
+    count = steps_of(ground, command, "event")
+    killed_at(ground, command, "event", sorted({0, count // 2, max(0, count - 2)}))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("command", ["collect", "publish", "run", "republish"])
-def test_killed_at_every_event_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path, command: str) -> None:
-    _kill_at(tmp_path, command, range(events_of(tmp_path / "undisturbed", command)))
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("unit", ["event", "statement"])
+def test_killed_at_every_step(make: Make, command: Command, kind: Kind, unit: Unit) -> None:
+    ground = make(kind)
+    killed_at(ground, command, unit, range(0, steps_of(ground, command, unit), 1 if unit == "event" else 4))
 
 
-def test_told_to_stop_it_finishes_the_batch_and_leaves(tmp_path: Path) -> None:
-    ground = Ground(tmp_path)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_killed_at_every_step_towards_sgas(make: Make, guarantees: Guarantees, command: Command) -> None:
+    ground = make("sgas")
+    unit: Unit = "statement" if command == "collect" else "event"
+    stride = 5 if command == "collect" else 1
+    most = killed_at(ground, command, unit, range(0, steps_of(ground, command, unit), stride))
+    words = f"{len(ground.wanted())} jobs: the next run goes on, and everything is there"
+    guarantees.row(f"kill {command}", words, 0, most)
+    assert most == (0 if command == "collect" else BATCH)
+
+
+# --- migrations
+
+
+def old_store(fixtures: Path, folder: Path) -> None:
+    """A store that the first version wrote."""
+    file = folder / "store.db"
+    file.touch(mode=0o600)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript((fixtures / "store" / "0001.sql").read_text("utf-8"))
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def contents(folder: Path) -> tuple[str, list[tuple[object, ...]]]:
+    """The version of a store, and what its ledger says."""
+    with closing(sqlite3.connect(folder / "store.db")) as connection:
+        (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        rows = connection.execute("SELECT target_id, run_id, state, batch_id, sent_digest FROM deliveries").fetchall()
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return str(version), sorted(rows)
+
+
+def test_killed_while_a_store_is_migrated(make: Make, fixtures: Path, guarantees: Guarantees) -> None:
+    ground = make("files")
+    old_store(fixtures, ground.folder)
+    before = contents(ground.folder)
+    whole = ground.copy(ground.folder.parent / "whole")
+    done = whole.run("open", unit="statement")
+    assert done.code == 0, done.said
+    assert contents(whole.folder) == (HEAD, before[1])
+    for step in range(0, len(done.steps), 2):
+        folder = ground.folder.parent / f"step{step}"
+        copy = ground.copy(folder)
+        fate = copy.run("open", step, "statement")
+        assert fate.code == -signal.SIGKILL, fate.said
+        version, rows = contents(folder)
+        assert version in {before[0], HEAD}, "half a migration"
+        assert rows == before[1]
+        assert copy.run("open").code == 0
+        assert contents(folder) == (HEAD, before[1])
+        shutil.rmtree(folder)
+    words = "a store of the first version is of the old version or of the new, and whole"
+    guarantees.row("kill migration", words, 0, 0)
+
+
+# --- told to stop
+
+
+def test_told_to_stop_it_finishes_the_batch_and_leaves(make: Make, guarantees: Guarantees) -> None:
+    ground = make("sgas")
+    ground.forget()
     ground.run("collect")
-    done = ground.run("publish", 1, "TERM")  # while the first batch is with the service
-    assert done.returncode == 0, done.stderr
-    states = ground.states()
-    assert states[State.ACCEPTED] == BATCH
-    assert states[State.WAITING] == ground.wanted() - BATCH
-    assert State.IN_FLIGHT not in states
+    done = ground.run("publish", 1, signal_name="TERM")  # while the first batch is with the service
+    assert done.code == 0, done.said
+    states = ground.ledger().counters
+    jobs = len(ground.wanted())
+    assert states == {State.ACCEPTED: BATCH, State.WAITING: jobs - BATCH}
     ground.run("publish")
-    assert ground.states() == {State.ACCEPTED: ground.wanted()}
+    twice = ground.assert_delivered()
+    words = f"the batch is finished: {BATCH} of {jobs} accepted, the others wait; the next run sends them"
+    guarantees.row("terminate", words, 0, twice)
+    assert twice == 0
 
 
-HOLDER = """
-import sys
-from pathlib import Path
-from publisher.api import Publisher
-with Publisher.from_file(Path(sys.argv[1])) as publisher, publisher.store.lock(sys.argv[2]) as held:
-    print(held, flush=True)
-    sys.stdin.read()
-"""
-
-
-def _command(ground: Ground, *words: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-c", "from publisher.cli.main import main; main()", "--config", str(ground.config)]
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(
-        [*arguments, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=environment
-    )
-
-
-def test_a_second_run_says_that_another_is_at_work_and_leaves_with_0(tmp_path: Path) -> None:
-    ground = Ground(tmp_path)
+def test_told_to_stop_it_does_not_wait_long_for_a_service_that_hangs(make: Make) -> None:
+    """The time-out is an hour. What the service did not answer is sent again, with the same ids."""
+    ground = make("sgas")
+    ground.forget()
     ground.run("collect")
-    for lock in ("collect", "target-spool"):
-        holder = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(ground.config), lock],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        with holder:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "True\n"
-            word = "collect" if lock == "collect" else "publish"
-            second = _command(ground, word)
-            assert second.returncode == 0, second.stderr
-            assert "another run" in second.stderr + second.stdout
-            if lock == "target-spool":
-                assert ground.delivered() == {}
-                denied = _command(ground, "republish", "spool", "--from", "2026-09", "--until", "2026-12", "--yes")
-                assert denied.returncode == 2
-                assert "another run" in denied.stderr
-            holder.communicate("")
-    assert _command(ground, "publish").returncode == 0
-    assert len(ground.delivered()) == ground.wanted()
-
-
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
-    ground = Ground(tmp_path)
-    ground.run("collect")
-    assert ground.run("publish", 1).returncode == -signal.SIGKILL
-    assert ground.run("publish").returncode == 0
-    assert ground.states() == {State.ACCEPTED: ground.wanted()}
-
-
-def test_a_target_at_work_does_not_block_the_others(tmp_path: Path) -> None:
-    ground = Ground(tmp_path)
-    with ground.config.open("a") as file:
-        file.write('[targets.other]\ntype = "directory"\npath = "other"\nlayout = "files"\nrecords = "ogf-ur"\n')
-    ground.run("collect")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(ground.config), "target-spool"],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "True\n"
-        assert ground.run("publish").returncode == 0
-        holder.communicate("")
-    assert ground.delivered() == {}
-    assert sum(len(_RECORD_ID.findall(file.read_text())) for file in (tmp_path / "other").iterdir()) == ground.wanted()
+    ground.simulator.faults.replace([Fault("hang", stored=True, count=1)])
+    done = ground.run("publish", 1, signal_name="TERM")
+    ground.simulator.faults.replace([])
+    assert done.code == 0, done.said
+    assert ground.ledger().counters == {State.WAITING: len(ground.wanted())}
+    ground.run("publish")
+    assert ground.assert_delivered() == BATCH

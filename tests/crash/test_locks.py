@@ -1,0 +1,97 @@
+"""Two at a time: one sends, the other says so and leaves; a lock is its target's alone, and dies with its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from publisher.store.states import State
+from tests.crash.child import ROOT
+from tests.crash.conftest import Make
+from tests.crash.ground import Ground
+
+HOLDER = """
+import sys
+from pathlib import Path
+from publisher.api import Publisher
+with Publisher.from_file(Path(sys.argv[1])) as publisher, publisher.store.lock(sys.argv[2]) as held:
+    print(held, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(ground: Ground, lock: str) -> Iterator[None]:
+    """Another process holds a lock of the store."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(ground.config), lock],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        yield
+        holder.communicate("")
+
+
+def command(ground: Ground, *words: str) -> subprocess.CompletedProcess[str]:
+    """The real command."""
+    environment = {**os.environ, "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", "publisher.cli", "--config", str(ground.config), *words],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=environment,
+    )  # fmt: skip
+
+
+def test_a_second_run_says_that_another_is_at_work_and_leaves_with_0(make: Make) -> None:
+    ground = make("files")
+    ground.run("collect")
+    with held(ground, "collect"):
+        for word in ("collect", "run"):
+            second = command(ground, word)
+            assert second.returncode == 0, second.stderr
+            assert "another run is collecting" in second.stderr
+    ground.run("republish")  # everything waits again, and is sent
+    with held(ground, "target-spool"):
+        second = command(ground, "publish")
+        assert second.returncode == 0, second.stderr
+        assert "another run" in second.stderr + second.stdout
+        denied = command(ground, "republish", "spool", "--from", "2026-09", "--until", "2026-12", "--yes")
+        assert denied.returncode == 2
+        assert "another run" in denied.stderr
+    assert command(ground, "publish").returncode == 0
+    ground.assert_delivered()
+
+
+def test_a_run_beside_one_that_collects_sends_what_is_there_and_is_content(make: Make) -> None:
+    """What waits by then is the other's affair."""
+    ground = make("files")
+    ground.run("collect")
+    with held(ground, "target-spool"), held(ground, "collect"):
+        second = command(ground, "run")
+    assert second.returncode == 0, second.stderr
+    assert ground.ledger().counters == {State.WAITING: len(ground.wanted())}
+
+
+def test_a_lock_dies_with_its_process(make: Make) -> None:
+    ground = make("files")
+    ground.run("collect")
+    assert ground.run("publish", 1).code == -signal.SIGKILL
+    assert ground.run("publish").code == 0
+    ground.assert_delivered()
+
+
+def test_a_target_at_work_does_not_block_the_others(make: Make) -> None:
+    ground = make("files")
+    with ground.config.open("a") as file:
+        file.write('[targets.other]\ntype = "directory"\npath = "other"\nlayout = "files"\nrecords = "ogf-ur"\n')
+    ground.run("collect")
+    with held(ground, "target-spool"):
+        assert ground.run("publish").code == 0
+    assert ground.arrived() == {}
+    ground.spool = ground.folder / "other"
+    assert set(ground.arrived()) == set(ground.wanted())

@@ -1,0 +1,31 @@
+"""One simulator and one page for all faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from publisher.simulator import Simulator
+from publisher.simulator.pki import Pki, make_pki
+from tests.faults.guarantees import Guarantees
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    """Throw-away certificates."""
+    return make_pki(tmp_path_factory.mktemp("pki"), client_key="ec")
+
+
+@pytest.fixture(scope="session")
+def simulator(pki: Pki) -> Iterator[Simulator]:
+    """Emptied for each site."""
+    with Simulator(pki) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def guarantees(root: Path, rewrite_golden: bool) -> Guarantees:
+    """The table of docs/guarantees.md."""
+    return Guarantees(root / "docs" / "guarantees.md", rewrite=rewrite_golden)

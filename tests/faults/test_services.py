@@ -1,0 +1,317 @@
+"""What services and networks do to us, on real sockets with TLS: nothing lost, at most the batch in hand sent twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from publisher.simulator import Fault, Simulator
+from publisher.simulator.pki import Pki, make_pki
+from publisher.store.states import State
+from tests.faults.ground import BATCH, JOBS, Ground, Outcome, make_job, make_jobs
+from tests.faults.guarantees import Guarantees
+from tests.publisher.server import Connection, Request, serve
+
+MIDWAY = 4
+"""Batches that go well first."""
+SLOW = 3600
+"""Seconds: a time-out that no test waits for."""
+
+Ending = Callable[[str, Ground, Outcome], Outcome]
+
+
+@pytest.fixture
+def ends_well(guarantees: Guarantees) -> Ending:
+    """See the inner function."""
+
+    def ending(key: str, site: Ground, first: Outcome) -> Outcome:
+        """The fault is over: the next run delivers the rest. The row says what happened, and is right about it."""
+        site.befall()
+        again = site.run()
+        assert again.code in {0, 3}
+        assert site.everything_arrived()
+        found = site.balance()
+        told = f"{first.words}: {first.said}" if first.said else first.words
+        guarantees.row(key, f"{told}. Next run: {again.words}", len(found.lost), len(found.twice))
+        assert not found.lost
+        assert len(found.twice) <= BATCH
+        assert not site.in_state("neic", State.REJECTED)
+        return again
+
+    return ending
+
+
+@pytest.fixture
+def time_runs_out(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as a fault has struck, an hour is over for whoever waits for an answer."""
+
+    def now() -> float:
+        struck = sum(times for _, times in simulator.faults.struck())
+        return time.monotonic() + 2 * SLOW * struck
+
+    monkeypatch.setattr("publisher.transport.time", SimpleNamespace(monotonic=now))
+    monkeypatch.setattr("publisher.transport._LOOK_S", 0.02)
+
+
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [
+        ("storm", Fault("status", code=503, skip=MIDWAY)),
+        ("outage", Fault("status", code=500, skip=MIDWAY)),
+        ("reset", Fault("reset", skip=MIDWAY, count=2)),
+        ("cut", Fault("reset", stored=True, skip=MIDWAY, count=2)),
+        ("html", Fault("html", code=200, stored=True, skip=MIDWAY, count=1)),
+        ("unauthorised", Fault("status", code=403, skip=MIDWAY)),
+    ],
+)
+def test_a_service_that_fails_midway(
+    tmp_path: Path, simulator: Simulator, ends_well: Ending, key: str, fault: Fault
+) -> None:
+    site = Ground(tmp_path, simulator)
+    site.befall(fault)
+    first = site.run()
+    assert first.code == (4 if key == "unauthorised" else 1)
+    assert first.accepted == MIDWAY * BATCH
+    assert first.waiting == JOBS - first.accepted, "what was in flight waits again"
+    assert simulator.sgas.stats()["posts"] <= MIDWAY + 40, "few posts to a service that is not well"
+    ends_well(key, site, first)
+
+
+@pytest.mark.usefixtures("time_runs_out")
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [
+        ("hang", Fault("hang", skip=MIDWAY, count=1)),
+        ("slow", Fault("slow", code=503, stored=True, interval_s=0.005, skip=MIDWAY, count=1)),
+    ],
+)
+def test_a_service_that_does_not_come_to_an_end(
+    tmp_path: Path, simulator: Simulator, ends_well: Ending, key: str, fault: Fault
+) -> None:
+    site = Ground(tmp_path, simulator, timeout=SLOW)
+    site.befall(fault)
+    first = site.run()
+    assert (first.code, first.accepted) == (1, MIDWAY * BATCH)
+    ends_well(key, site, first)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_kept_connection_that_is_reset_once_is_no_trouble(tmp_path: Path, simulator: Simulator, stored: bool) -> None:
+    site = Ground(tmp_path, simulator)
+    site.befall(Fault("reset", stored=stored, skip=MIDWAY, count=1))
+    first = site.run()
+    assert (first.code, first.accepted) == (0, JOBS)
+    assert len(site.balance().twice) == (BATCH if stored else 0)
+
+
+def test_a_storm_within_a_run_is_waited_out(tmp_path: Path, simulator: Simulator) -> None:
+    site = Ground(tmp_path, simulator, attempts=4)
+    site.befall(Fault("status", code=503, skip=MIDWAY, count=3))
+    assert site.run().code == 0
+    assert len(site.slept_s) == 3
+    assert site.everything_arrived()
+    assert not site.balance().twice
+
+
+def test_retry_after_is_obeyed(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator, attempts=2)
+    site.befall(Fault("status", code=429, retry_after="77", skip=MIDWAY, count=1))
+    first = site.run()
+    assert site.slept_s == [77.0]
+    found = site.balance()
+    guarantees.row("throttled", f"waits as long as asked: {first.words}", len(found.lost), len(found.twice))
+    assert site.everything_arrived()
+    assert not found.twice
+
+
+def test_a_message_too_large_is_parted(tmp_path: Path, pki: Pki, guarantees: Guarantees) -> None:
+    with Simulator(pki, limit_bytes=8_000) as narrow:
+        site = Ground(tmp_path, narrow)
+        first = site.run()
+        refused = site.posts() - narrow.sgas.stats()["posts"]
+        found = site.balance()
+        assert site.everything_arrived()
+    assert refused >= JOBS / BATCH
+    guarantees.row("oversized", f"parted until it fits: {first.words}", len(found.lost), len(found.twice))
+    assert (first.code, found.twice) == (0, frozenset())
+
+
+def test_the_same_receipt_for_two_batches(
+    tmp_path: Path, simulator: Simulator, pki: Pki, guarantees: Guarantees
+) -> None:
+    """A broker that numbers its messages carelessly. What is accepted is known by the batch, not by the number."""
+    arrived: dict[str, int] = {}
+
+    def script(request: Request, connection: Connection) -> None:
+        for part in request.body.decode().split('recordId="')[1:]:
+            record_id = part.partition('"')[0]
+            arrived[record_id] = arrived.get(record_id, 0) + 1
+        connection.answer(200, b'{"messageIds": ["7"]}')
+
+    with serve(script, pki) as server:
+        site = Ground(tmp_path, simulator)
+        site.arrived = lambda: arrived  # type: ignore[method-assign]
+        site.table["targets"]["neic"] = {
+            "type": "https", "url": f"{server.url}/usage", "records": "ogf-ur", "attempts": 1, "workers": 1,
+            "batch_records": BATCH,
+        }  # fmt: skip
+        first = site.run()
+        again = site.run()
+    found = site.balance()
+    guarantees.row("duplicate receipts", f"{first.words}. Next run: {again.words}", len(found.lost), len(found.twice))
+    assert site.everything_arrived()
+    assert not found.twice
+
+
+# --- before a service is reached
+
+
+def test_a_name_that_does_not_resolve(tmp_path: Path, simulator: Simulator, ends_well: Ending) -> None:
+    site = Ground(tmp_path, simulator, url="https://no-such-name.invalid/sgas")
+    first = site.run()
+    assert (first.code, first.waiting) == (1, JOBS)
+    site.configure("neic", url=simulator.sgas_url)
+    ends_well("dns", site, first)
+
+
+def test_a_handshake_that_fails(tmp_path: Path, simulator: Simulator, ends_well: Ending) -> None:
+    with serve(lambda _request, connection: connection.cut()) as plain:  # no TLS at all behind this port
+        site = Ground(tmp_path, simulator, url=f"https://localhost:{plain.port}/sgas")
+        first = site.run()
+    assert (first.code, first.waiting) == (1, JOBS)
+    site.configure("neic", url=simulator.sgas_url)
+    ends_well("handshake", site, first)
+
+
+def test_a_certificate_of_an_unknown_authority(
+    tmp_path: Path, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory, ends_well: Ending
+) -> None:
+    stranger = make_pki(tmp_path_factory.mktemp("stranger"), ca_cn="A Stranger", client_key="ec")
+    site = Ground(tmp_path, simulator, credentials={"ca_directory": stranger.ca_directory})
+    first = site.run()
+    assert first.waiting == JOBS
+    assert simulator.sgas.stats()["posts"] == 0
+    site.table["credentials"]["ca_directory"] = str(simulator.pki.ca_directory)
+    site.reopen()
+    ends_well("untrusted", site, first)
+
+
+# --- our own credentials
+
+
+def test_our_certificate_expires_between_two_batches(
+    tmp_path: Path, simulator: Simulator, pki: Pki, monkeypatch: pytest.MonkeyPatch, ends_well: Ending
+) -> None:
+    later = 0.0
+    monkeypatch.setattr("publisher.pipeline.deliver.time", SimpleNamespace(time=lambda: time.time() + later))
+
+    def a_year_goes_by() -> None:
+        nonlocal later
+        later = 366 * 86_400.0
+
+    site = Ground(tmp_path, simulator)
+    with site.at_batch(MIDWAY, a_year_goes_by):
+        first = site.run()
+    assert first.code == 4
+    assert MIDWAY * BATCH <= first.accepted <= (MIDWAY + 1) * BATCH
+    assert first.waiting == JOBS - first.accepted
+    later = 0.0  # as a renewed certificate would
+    ends_well("expired", site, first)
+
+
+def test_messages_that_cannot_be_signed(tmp_path: Path, simulator: Simulator, pki: Pki, ends_well: Ending) -> None:
+    wrong = pki.other_key("wrong", key="ec")
+    site = Ground(tmp_path, simulator, kind="ams", credentials={"key": wrong})
+    first = site.run()
+    assert (first.code, first.waiting) == (4, JOBS)
+    assert simulator.ams.messages() == []
+    site.table["credentials"]["key"] = str(pki.client.key)
+    site.reopen()
+    ends_well("signing", site, first)
+
+
+def test_a_broker_that_takes_a_message_and_answers_500(tmp_path: Path, simulator: Simulator, ends_well: Ending) -> None:
+    site = Ground(tmp_path, simulator, kind="ams")
+    site.befall(Fault("status", code=500, service="publish", stored=True, skip=MIDWAY, count=1))
+    first = site.run()
+    assert (first.code, first.accepted) == (1, MIDWAY * BATCH)
+    ends_well("ams lost answer", site, first)
+    apel = simulator.apel.holdings()
+    assert len(apel.jobs) == JOBS, "APEL counts what came twice once"
+    assert apel.rejected == ()
+
+
+# --- records
+
+
+def test_poisoned_records(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+    poisoned = {make_job(number).record_id for number in (1, 33, 34, 77, 100)}
+    site.befall(Fault("status", code=500, texts=tuple(f'"{record_id}"' for record_id in poisoned)))
+    first = site.run()
+    assert site.in_state("neic", State.REJECTED) == poisoned
+    assert all("HTTP 500" in (site.reasons("neic")[record_id] or "") for record_id in poisoned)
+    found = site.balance()
+    words = f"{first.words}: each alone and with the answer; one that was taken shows that the service is well"
+    guarantees.row("poison", words, len(found.lost), len(found.twice))
+    assert (first.code, first.accepted, first.rejected) == (3, JOBS - 5, 5)
+    assert len(found.twice) <= 1, "one record shows that the service is well"
+    site.befall()
+    site.publisher.retry(State.REJECTED, "neic")
+    assert site.run().accepted == len(poisoned)
+
+
+@pytest.mark.parametrize(
+    ("key", "facts"),
+    [
+        ("not latin-1", {"name": "Łódź 北京", "user_dn": "/DC=org/CN=Łukasz"}),
+        ("markup", {"name": "a < b & c", "queue": "a&b<c>", "fqans": ("/atlas/Role=a&b",)}),
+    ],
+)
+def test_names_that_are_hard_to_write(
+    tmp_path: Path, simulator: Simulator, guarantees: Guarantees, key: str, facts: dict[str, Any]
+) -> None:
+    jobs = [*make_jobs(JOBS // 2), make_job(51, **facts), *make_jobs(JOBS // 2 - 1, first=52)]
+    told, lost, twice = [], 0, 0
+    for kind, name in (("sgas", "SGAS"), ("ams", "APEL")):
+        folder = tmp_path / kind
+        folder.mkdir()
+        site = Ground(folder, simulator, jobs=jobs, kind=kind)
+        first = site.run()
+        assert (first.code, site.everything_arrived()) == (0, True)
+        told.append(f"{name}: {first.words}")
+        found = site.balance()
+        lost, twice = lost + len(found.lost), twice + len(found.twice)
+    assert simulator.apel.holdings().rejected == ()
+    guarantees.row(key, ". ".join(told), lost, twice)
+    assert (lost, twice) == (0, 0)
+
+
+def test_jobs_that_arrive_late(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+    assert site.run().code == 0
+    before = site.publisher.status().targets["neic"].last_sent_end_time
+    assert before is not None
+    late = [make_job(number, end=before - number * 10_000) for number in range(200, 230)]
+    site.sources["ce1"].add(*late, make_job(230, end=before))
+    second = site.run()
+    found = site.balance()
+    guarantees.row("late", f"{second.words}", len(found.lost), len(found.twice))
+    assert (second.code, second.accepted, found.twice) == (0, 31, frozenset())
+    assert site.everything_arrived()
+
+
+def test_one_target_that_cannot_be_used(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+    bad = dict(site.table["targets"]["neic"], url="https://no-such-name.invalid/sgas", vo=["no-such-vo", "atlas"])
+    site.table["targets"] = {"first": bad, "neic": site.table["targets"]["neic"]}
+    first = site.run()
+    found = site.balance()
+    guarantees.row("other target", f"the other target: {first.accepted} accepted", len(found.lost), len(found.twice))
+    assert site.everything_arrived()
+    assert site.in_state("first", State.WAITING) == site.wanted()

@@ -1,0 +1,263 @@
+"""What can happen to the store, the clock and two runs at once: a run that cannot write its state sends nothing."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
+from publisher.simulator import Fault, Simulator
+from publisher.store.states import State
+from tests.faults.ground import BATCH, JOBS, Ground
+from tests.faults.guarantees import Guarantees
+
+MIDWAY = 4
+
+
+@contextmanager
+def every_connection(statement: str) -> Iterator[None]:
+    """Have every new connection to a store say this first."""
+
+    def say(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute(statement)
+
+    event.listen(Engine, "connect", say)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", say)
+
+
+def pages_of(site: Ground) -> int:
+    """How many pages the store has."""
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        return int(connection.execute("PRAGMA page_count").fetchone()[0])
+
+
+def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+    site.reopen()
+    with every_connection(f"PRAGMA max_page_count = {pages_of(site) + 6}"):
+        with pytest.raises(StoreFullError):
+            site.collect()
+        site.reopen()
+        first = site.run()
+    assert simulator.sgas.stats()["posts"] == 0, "a run that cannot write its state sends nothing"
+    known = site.rows("SELECT count(*) FROM runs")[0][0]
+    assert 0 < known < JOBS, "whole pages are there, or not at all"
+    site.reopen()
+    again = site.run()
+    found = site.balance()
+    words = f"nothing is sent, exit code {first.code}. The next run goes on behind what was stored: {again.words}"
+    guarantees.row("disk full at collect", words, len(found.lost), len(found.twice))
+    assert (again.code, site.everything_arrived(), found.twice) == (0, True, frozenset())
+
+
+def test_the_disk_is_full_midway(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    """The limit of SQLite holds for pages; batches and receipts take them up one by one."""
+    site = Ground(tmp_path, simulator)
+    site.collect()
+    site.reopen()
+    with every_connection(f"PRAGMA max_page_count = {pages_of(site) + 1}"):
+        first = site.run()
+        site.reopen()
+    taken = len(simulator.sgas.holdings())
+    assert first.code == 5
+    assert 0 < taken < JOBS
+    again = site.run()
+    found = site.balance()
+    words = f"what was sent is known; then nothing more is sent, exit code {first.code}. The next run sends the rest"
+    guarantees.row("disk full", words, len(found.lost), len(found.twice))
+    assert (again.code, site.everything_arrived()) == (0, True)
+    assert len(found.twice) <= BATCH
+
+
+def test_the_store_cannot_be_written(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+    site.collect()
+    site.reopen()
+    with every_connection("PRAGMA query_only = ON"):
+        with pytest.raises(StoreError) as refused:
+            site.publish()
+        assert "cannot be written" in str(refused.value)
+        site.reopen()
+        first = site.run()
+    assert simulator.sgas.stats()["posts"] == 0
+    again = site.run()
+    found = site.balance()
+    words = f"{first.words}: nothing is sent. Next run: {again.words}"
+    guarantees.row("read-only", words, len(found.lost), len(found.twice))
+    assert (first.code, again.code, site.everything_arrived(), found.twice) == (5, 0, True, frozenset())
+
+
+def test_the_store_is_locked(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+    site.table["store"]["busy_timeout"] = 0.2
+    site.collect()
+    with closing(sqlite3.connect(site.store_file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusyError):
+            site.publish()
+        first = site.run()
+    assert simulator.sgas.stats()["posts"] == 0
+    again = site.run()
+    found = site.balance()
+    words = f"{first.words}: nothing is sent. Next run: {again.words}"
+    guarantees.row("locked", words, len(found.lost), len(found.twice))
+    assert (first.code, again.code, site.everything_arrived(), found.twice) == (5, 0, True, frozenset())
+
+
+def test_the_store_is_damaged_and_an_older_copy_put_in_its_place(
+    tmp_path: Path, simulator: Simulator, guarantees: Guarantees
+) -> None:
+    site = Ground(tmp_path, simulator)
+    site.collect()
+    site.befall(Fault("status", code=503, skip=2))
+    site.run()
+    site.reopen()
+    shutil.copy(site.store_file, tmp_path / "backup.db")
+    site.befall(Fault("status", code=503, skip=1))
+    site.run()
+    site.reopen()
+    size = site.store_file.stat().st_size
+    with site.store_file.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xa5" * (size - 100))
+    site.befall()
+    posts = simulator.sgas.stats()["posts"]
+    with pytest.raises(StoreCorruptError):
+        site.publish()
+    assert simulator.sgas.stats()["posts"] == posts
+    site.reopen()
+    for file in tmp_path.glob("store.db-*"):
+        file.unlink()
+    shutil.copy(tmp_path / "backup.db", site.store_file)
+    again = site.run()
+    found = site.balance()
+    words = f"exit code 5: nothing is sent. With a copy that lacks the last batch: {again.words}"
+    guarantees.row("corrupt", words, len(found.lost), len(found.twice))
+    assert (again.code, site.everything_arrived()) == (0, True)
+    assert len(found.twice) == BATCH
+
+
+def test_the_clock_jumps_back_a_day(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+
+    def jump() -> None:
+        site.now -= 86_400
+
+    with site.at_batch(MIDWAY, jump):
+        first = site.run()
+    again = site.run()
+    found = site.balance()
+    words = f"{first.words}. Next run: {again.words}"
+    guarantees.row("clock", words, len(found.lost), len(found.twice))
+    assert (first.code, again.accepted, site.everything_arrived(), found.twice) == (0, 0, True, frozenset())
+
+
+def test_two_runs_at_the_same_time(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    site = Ground(tmp_path, simulator)
+    site.collect()
+    other = Ground.beside(site)
+    codes: list[int] = []
+
+    def run_beside() -> None:
+        codes.append(other.run().code)
+
+    def begin() -> None:
+        thread = threading.Thread(target=run_beside)
+        thread.start()
+        thread.join()
+
+    with site.at_batch(1, begin):
+        first = site.run()
+    found = site.balance()
+    words = f"the one: {first.words}. The other says that another run is at work, exit code {codes[0]}"
+    guarantees.row("overlap", words, len(found.lost), len(found.twice))
+    assert (first.code, codes, site.everything_arrived(), found.twice) == (0, [0], True, frozenset())
+
+
+# --- where the machine lets us mount a file system: the same with a real one that is full, or read-only
+
+
+def _mounts(folder: Path, options: str) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _may_mount() -> bool:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        if not _mounts(Path(folder), "size=64k"):
+            return False
+        subprocess.run(["umount", folder], check=True)
+        return True
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """A file system of its own in the folder `disk`; calling it mounts it anew with other options."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    assert _mounts(disk, "size=2m")
+
+    def again(options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", str(disk)], check=True)
+
+    try:
+        yield again
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+if _may_mount():
+
+    def test_a_small_disk_is_full(tmp_path: Path, simulator: Simulator, small_disk: Callable[[str], None]) -> None:
+        disk = tmp_path / "disk"
+        site = Ground(disk, simulator)
+        site.collect()
+        site.reopen()
+        ballast = disk / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            block = b"\0" * 4096
+            try:
+                while True:
+                    file.write(block)
+            except OSError:
+                pass
+        with pytest.raises(StoreError):
+            site.publish()
+        assert len(simulator.sgas.holdings()) < JOBS
+        site.reopen()
+        ballast.unlink()
+        assert site.run().code == 0
+        assert site.everything_arrived()
+        assert len(site.balance().twice) <= BATCH
+        site.reopen()
+
+    def test_a_disk_is_read_only(tmp_path: Path, simulator: Simulator, small_disk: Callable[[str], None]) -> None:
+        site = Ground(tmp_path / "disk", simulator)
+        site.collect()
+        site.reopen()
+        small_disk("ro")
+        with pytest.raises(StoreError):
+            site.publish()
+        assert simulator.sgas.stats()["posts"] == 0
+        site.reopen()
+        small_disk("rw")
+        assert site.run().code == 0
+        assert site.everything_arrived()
+        assert not site.in_state("neic", State.WAITING)
+        site.reopen()
