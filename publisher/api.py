@@ -77,15 +77,16 @@ def wall_clock() -> int:
 class Publisher:
     """A site's publisher. Close it, or use it in a `with` statement."""
 
-    def __init__(self, config: Config, tools: Tools | None = None) -> None:
+    def __init__(self, config: Config, tools: Tools | None = None, *, read_only: bool = False) -> None:
         self.config = config
+        self._read_only = read_only
         self.tools = tools or Tools(wall_clock, ignore)
         self._store: Store | None = None
 
     @classmethod
-    def from_file(cls, path: Path | None = None, tools: Tools | None = None) -> Self:
-        """With the configuration of a file. Raises `ConfigError`."""
-        return cls(config_file.load(path), tools)
+    def from_file(cls, path: Path | None = None, tools: Tools | None = None, *, read_only: bool = False) -> Self:
+        """With the configuration of a file; with `read_only` the store cannot be written. Raises `ConfigError`."""
+        return cls(config_file.load(path), tools, read_only=read_only)
 
     def __enter__(self) -> Self:
         return self
@@ -101,14 +102,14 @@ class Publisher:
 
     def observed_by(self, observer: Observer) -> Publisher:
         """The same publisher telling its events to this observer."""
-        return Publisher(self.config, msgspec.structs.replace(self.tools, observer=observer))
+        return Publisher(self.config, msgspec.structs.replace(self.tools, observer=observer), read_only=self._read_only)
 
     @property
     def store(self) -> Store:
         """The opened store; made where it is missing."""
         if self._store is None:
             settings = self.config.store
-            self._store = open_store(settings.url, settings.busy_timeout)
+            self._store = open_store(settings.url, settings.busy_timeout, read_only=self._read_only)
         return self._store
 
     # --- the main job
@@ -425,7 +426,7 @@ class Publisher:
         if self._store is None:
             settings = self.config.store
             try:
-                self._store = open_store(settings.url, settings.busy_timeout, create=False)
+                self._store = open_store(settings.url, settings.busy_timeout, create=False, read_only=self._read_only)
             except StoreMissingError:
                 return None
         return self._store

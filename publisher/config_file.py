@@ -29,6 +29,7 @@ from publisher.config import (
     When,
 )
 from publisher.config_reports import Adjustment, Charges, Factor, Node, Price
+from publisher.config_serve import Serve
 from publisher.errors import ConfigError, UsageError
 
 ENVIRONMENT_KEY = "USAGE_PUBLISHER_CONFIG"
@@ -123,6 +124,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "sources": Source,
     "credentials": Credentials,
     "charges": Charges,
+    "serve": Serve,
 }
 _RULES: dict[str, type[BaseModel]] = {
     "benchmark": Benchmark,

@@ -29,6 +29,7 @@ from publisher.cli import (
     report_cmd,
     republish_cmd,
     run_cmd,
+    serve_cmd,
     status_cmd,
     store_cmd,
 )
@@ -56,6 +57,7 @@ for module in (
     reconcile_cmd,
     render_cmd,
     report_cmd,
+    serve_cmd,
     jobs_cmd,
     status_cmd,
     decisions_cmd,

@@ -20,7 +20,7 @@ class Session(msgspec.Struct):
     verbose: bool = False
     quiet: bool = False
 
-    def publisher(self) -> Publisher:
+    def publisher(self, *, read_only: bool = False) -> Publisher:
         """The publisher of the configuration; with progress and messages as asked for."""
         from publisher.api import Publisher, wall_clock  # noqa: PLC0415 - after --help has had its chance to be quick
         from publisher.cli.progress import observer  # noqa: PLC0415
@@ -28,7 +28,8 @@ class Session(msgspec.Struct):
         from publisher.pipeline.tools import Tools  # noqa: PLC0415
 
         watch = observer(verbose=self.verbose, quiet=self.quiet or self.json, terminal=sys.stderr.isatty())
-        return Publisher.from_file(self.config, Tools(wall_clock, watch, sleep=wait, stopping=told_to_stop()))
+        tools = Tools(wall_clock, watch, sleep=wait, stopping=told_to_stop())
+        return Publisher.from_file(self.config, tools, read_only=read_only)
 
 
 session = Session()

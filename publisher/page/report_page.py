@@ -51,6 +51,17 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
     )  # fmt: skip
 
 
+def problem_page(view: str, title: str, problem: str, choice: Choice, around: Mapping[str, Any]) -> str:
+    """The page of a view where there is no report: why, and the form to ask for another."""
+    return markup(
+        "report.html",
+        {
+            "title": title, "about": VIEWS[view], "problem": safe(problem), "look": choice,
+            "look_class": choice.classes, "pictured": True, **around,
+        },
+    )  # fmt: skip
+
+
 def about(report: Report) -> str:
     """A line under the title: what the view is about, and the interval."""
     said = VIEWS.get(report.view, "")

@@ -1,0 +1,34 @@
+"""serve: the page with reports and the publishing status, for browsers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from publisher.cli.output import say
+from publisher.cli.session import session
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("serve")(serve)
+
+
+def serve(
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Listen here. Default: [serve] host, 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="Default: [serve] port, 8642; 0: any free one."),
+    ] = None,
+) -> None:
+    """The page: reports, pictures and the publishing status, only to look at. It stays until it is stopped."""
+    from publisher.page.serving import Server  # noqa: PLC0415
+
+    with session.publisher(read_only=True) as publisher:
+        given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+        server = Server(publisher, publisher.config.serve.model_copy(update=given), say)
+        say(f"The page is at {server.url}")
+        server.run()

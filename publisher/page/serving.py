@@ -1,0 +1,130 @@
+"""The server: refused where strangers could listen in, bound before it is announced, its store only read."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from publisher.api import Publisher
+from publisher.config import Config
+from publisher.config_serve import Serve
+from publisher.credentials import load_credentials
+from publisher.errors import PublisherError, StoreMissingError, UsageError
+from publisher.page.answers import Answers
+from publisher.page.app import Site, application
+from publisher.page.people import People, Person
+from publisher.page.sessions import Sessions
+from publisher.page.wire import is_loopback
+from publisher.store import audit
+from publisher.store.database import open_store
+
+_MOST_CONNECTIONS: Final = 200
+_PATIENCE_S: Final = 5
+
+
+class Server:
+    """The page of a site at a bound address. `say` is told what people at the terminal should know."""
+
+    def __init__(self, publisher: Publisher, settings: Serve, say: Callable[[str], None]) -> None:
+        """Check the settings and bind. Raises `UsageError`, `CredentialError` and `PublisherError`."""
+        people = People(settings.tokens) if settings.tokens is not None else None
+        tls = _tls(settings, publisher.tools.clock())
+        _require_private(settings, people, tls)
+        self._socket = _bound(settings.host, settings.port)
+        self._tls = tls
+        names = (settings.host, *settings.names)
+        self._app: ASGIApp = application(_site(publisher, settings, people, say), names)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host, port = self._socket.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._tls else 'http'}://{shown}:{port}/"
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        certificate, key = self._tls or (None, None)
+        config = uvicorn.Config(
+            self._app, lifespan="off", ws="none", access_log=False, log_config=None, server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS, timeout_keep_alive=_PATIENCE_S, timeout_graceful_shutdown=_PATIENCE_S,
+            ssl_certfile=certificate, ssl_keyfile=key,
+        )  # fmt: skip
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        try:
+            uvicorn.Server(config).run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+
+def _site(publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None]) -> Site:
+    clock = publisher.tools.clock
+    opening = Lock()
+    opened: list[Answers] = []
+
+    def answers() -> Answers:
+        with opening:
+            if not opened:
+                opened.append(Answers(publisher.store, publisher.view))
+            return opened[0]
+
+    def came_in(person: Person, address: str) -> None:
+        _note_log_in(publisher.config, person, address, clock())
+
+    return Site(
+        publisher.config.site.name, answers, publisher.status, came_in, say, people,
+        Sessions(settings.session, clock), clock,
+    )  # fmt: skip
+
+
+def _note_log_in(config: Config, person: Person, address: str, now: int) -> None:
+    """Put a log-in into the audit trail: the one thing that the server writes, through a connection of its own."""
+    try:
+        store = open_store(config.store.url, config.store.busy_timeout, create=False)
+    except StoreMissingError:
+        return  # there is nothing yet that could be looked at
+    try:
+        with store.write() as connection:
+            told = f"to the page, as {person.role} of {person.group}, from {address}"
+            audit.note(connection, "log in", person.name, told, now)
+    finally:
+        store.close()
+
+
+def _require_private(settings: Serve, people: People | None, tls: tuple[Path, Path] | None) -> None:
+    if is_loopback(settings.host):
+        return
+    missing = [*(() if tls else ("certificate and key",)), *(() if people else ("tokens",))]
+    if missing:
+        raise UsageError(
+            f"{settings.host} can be reached from elsewhere, and [serve] has no {' and no '.join(missing)}",
+            hint="Set them, or listen on 127.0.0.1 behind a proxy that has TLS",
+        )
+
+
+def _tls(settings: Serve, now: int) -> tuple[Path, Path] | None:
+    if settings.certificate is None or settings.key is None:
+        return None
+    load_credentials(settings.certificate, settings.key, now_s=now)
+    return settings.certificate, settings.key
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise PublisherError(
+            f"{host} port {port} cannot be listened on: {error.strerror or error}",
+            hint="Choose another with --host and --port, or in [serve]",
+        ) from error
+    return bound

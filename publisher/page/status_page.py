@@ -1,0 +1,46 @@
+"""What was read and what each service has, as a page: `status` for people who are not at the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from publisher.page.markup import markup
+from publisher.pipeline.status import Status
+from publisher.plain_text import safe
+from publisher.times import iso
+
+_TARGETS: Final = (
+    "target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "waived", "superseded",
+    "sent up to", "complete until", "last success", "certificate days", "trouble",
+)  # fmt: skip
+_SOURCES: Final = ("source", "jobs", "unreadable", "last read", "last job ended", "read to its end", "trouble")
+_NUMBERS: Final = frozenset({*_TARGETS[1:9], "certificate days", "jobs", "unreadable"})
+
+
+def status_page(status: Status, around: Mapping[str, Any]) -> str:
+    """The page."""
+    targets = [
+        (
+            safe(name), one.accepted, one.confirmed, one.waiting, one.in_flight, one.rejected, one.held, one.waived,
+            one.superseded, _at(one.last_sent_end_time), _at(one.complete_until), _at(one.last_success),
+            "" if one.certificate_days_left is None else one.certificate_days_left, safe(one.last_error or ""),
+        )
+        for name, one in status.targets.items()
+    ]  # fmt: skip
+    sources = [
+        (
+            safe(name), one.jobs, one.unreadable, _at(one.last_collected), _at(one.last_job_end),
+            "yes" if one.read_to_end else "no", safe(one.error or ("silent for too long" if one.silent else "")),
+        )
+        for name, one in status.sources.items()
+    ]  # fmt: skip
+    context = {
+        "title": "Publishing", "complete": status.complete, "targets": targets, "sources": sources,
+        "target_columns": _TARGETS, "source_columns": _SOURCES, "target_numbers": _NUMBERS, "source_numbers": _NUMBERS,
+    }  # fmt: skip
+    return markup("status.html", {**context, **around})
+
+
+def _at(instant: int | None) -> str:
+    return iso(instant) or "never"
