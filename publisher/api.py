@@ -265,6 +265,19 @@ class Publisher:
 
         return make(name, self._reporting(request), request)
 
+    def archive(self, directory: Path, start: int | None = None, stop: int | None = None) -> dict[str, int]:
+        """Write the finished runs of the whole months that an interval touches to an archive; how many, by month."""
+        from publisher.report.stored import StoreRuns  # noqa: PLC0415
+        from publisher.scale.export import export_month  # noqa: PLC0415 - loads Arrow
+        from publisher.store.columns import months_ended_in  # noqa: PLC0415
+
+        store = self._collected_store()
+        with store.read() as connection:
+            months = months_ended_in(connection, start, stop)
+        runs = StoreRuns(store, self.config)
+        written = {str(month): export_month(runs, month, directory) for month in months}
+        return {month: number for month, number in written.items() if number}
+
     def _reporting(self, request: ReportRequest) -> Context:
         from publisher.report.reading import Context  # noqa: PLC0415
 

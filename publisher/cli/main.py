@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from publisher.cli import (
+    archive_cmd,
     audit_cmd,
     check_cmd,
     collect_cmd,
@@ -57,6 +58,7 @@ for module in (
     reconcile_cmd,
     render_cmd,
     report_cmd,
+    archive_cmd,
     serve_cmd,
     jobs_cmd,
     status_cmd,

@@ -28,6 +28,10 @@ class Context:
 
     def runs(self, request: ReportRequest) -> Runs:
         """The runs that the request is about."""
+        if request.archive is not None:
+            from publisher.scale.archive import ArchiveRuns  # noqa: PLC0415 - loads DuckDB and Arrow
+
+            return ArchiveRuns(request.archive)
         return StoreRuns(self.store, self.config)
 
     def select(

@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection, func, or_, select
 
+from formats.month import Month, month_bounds, month_of, months_between
 from publisher.store import dialect
 from publisher.store.classes import JobClass
 from publisher.store.stored import decode
@@ -54,3 +55,14 @@ def stored_classes(connection: Connection, ids: Sequence[int]) -> Iterator[JobCl
         )
         for class_id, source_id, facts in connection.execute(query):
             yield JobClass(class_id, names[source_id], decode(facts))
+
+
+def months_ended_in(connection: Connection, start: int | None, stop: int | None) -> list[Month]:
+    """The months from the first to the last in which finished runs ended, of those that an interval touches."""
+    bounds = select(func.min(runs.c.end_time), func.max(runs.c.end_time)).where(runs.c.finished == 1)
+    first, last = connection.execute(bounds).one()
+    if first is None:
+        return []
+    begin = first if start is None else max(first, month_bounds(month_of(start))[0])
+    end = last if stop is None else min(last, month_bounds(month_of(stop - 1))[1] - 1)
+    return months_between(begin, end + 1) if begin <= end else []

@@ -17,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.bench import delivering, floor, parsing, rendering, starting, storing
+from tests.bench import delivering, floor, parsing, rendering, reporting, starting, storing
 from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, Measurement, Row, Scale
 
-MODULES = (parsing, storing, rendering, delivering, floor, starting)
+MODULES = (parsing, storing, rendering, delivering, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 

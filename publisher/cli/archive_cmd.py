@@ -1,0 +1,38 @@
+"""archive: the runs of the store as Parquet, for reports over years."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from publisher.cli import when
+from publisher.cli.output import json_object, say
+from publisher.cli.session import session
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("archive")(archive)
+
+
+def archive(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive; made where missing.")],
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="MONTH", help="First month; default: that of the first run.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="MONTH", help="Last month (exclusive); default: up to now.")
+    ] = None,
+) -> None:
+    """Write the finished runs of whole months as Parquet; `report --archive DIR` reads them. Each is replaced."""
+    start, stop = when.window_bounds(from_, until)
+    with session.publisher() as publisher:
+        written = publisher.archive(directory, start, stop)
+    if session.json:
+        json_object({"months": written, "runs": sum(written.values())})
+    elif not written:
+        say("no run ended in these months; nothing was written")
+    else:
+        say(*(f"{month}: {runs} runs" for month, runs in written.items()))

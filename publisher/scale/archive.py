@@ -1,0 +1,94 @@
+"""Reading an archive: the months that a report is about, by DuckDB, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+
+from formats.month import month_of
+from publisher.errors import UsageError
+from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
+from publisher.scale.layout import JOB_COLUMNS, events_of, months_in, reader_of, words_of
+
+_ROWS: Final = 200_000
+_MEMORY: Final = "256MB"
+
+
+class ArchiveRuns:
+    """The runs of an archive: `publisher.report.frame.Runs`. Runs that still run are in none."""
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self.codings: dict[str, Coding] = {}
+
+    def frames(
+        self,
+        start: int,
+        stop: int | None,
+        wanted: frozenset[str],
+        *,
+        running_until: int | None,  # noqa: ARG002
+    ) -> Iterator[Frame]:
+        """See `Runs`. Raises `UsageError` where there is no archive, or one of another program."""
+        self.codings = {name: Coding(words_of(name)) for name in wanted & WORDS}
+        first, last = month_of(start), None if stop is None else month_of(stop - 1)
+        files = [
+            str(path)
+            for month, path in months_in(self._archive).items()
+            if month >= first and (last is None or month <= last)
+        ]
+        if not files:
+            return
+        numbers = sorted(wanted & NUMBERS | {"start", "stop"})
+        words = sorted(wanted & WORDS)
+        objects = [*(JOB_COLUMNS if "job" in wanted else ()), *(["events"] if "events" in wanted else [])]
+        columns = dict.fromkeys([*numbers, *("placed" if name == "host" else name for name in words), *objects])
+        quoted = ", ".join(f'"{name}"' for name in columns)
+        query = f'SELECT {quoted} FROM read_parquet($files) WHERE "end" >= $start'  # noqa: S608 - names of ours
+        given: dict[str, Any] = {"files": files, "start": start}
+        if stop is not None:
+            query += ' AND "end" < $stop'
+            given["stop"] = stop
+        with duckdb.connect(":memory:") as connection:
+            connection.execute(f"SET memory_limit = '{_MEMORY}'")
+            connection.execute("SET preserve_insertion_order = false")
+            connection.execute("SET autoinstall_known_extensions = false")
+            connection.execute("SET autoload_known_extensions = false")
+            try:
+                reader = connection.execute(query, given).fetch_record_batch(_ROWS)
+                for batch in reader:
+                    yield self._frame(batch, numbers, words, wanted)
+            except duckdb.Error as error:
+                raise UsageError(
+                    f"the archive {self._archive} cannot be read: {str(error).splitlines()[0]}",
+                    hint=f"Make it anew with `usage-publisher archive {self._archive}`",
+                ) from error
+
+    def _frame(self, batch: Any, numbers: list[str], words: list[str], wanted: frozenset[str]) -> Frame:
+        def column(name: str) -> Any:
+            return batch.column(batch.schema.get_field_index(name))
+
+        found = {
+            name: column(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+            for name in numbers
+        }
+        codes = {name: self._codes(name, column("placed" if name == "host" else name)) for name in words}
+        objects: dict[str, list[Any]] = {}
+        if "job" in wanted:
+            objects["job"] = list(zip(*(column(name).to_pylist() for name in JOB_COLUMNS), strict=True))
+        if "events" in wanted:
+            objects["events"] = [events_of(text) for text in column("events").to_pylist()]
+        return Frame(batch.num_rows, found, codes, objects)
+
+    def _codes(self, name: str, column: Any) -> Any:
+        if name == "slots":
+            column = column.cast("string")
+        encoded = column.dictionary_encode(null_encoding="encode")
+        raw = reader_of(name)
+        code = self.codings[name].code
+        known = np.array([code[raw(text)] for text in encoded.dictionary.to_pylist()], np.int64)
+        return known[encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
