@@ -8,7 +8,7 @@ and never skipped. A source never writes to what it reads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -16,7 +16,12 @@ from formats.job import Job
 from publisher.finding import Finding
 
 Cursor = Mapping[str, Any]
-"""Where reading stopped, as plain JSON values; its meaning is the source's own. Empty: read from the beginning."""
+"""Where reading stopped, as plain JSON values; its meaning is the source's own. Empty: read from the beginning.
+
+One key is for others: `waiting`, a list of texts, each of which says what was met and waits for what completes it.
+"""
+
+WAITING: Final = "waiting"
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -45,6 +50,12 @@ class Page(msgspec.Struct, frozen=True):
     skipped: int = 0
     unreadable: tuple[Unreadable, ...] = ()
     at_end: bool = False
+
+
+def waiting_in(cursor: Cursor) -> tuple[str, ...]:
+    """What a cursor says to be waiting for what completes it: sentences for people."""
+    found = cursor.get(WAITING)
+    return tuple([text for text in found if isinstance(text, str)]) if isinstance(found, list) else ()
 
 
 class Window(msgspec.Struct, frozen=True):

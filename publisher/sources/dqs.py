@@ -67,6 +67,14 @@ class DqsParser:
         except msgspec.ValidationError:
             self._seen = {}
 
+    def waiting(self) -> str | None:
+        """How many slaves' lines wait for their master's."""
+        alone = [seen for seen in self._seen.values() if seen.master is None]
+        if not alone:
+            return None
+        lines = sum(len(seen.slaves) for seen in alone)
+        return f"slave lines ({lines}) of jobs ({len(alone)}) whose master's line has not come"
+
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
         if not line.strip():

@@ -54,6 +54,10 @@ class GridEngineParser:
         """Wait for the masters of an earlier reading."""
         self._waiting.resume(state)
 
+    def waiting(self) -> str | None:
+        """How many slave records wait."""
+        return self._waiting.waiting()
+
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
         if len(line) <= 1 or line[0] == _HASH or (line[0] <= _BLANK and line.isspace()):

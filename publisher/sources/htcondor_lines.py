@@ -64,6 +64,12 @@ class HTCondorParser:
             found = State()
         self._ad, self._whole, self._told = found.ad, found.whole, found.told
 
+    def waiting(self) -> str | None:
+        """Whether an ad is not complete."""
+        if not self._ad or _PER_JOB.fullmatch(PurePath(self.file).name):
+            return None
+        return f"{self.file}: the last ad is not complete; it is read when it is"
+
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
         if self._whole:

@@ -17,7 +17,7 @@ import msgspec
 from formats.job import Job
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window
 from publisher.sources.logfile import Chunk, LogReader, Reading
 from publisher.sources.recognise import KINDS, looks_like
 
@@ -73,6 +73,10 @@ class LineParser(Protocol):
         """Remember what `state()` gave. Anything else is taken as nothing."""
         ...
 
+    def waiting(self) -> str | None:
+        """What of it waits for later lines, though it should not for long: a sentence for people."""
+        ...
+
 
 class StatelessParser:
     """Base of parsers that understand each line by itself."""
@@ -86,6 +90,10 @@ class StatelessParser:
 
     def resume(self, state: Any) -> None:
         """Nothing is remembered."""
+
+    def waiting(self) -> str | None:
+        """Nothing is remembered."""
+        return None
 
 
 class LineSource:
@@ -251,8 +259,12 @@ def _ends_in(job: Job, window: Window) -> bool:
 
 
 def _cursor(reading: Reading, parser: LineParser) -> Cursor:
-    state = parser.state()
-    return reading.cursor() if state is None else {**reading.cursor(), "parser": state}
+    cursor, state, waiting = reading.cursor(), parser.state(), parser.waiting()
+    if state is not None:
+        cursor["parser"] = state
+    if texts := [*reading.waiting(), *([waiting] if waiting else [])]:
+        cursor[WAITING] = texts
+    return cursor
 
 
 def _raise(problems: list[SourceError]) -> None:

@@ -48,6 +48,7 @@ class Mark(msgspec.Struct, array_like=True):
 
     `size` and `mtime_ns` are those of the file when its present end was reached, -1 before. `lead`, `head` and `tail`
     are digests of the first 256 bytes, of the first `head_bytes` and of the last `tail_bytes` before the offset.
+    `unfinished` bytes of a last line without an end stood behind the offset when the file was read.
     """
 
     path: str
@@ -62,6 +63,7 @@ class Mark(msgspec.Struct, array_like=True):
     line: int = 0
     tail_bytes: int = 0
     tail: str = ""
+    unfinished: int = 0
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -129,6 +131,14 @@ class Reading:
             "files": msgspec.to_builtins(list(self._marks.values())),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
         }
+
+    def waiting(self) -> list[str]:
+        """Of which files the last line waits for its end."""
+        return [
+            f"{mark.path}: the last line has no end yet ({mark.unfinished} bytes); it is read when it has"
+            for mark in self._marks.values()
+            if mark.unfinished
+        ]
 
     def refuse(self, reason: str, hint: str = "") -> None:
         """Take the chunk given last back and leave its file as it is: it is not what it should be."""
@@ -237,6 +247,7 @@ class Reading:
             mark.offset += len(rest)
             mark.tail_bytes, mark.tail = len(rest[-_TAIL_BYTES:]), _digest(rest[-_TAIL_BYTES:])
         mark.size, mark.mtime_ns = log.size, log.mtime_ns
+        mark.unfinished = 0 if log.compressed else len(rest)
         if aside:
             yield Chunk(mark.path, [], mark.offset, mark.line + 1, aside)
 

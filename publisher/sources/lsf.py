@@ -60,6 +60,10 @@ class LsfParser:
         except UnicodeEncodeError:
             self._begun = b""
 
+    def waiting(self) -> str | None:
+        """Whether a record is not complete."""
+        return "a record whose quoted text is not closed yet" if self._begun else None
+
     def _record(self, raw: bytes, kind: str | None) -> Outcome:
         if kind is None:
             return Refused("does not begin with the type of a record and a version")

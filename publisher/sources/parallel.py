@@ -39,6 +39,16 @@ class Waiting(Generic[SlaveT]):
         self._slaves -= len(slaves)
         return slaves
 
+    def waiting(self) -> str | None:
+        """How many are kept, for people."""
+        if not self.groups:
+            return None
+        jobs = len(self.groups)
+        return (
+            f"{self._slaves} slave record{'' if self._slaves == 1 else 's'} of {jobs} parallel "
+            f"job{'' if jobs == 1 else 's'}: the master's record has not come"
+        )
+
     def state(self) -> Any:
         """What is kept, as plain JSON values; None if nothing is."""
         return msgspec.to_builtins(self.groups) if self.groups else None

@@ -67,6 +67,10 @@ class PbsParser:
         """Open jobs, as JSON in a text."""
         return self._paths.dump()
 
+    def waiting(self) -> str | None:
+        """Nothing: what is open are jobs that wait or run, and they are known as such."""
+        return None
+
     def resume(self, state: Any) -> None:
         """Go on with the open jobs of an earlier pass."""
         try:

@@ -17,7 +17,7 @@ import msgspec
 from formats.job import Job
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window, waiting_in
 from publisher.sources.compression import DamagedError
 from publisher.sources.lines import PAGE_RECORDS, Line, LineParser, LineSource, Outcome, Refused
 from publisher.sources.logfile import RAW_BYTES, LogReader
@@ -75,6 +75,7 @@ class SavedSource:
         try:
             for page in self._log_pages(cursor.get("log", {}), window):
                 here["log"] = page.cursor
+                here[WAITING] = list(waiting_in(page.cursor))
                 last = page.at_end and not documents
                 yield msgspec.structs.replace(page, cursor=cursor if window else dict(here), at_end=last)
         except SourceError as error:

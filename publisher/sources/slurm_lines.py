@@ -137,6 +137,10 @@ class SlurmParser:
             return None
         return msgspec.to_builtins(State(headers, self._run, begun, self._told))
 
+    def waiting(self) -> str | None:
+        """Whether a record of several lines is not complete."""
+        return f"{self.file}: the last record is not complete; it is read when it is" if self._begun else None
+
     def resume(self, state: Any) -> None:
         """Go on where another parser stood."""
         try:
