@@ -86,13 +86,6 @@ class Ground(Site):
         self.kind = kind
         self.table["targets"] = {"neic": services[kind] | common | settings}
 
-    @classmethod
-    def beside(cls, site: Ground) -> Ground:
-        """Another process at the same site."""
-        other = cls.__new__(cls)
-        other.__dict__.update(site.__dict__, events=[], watch=lambda _event: None, _publisher=None)
-        return other
-
     def _services(self) -> Any:
         return nullcontext()
 

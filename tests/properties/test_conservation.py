@@ -1,11 +1,9 @@
 """Conservation: whatever happens, every finished run is where the ledger says, and counted once where it must be.
 
-Jobs arrive late, change, are wanted no longer; three services (one keeps first versions, one last versions, one takes
-summaries) fail in every way; the power goes at any event. The oracle:
-
-    finished runs = unwanted + accepted at the receiver, each once + those in the listed states, which are disjoint;
-    counters are what counting gives; what is accepted is at the service, in the version that the service must have;
-    and once all services are well, the sums of the receiver's summaries are the sums of the runs.
+Jobs arrive late, change, vanish, are wanted no longer, lack a benchmark until one is configured; three
+services (one keeps first versions, one last versions, one takes summaries) fail in every way; runs overlap; time jumps;
+the power goes at any event. The oracle is `tests.oracle`, asked after every step; and whenever all services are well,
+all that was ever told is there, and the sums of the receiver's summaries are the sums of the runs.
 """
 
 from __future__ import annotations
@@ -13,6 +11,9 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ from hypothesis.stateful import (
 )
 
 from formats.job import Job
+from publisher.errors import UsageError
 from publisher.pipeline.wish import ARC_STATUSES
+from publisher.sources.base import Unreadable
 from publisher.store.states import State
 from publisher.targets.base import (
     Accepted,
@@ -41,12 +44,15 @@ from publisher.targets.base import (
     Unauthorised,
     Unknown,
 )
+from tests import oracle
 from tests.publisher.receivers import Receiver, SummaryReceiver
-from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
+from tests.publisher.site import NOVEMBER, OCTOBER, SCORE, ListSource, Site, make_job, stores_on
 
 STATUSES = ("completed", "failed", "aborted", "running")
 NAMES = ("first", "last", "sums")
-MAY_BE_THERE = {State.ACCEPTED, State.SUPERSEDED, State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED}
+SOURCES = ("ce1", "ce2")
+BENCHMARK = {"type": "HEPscore23", "value": 14.2}
+GONE = Unreadable("log", None, None, "gone from the source", b"")
 
 faults = st.sampled_from(
     (
@@ -106,10 +112,8 @@ class Conservation(RuleBasedStateMachine):
         )
         for name in NAMES:
             self.site.configure(name, batch_records=4)
-        self.jobs: dict[str, Job] = {}
-        """The last finished version of every run that the sources have told of."""
-        self.collected: dict[str, Job] = {}
-        self.was_wanted: set[str] = set()
+        self.vanished: set[str] = set()
+        """Runs of which a version went from its source; whether it was read before depends."""
 
     def teardown(self) -> None:
         if hasattr(self, "site"):
@@ -120,27 +124,44 @@ class Conservation(RuleBasedStateMachine):
     # --- what happens
 
     @rule(
-        source=st.sampled_from(("ce1", "ce2")),
+        source=st.sampled_from(SOURCES),
         number=numbers,
         wall_s=st.integers(1, 5),
         status=st.sampled_from(STATUSES),
         october=st.booleans(),
         user=st.sampled_from(("Ada", "Bo")),
+        scored=st.booleans(),
     )
-    def a_job_turns_up(self, source: str, number: int, wall_s: int, status: str, october: bool, user: str) -> None:
+    def a_job_turns_up(
+        self, source: str, number: int, wall_s: int, status: str, october: bool, user: str, scored: bool
+    ) -> None:
         end = (OCTOBER if october else NOVEMBER) + 3600 + number
-        job = make_job(number, wall_s=wall_s, status=status, end=end, user_dn=f"/DC=org/CN={user}")
+        facts = {"user_dn": f"/DC=org/CN={user}", "benchmarks": SCORE if scored else ()}
+        job = make_job(number, wall_s=wall_s, status=status, end=end, **facts)
         if status == "running":
             job = make_job(number, status="running", end=None, wall_ms=None, cpu_ms=None)
         self.site.sources[source].add(job)
-        if job.finished:
-            self.jobs[job.record_id] = job
 
-    @rule(source=st.sampled_from(("ce1", "ce2")))
+    @rule(source=st.sampled_from(SOURCES), place=st.integers(0, 30))
+    def a_job_vanishes(self, source: str, place: int) -> None:
+        log = self.site.sources[source].log
+        job = log[place] if place < len(log) else None
+        if isinstance(job, Job):
+            log[place] = GONE
+            self.vanished.add(job.record_id)
+
+    @rule()
+    def a_benchmark_is_configured(self) -> None:
+        if "benchmark" not in self.site.table["sources"]["ce1"]:
+            for name in SOURCES:
+                self.site.table["sources"][name]["benchmark"] = BENCHMARK
+            self.site.reopen()
+
+    @rule(source=st.sampled_from(SOURCES))
     def collect(self, source: str) -> None:
         self.site.collect(source)
 
-    @rule(source=st.sampled_from(("ce1", "ce2")), step=st.integers(0, 3))
+    @rule(source=st.sampled_from(SOURCES), step=st.integers(0, 3))
     def collect_and_die(self, source: str, step: int) -> None:
         self.site.killed_at(step, lambda: self.site.collect(source))
 
@@ -158,22 +179,39 @@ class Conservation(RuleBasedStateMachine):
     def publish_and_die(self, name: str, step: int) -> None:
         self.site.killed_at(step, lambda: self.site.publish(name))
 
-    @rule(name=st.sampled_from(NAMES), step=st.integers(0, 6), source=st.sampled_from(("ce1", "ce2")))
+    @rule(name=st.sampled_from(NAMES), step=st.integers(0, 6), source=st.sampled_from(SOURCES))
     def collect_in_the_middle_of_publishing(self, name: str, step: int, source: str) -> None:
+        with self._beside(step, lambda other: other.collect(source)):
+            self.site.publish(name)
+
+    @rule(name=st.sampled_from(NAMES), step=st.integers(1, 6), other=st.sampled_from(NAMES))
+    def two_runs_overlap(self, name: str, step: int, other: str) -> None:
+        def publish(beside: Site) -> None:
+            done = beside.publish(other)[other]
+            assert done.busy == (other == name), "both send to one target"
+            if other == name:
+                with pytest.raises(UsageError, match="another run is at work"):
+                    beside.republish(other, OCTOBER, NOVEMBER)
+
+        with self._beside(step, publish):
+            self.site.publish(name)
+
+    @contextmanager
+    def _beside(self, step: int, action: Callable[[Site], object]) -> Iterator[None]:
+        """Let another process do something at the given event (from 0)."""
         count = 0
 
         def watch(_event: object) -> None:
             nonlocal count
             count += 1
             if count == step + 1:
-                other = Site(self.folder, list(self.site.sources.values()), list(self.receivers.values()))
-                other.table = self.site.table
-                other.collect(source)
+                other = Site.beside(self.site)
+                action(other)
                 other.reopen()
 
         self.site.watch = watch
         try:
-            self.site.publish(name)
+            yield
         finally:
             self.site.watch = lambda _event: None
 
@@ -185,11 +223,17 @@ class Conservation(RuleBasedStateMachine):
     def retry_rejected(self, name: str) -> None:
         self.site.publisher.retry(State.REJECTED, name)
 
+    @rule(name=st.sampled_from(NAMES[:2]))
+    def waive_rejected(self, name: str) -> None:
+        rejected = sorted(self.site.in_state(name, State.REJECTED))[:1]
+        if rejected:
+            self.site.publisher.waive(State.REJECTED, name, rejected, "not worth the trouble")
+
     @rule(seconds=st.integers(-86400, 86400))
     def time_jumps(self, seconds: int) -> None:
         self.site.now += seconds
 
-    @precondition(lambda self: len(self.jobs) > 6)
+    @precondition(lambda self: sum(len(source.log) for source in self.site.sources.values()) > 6)
     @rule()
     def all_is_well_for_a_while(self) -> None:
         self.all_is_well_in_the_end()
@@ -200,49 +244,23 @@ class Conservation(RuleBasedStateMachine):
     def the_ledger_is_right(self) -> None:
         if not hasattr(self, "site"):
             return
-        self.site.assert_counters_right()
-        stored = {
-            record_id: bool(finished) for record_id, finished in self.site.rows("SELECT record_id, finished FROM runs")
-        }
-        for name in NAMES:
-            states = self.site.states(name)
-            assert all(stored[record_id] for record_id in states), "a delivery of a run that is not finished"
-        wanted = self._wanted_in_store()
-        for name in NAMES:
-            listed = set(self.site.states(name))
-            assert wanted <= listed, "a wanted run that the ledger does not know"
-            left_over = {self.site.states(name)[record_id] for record_id in listed - wanted}
-            assert left_over <= {State.SUPERSEDED, State.WAIVED, State.IN_FLIGHT}, left_over
-        for name in ("first", "last"):
-            there = set(self.receivers[name].held)
-            states = self.site.states(name)
-            accepted = {record_id for record_id, state in states.items() if state is State.ACCEPTED}
-            assert accepted <= there, "called accepted, but the service has it not"
-            assert all(states[record_id] in MAY_BE_THERE for record_id in there & set(states))
-            assert there <= set(states) | self._unwanted_in_store(), "the service has what the ledger does not know"
-            self._versions_agree(name, accepted)
-
-    def _wanted_in_store(self) -> set[str]:
-        return {record_id for record_id, job in self._stored().items() if job.finished and job.status in ARC_STATUSES}
-
-    def _unwanted_in_store(self) -> set[str]:
-        return {record_id for record_id, job in self._stored().items() if job.status not in ARC_STATUSES}
-
-    def _stored(self) -> dict[str, Job]:
-        from formats.identity import decode
-
-        return {record_id: decode(bytes(blob)) for record_id, blob in self.site.rows("SELECT record_id, job FROM runs")}
-
-    def _versions_agree(self, name: str, accepted: set[str]) -> None:
-        stored = self._stored()
-        for record_id in accepted:
-            wall_ms = stored[record_id].wall_ms
-            assert wall_ms is not None
-            assert self.receivers[name].held[record_id] == wall_ms // 1000, "another version than the ledger says"
+        jobs = oracle.stored(self.site.rows)
+        wanted = {record_id for record_id, job in jobs.items() if job.finished and job.status in ARC_STATUSES}
+        for name, receiver in self.receivers.items():
+            books = oracle.ledger(self.site.rows, name)
+            assert all(jobs[record_id].finished for record_id in books.states), "a delivery of a run that has not ended"
+            if name == "sums":
+                assert books.counters == Counter(books.states.values())
+                assert wanted <= books.states.keys()
+                continue
+            oracle.assert_conserved(wanted, books, dict.fromkeys(receiver.held, 1), jobs.keys() - wanted)
+            oracle.assert_versions_agree(books, jobs, receiver.held)
 
     def all_is_well_in_the_end(self) -> None:
+        """Everything is put right, and then everything must be where it belongs."""
         for name in NAMES:
             Faulty("well", self.receivers[name], set())
+        self.a_benchmark_is_configured()
         self.site.collect()
         for name in NAMES:
             for _ in range(3):
@@ -251,37 +269,58 @@ class Conservation(RuleBasedStateMachine):
                 self.site.publisher.retry(State.REJECTED, name)
                 self.site.publish(name)
         self.the_ledger_is_right()
+        self._the_sources_are_stored()
         for name in NAMES:
-            assert set(self.site.counted(name)) <= {State.ACCEPTED, State.SUPERSEDED}, name
-        stored = self._stored()
-        wanted = {
-            record_id
-            for record_id in self._wanted_in_store()
-            if self.site.states("sums").get(record_id) is State.ACCEPTED
-        }
-        assert wanted == self._wanted_in_store() - self.site.in_state("sums", State.SUPERSEDED)
-        sums = (
-            len(wanted),
-            sum((stored[record_id].wall_ms or 0) // 1000 for record_id in wanted),
-            sum((stored[record_id].cpu_ms or 0) for record_id in wanted) // 1000,
-        )
+            assert set(self.site.counted(name)) <= {State.ACCEPTED, State.SUPERSEDED, State.WAIVED}, name
+        jobs = oracle.stored(self.site.rows)
+        counted = [jobs[record_id] for record_id in self.site.in_state("sums", State.ACCEPTED)]
         receiver = self.receivers["sums"]
         assert isinstance(receiver, SummaryReceiver)
-        jobs, wall_s, _cpu_s = receiver.total()
-        assert (jobs, wall_s) == sums[:2], "the sums at the receiver are not those of the runs"
-        assert sum(receiver.sync.values()) == len(wanted)
+        total = receiver.total()
+        oracle.assert_sums_agree(counted, total[:2], sum(receiver.sync.values()))
+
+    def _the_sources_are_stored(self) -> None:
+        """Every finished run that a source still tells of is in the store, in a version that was told."""
+        jobs = oracle.stored(self.site.rows)
+        told: dict[str, list[Job]] = {}
+        for source in self.site.sources.values():
+            for item in source.log:
+                if isinstance(item, Job) and item.finished:
+                    told.setdefault(item.record_id, []).append(item)
+        for record_id, versions in told.items():
+            assert jobs[record_id].finished
+            if record_id not in self.vanished:
+                assert jobs[record_id] in versions
 
 
-def test_conservation_under_faults_and_kills() -> None:
-    run_state_machine_as_test(
-        Conservation, settings=settings(max_examples=12, stateful_step_count=30, phases=(Phase.generate,))
-    )
+@contextmanager
+def stores(request: pytest.FixtureRequest, store: str) -> Iterator[None]:
+    """Within this, sites have their stores there."""
+    if store == "sqlite":
+        yield
+        return
+    with stores_on(request.getfixturevalue("postgresql")):
+        yield
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_conservation_under_faults_and_kills(request: pytest.FixtureRequest, store: str) -> None:
+    with stores(request, store):
+        run_state_machine_as_test(
+            Conservation, settings=settings(max_examples=7, stateful_step_count=30, phases=(Phase.generate,))
+        )
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_conservation_under_faults_and_kills_for_long() -> None:
-    run_state_machine_as_test(
-        Conservation,
-        settings=settings(max_examples=100, stateful_step_count=50, phases=(Phase.generate,), derandomize=False),
-    )
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("store", "examples"), [("sqlite", 100), ("postgresql", 50)])
+def test_conservation_under_faults_and_kills_for_long(
+    request: pytest.FixtureRequest, store: str, examples: int
+) -> None:
+    with stores(request, store):
+        run_state_machine_as_test(
+            Conservation,
+            settings=settings(
+                max_examples=examples, stateful_step_count=50, phases=(Phase.generate,), derandomize=False
+            ),
+        )

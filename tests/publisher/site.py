@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from unittest import mock
 
 import psycopg
@@ -194,6 +194,13 @@ class Site:
         if self._server is None and not self.store_file.exists():
             self.store_file.touch(mode=0o600)
             self.store_file.write_bytes(_empty_store())
+
+    @classmethod
+    def beside(cls, site: Self) -> Self:
+        """Another process at the same site, with the same configuration, services and clock."""
+        other = cls.__new__(cls)
+        other.__dict__.update(site.__dict__, events=[], watch=lambda _event: None, _publisher=None)
+        return other
 
     def configure(self, target: str, **settings: Any) -> None:
         """Change the settings of a target; the next command is a process with the new configuration."""
