@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from publisher.pipeline.render import Rendering
     from publisher.pipeline.report_render import TargetReports
     from publisher.pipeline.republish import RepublishPlan
+    from publisher.report.charges import Statements
     from publisher.report.reading import Context
     from publisher.report.reports import ReportRendering, Totals, Utilization
     from publisher.report.request import ReportRequest
     from publisher.report.result import Report
+    from publisher.report.statements import Kind
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -277,6 +279,16 @@ class Publisher:
         runs = StoreRuns(store, self.config)
         written = {str(month): export_month(runs, month, directory) for month in months}
         return {month: number for month, number in written.items() if number}
+
+    def statements(
+        self, request: ReportRequest, directory: Path, kinds: tuple[Kind, ...]
+    ) -> tuple[Statements, list[Path]]:
+        """Write the statements of a whole month into a folder: what they say, and the files."""
+        from publisher.report.charges import statements  # noqa: PLC0415
+        from publisher.report.statements import write  # noqa: PLC0415
+
+        made = statements(self._reporting(request), request)
+        return made, write(made, directory, kinds)
 
     def _reporting(self, request: ReportRequest) -> Context:
         from publisher.report.reading import Context  # noqa: PLC0415

@@ -31,6 +31,7 @@ from publisher.cli import (
     republish_cmd,
     run_cmd,
     serve_cmd,
+    statements_cmd,
     status_cmd,
     store_cmd,
 )
@@ -58,6 +59,7 @@ for module in (
     reconcile_cmd,
     render_cmd,
     report_cmd,
+    statements_cmd,
     archive_cmd,
     serve_cmd,
     jobs_cmd,
