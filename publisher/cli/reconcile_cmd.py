@@ -63,6 +63,7 @@ def reconcile(
             delivered = publisher.send_missing(found)
         status = publisher.status()
         agrees = found.agrees
+        closed = bool(delivered) and not any(one.others for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())
     if session.json:
         json_object(answer | {"agrees": agrees, "resent": delivered_json(delivered, status) if delivered else {}})
@@ -71,11 +72,12 @@ def reconcile(
         say("Look again in a minute: services take a while to count what they took")
     elif again and not resend:
         say("`--resend` sends again what is missing, under the same ids")
-    raise typer.Exit(_code(agrees=agrees, refused=refused, resent=exit_code.of_run((), delivered.values(), None)))
+    resent = exit_code.of_run((), delivered.values(), None)
+    raise typer.Exit(_code(agrees=agrees or closed, refused=refused, resent=resent))
 
 
 def _code(*, agrees: bool, refused: bool, resent: int) -> int:
-    """Refused credentials go first, then what became of what was sent again, then whether all agreed before."""
+    """Refused credentials go first, then what became of what was sent again, then whether all agrees by now."""
     if refused:
         return exit_code.CREDENTIALS
     if resent != exit_code.DONE:
@@ -176,7 +178,8 @@ def _show_target(found: Reconciliation, name: str, limit: int) -> None:
     if one.busy:
         say(f"{name}: another run is at work; try again when it is done")
         return
-    columns = ["month", "sent", "wall h", "CPU h", "there", "wall h", "CPU h", "confirmed", "missing", "other", ""]
+    wall = "core h" if any(month.per_core for month in one.months) else "wall h"
+    columns = ["month", "sent", wall, "CPU h", "there", wall, "CPU h", "confirmed", "missing", "other", ""]
     rows: list[list[object]] = [_row(month) for month in one.months]
     show(make_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1])))
     if one.untold is not None:
@@ -216,7 +219,7 @@ def _show_differences(found: Reconciliation, name: str, limit: int) -> None:
     if not items:
         return
     rows: list[list[object]] = [[item.month or "", item.kind, item.record, item.detail] for item in items]
-    show(make_table("", ["month", "", "record", ""], rows))
+    show(make_table("", ["month", "what", "record or group", "detail"], rows))
     if len(items) == limit:
         say(f"{name}: there may be more; `--limit` lists them")
     for line in _advice(found.targets[name], items):

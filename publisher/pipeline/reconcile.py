@@ -39,13 +39,16 @@ from publisher.store.states import State
 from publisher.targets import make_target
 from publisher.targets.base import KeepsMessages, TellsSums, Untold
 from publisher.targets.context import TargetContext
+from publisher.times import iso
 
 SENT_AGAIN: Final = "reconcile did not find it at the service as it was sent"
-_NOTHING_TO_ASK: Final = "the service has no way to say what it holds; give what it shows elsewhere with --file"
+_NOTHING_TO_ASK: Final = "it has no interface for that; give what it shows elsewhere with --file"
 _REPORTS: Final = "reports are not reconciled: each replaces the one before"
 _TAKEN: Final = (
     "messages are taken out of this directory by another program; those that were are neither missing nor seen"
 )
+_CLOCKS_APART_S: Final = 300
+_SUMMING_S: Final = 120
 _SYNC_DIMENSIONS: Final = ("site", "submit_host")
 
 
@@ -186,6 +189,22 @@ class _OneTarget:
                 month.told_jobs = month.told_wall_s = month.told_cpu_s = None
                 self._by_receipts(months[number + 1 :])
                 return
+        self._compare_registrations()
+
+    def _compare_registrations(self) -> None:
+        """Tell where the service does not know that it took what it took last: it may have lost more."""
+        with self._store.read() as connection:
+            taken = sent.last_taken(connection, self._ledger.target_id)
+        if taken is not None and self._clock() - taken < _SUMMING_S and any(one.missing for one in self._found.months):
+            self._found.notes.append(
+                "SGAS sums up what it took some 20 s later: what was sent just now may seem missing"
+            )
+        last = max(self._found.registered.values(), default=None)
+        if taken is not None and last is not None and last < taken - _CLOCKS_APART_S:
+            self._found.notes.append(
+                f"the service says that it last took records at {iso(last)}, and took some of ours at {iso(taken)}: "
+                "perhaps it was restored from an earlier state"
+            )
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
         found = self._found

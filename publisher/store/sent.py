@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, null, select, tuple_, update
+from sqlalchemy import Connection, func, null, select, tuple_, update
 
 from publisher.store.states import BatchState, State
 from publisher.store.tables import batches, deliveries, groups, purged_months, runs
@@ -110,6 +110,15 @@ def states_of_records(connection: Connection, target_id: int, record_ids: Sequen
     joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
     query = select(runs.c.record_id, deliveries.c.state).select_from(joined).where(runs.c.record_id.in_(record_ids))
     return {name: None if state is None else State(state) for name, state in connection.execute(query)}
+
+
+def last_taken(connection: Connection, target_id: int) -> int | None:
+    """When the service last took a message from us."""
+    query = select(func.max(batches.c.closed_at)).where(
+        batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED)
+    )
+    latest: int | None = connection.execute(query).scalar_one()
+    return latest
 
 
 def is_purged(connection: Connection, month: int) -> bool:

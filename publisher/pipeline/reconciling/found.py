@@ -90,3 +90,8 @@ class Found(msgspec.Struct):
     def agrees(self) -> bool:
         """Whether nothing speaks against the ledger, as far as the service tells."""
         return not self.foreign and all(month.agrees for month in self.months)
+
+    @property
+    def others(self) -> bool:
+        """Whether the service has records that were not sent from here: nothing that is sent again mends that."""
+        return self.busy or bool(self.foreign) or any(month.foreign for month in self.months)

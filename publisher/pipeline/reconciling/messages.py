@@ -11,7 +11,7 @@ from formats.apel_summary import read_group
 from formats.apel_sync import read_count
 from formats.apel_text import NotApelTextError, parse
 from formats.job import Job
-from formats.read_xml import NotAMessageError, read
+from formats.read_xml import NotAMessageError, RecordSums, read_sums
 from publisher.inspection.keys import Keys
 from publisher.inspection.unwrap import unwrap
 from publisher.pipeline.reconciling.scratch import Scratch, Told
@@ -45,7 +45,7 @@ def read_messages(
                 if inner.payload is None:
                     notes.append(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
                 elif inner.payload.lstrip(_BEFORE_XML).startswith(b"<"):
-                    scratch.tell(target, [_told(record.job) for record in read(inner.payload)])
+                    scratch.tell(target, map(_told_sums, read_sums(inner.payload)))
                 else:
                     records, groups = _text(inner.payload)
                     scratch.tell(target, records)
@@ -55,6 +55,11 @@ def read_messages(
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"... and {len(notes) - _MOST_NOTES} more that cannot be read"]
     return list(found.values()), notes
+
+
+def _told_sums(record: RecordSums) -> Told:
+    wall_s = None if record.wall_ms is None else record.wall_ms / 1000
+    return Told(record.record_id, record.end, wall_s, None if record.cpu_ms is None else record.cpu_ms / 1000)
 
 
 def _told(job: Job) -> Told:

@@ -55,6 +55,15 @@ _MONTH, _YEAR, _LOCAL_ID = "month", "year", "localjobid"
 _KNOWN: Final = (
     frozenset({_MONTH, _YEAR, _LOCAL_ID, *_TEXTS, *_COUNTS, *_WALL, *_CPU}) | _JOBS | _SYNC_JOBS | _RECORD_ID | _END
 )
+_NOT_COMPARED: Final = frozenset(
+    {
+        "servicelevel", "serviceleveltype", "earliestendtime", "latestendtime", "updatetime", "starttime", "queue",
+        "machinename", "localuserid", "infrastructuredescription", "memoryreal", "memoryvirtual", "fqan",
+        "normalisedwallduration", "normalisedcpuduration", "submithosttype",
+    }
+)  # fmt: skip
+"""The other fields of APEL's messages."""
+
 _NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _YEAR_MONTH: Final = re.compile(r"(\d{4})[-/ .]?(\d{1,2})(?:[-/ .]01)?")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -197,7 +206,7 @@ class _Reading:
         for name, value in given.items():
             if name not in self._names:
                 self._names[name] = plain = _NOT_IN_NAME.sub("", name.lower())
-                if plain not in _KNOWN:
+                if plain not in _KNOWN | _NOT_COMPARED:
                     self._unused[name] = None
             row[self._names[name]] = value.strip() if isinstance(value, str) else value
         return row

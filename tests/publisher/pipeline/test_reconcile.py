@@ -23,6 +23,8 @@ from publisher.store.states import State
 from tests.publisher.simulator.records import Client, message, record
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
+pytestmark = pytest.mark.either_store
+
 NOV = Month(2026, 11)
 OCT = Month(2026, 10)
 DAY = 86400
