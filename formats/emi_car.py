@@ -23,7 +23,7 @@ from formats.resources import RESOURCES, consumable_resources
 from formats.rules import LATEST_END_AFTER_NOW_S
 from formats.rules import CarRules as Rules
 from formats.submit_host import car_submit_host
-from formats.template import Call, Duration, Instant, Number, Shared, Text, compiled
+from formats.template import Call, Duration, Instant, Number, Shared, Text, compiled, together
 from formats.view import View
 from formats.vo import parse_fqan, vo_of
 from formats.xml_message import SEPARATOR, XmlMessage
@@ -74,21 +74,29 @@ LAYOUT: Final = (
     "</Status>",
     Number("job.exit_code", Rules.EXIT_STATUS, "ExitStatus"),
     Shared("self._services", _SERVICE),
-    Duration("given('WallDuration', job.wall_ms)", Rules.WALL_S, "WallDuration"),
-    Duration("given('CpuDuration', cpu_ms(job))", Rules.CPU_S, "CpuDuration", 'urf:usageType="all"'),
-    Duration("job.cpu_user_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="user"'),
-    Duration("job.cpu_system_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="system"'),
+    together(
+        Duration("given('WallDuration', job.wall_ms)", Rules.WALL_S, "WallDuration"),
+        Duration("given('CpuDuration', cpu_ms(job))", Rules.CPU_S, "CpuDuration", 'urf:usageType="all"'),
+        Duration("job.cpu_user_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="user"'),
+        Duration("job.cpu_system_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="system"'),
+    ),
     Shared("self._levels", "job.benchmarks"),
-    Number("job.memory_rss_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="Physical"'),
-    Number("job.memory_virtual_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="Shared"'),
+    together(
+        Number("job.memory_rss_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="Physical"'),
+        Number("job.memory_virtual_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="Shared"'),
+    ),
     Number("job.swap_kib", Rules.AMOUNT, "Swap", f'{_KB_MAX} urf:type="Shared"'),
-    Instant("job.submit", "TimeInstant", 'urf:type="Ctime"'),
-    Instant("job.lrms_submit", "TimeInstant", 'urf:type="Qtime"'),
+    together(
+        Instant("job.submit", "TimeInstant", 'urf:type="Ctime"'),
+        Instant("job.lrms_submit", "TimeInstant", 'urf:type="Qtime"'),
+    ),
     Instant("job.eligible", "TimeInstant", 'urf:type="Etime"'),
-    Number("job.nodes", Rules.COUNT, "NodeCount"),
-    Number("job.cores or job.slots", Rules.PROCESSORS, "Processors"),
-    Instant("job.end", "EndTime"),
-    Instant("job.start", "StartTime"),
+    together(
+        Number("job.nodes", Rules.COUNT, "NodeCount"),
+        Number("job.cores or job.slots", Rules.PROCESSORS, "Processors"),
+        Instant("job.end", "EndTime"),
+        Instant("job.start", "StartTime"),
+    ),
     Shared("self._places", _PLACE),
     Call("self._hosts.of(job, notes) if job.hosts else ''"),
     Call(RESOURCES),

@@ -20,7 +20,7 @@ from formats.machine import machine_name
 from formats.record import CannotRenderError, Note, Rendered
 from formats.resources import RESOURCES, consumable_resources
 from formats.rules import SgasRules as Rules
-from formats.template import Call, Duration, Instant, Number, Shared, Text, compiled
+from formats.template import Call, Duration, Instant, Number, Shared, Text, compiled, together
 from formats.view import View
 from formats.vo import distinct_fqans, sgas_group, vo_of
 from formats.xml_message import SEPARATOR, XmlMessage
@@ -73,36 +73,48 @@ LAYOUT: Final = (
     "</Status>",
     # properties that may be there once for each metric or type
     Number("job.scratch_bytes", Rules.AMOUNT, "Disk", 'urf:storageUnit="B" urf:type="scratch"'),
-    Number("job.memory_rss_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="physical"'),
-    Number("job.memory_virtual_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="shared"'),
+    together(
+        Number("job.memory_rss_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="physical"'),
+        Number("job.memory_virtual_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="shared"'),
+    ),
     Number("job.swap_kib", Rules.AMOUNT, "Swap", _KB_MAX),
     Number(_NETWORK_BYTES, Rules.AMOUNT, "Network", 'urf:storageUnit="B" urf:metric="total"'),
     Duration("job.stage_in_ms", Rules.STAGING_S, "TimeDuration", 'urf:type="stageIn"'),
     Duration("job.stage_out_ms", Rules.STAGING_S, "TimeDuration", 'urf:type="stageOut"'),
-    Instant("job.submit", "TimeInstant", 'urf:type="submit"'),
-    Instant("job.lrms_submit", "TimeInstant", 'urf:type="queued"'),
+    together(
+        Instant("job.submit", "TimeInstant", 'urf:type="submit"'),
+        Instant("job.lrms_submit", "TimeInstant", 'urf:type="queued"'),
+    ),
     Instant("job.eligible", "TimeInstant", 'urf:type="eligible"'),
-    Instant("job.execution_start", "TimeInstant", 'urf:type="executionStart"'),
-    Instant("job.execution_end", "TimeInstant", 'urf:type="executionEnd"'),
+    together(
+        Instant("job.execution_start", "TimeInstant", 'urf:type="executionStart"'),
+        Instant("job.execution_end", "TimeInstant", 'urf:type="executionEnd"'),
+    ),
     Shared("self._levels", "(job.benchmarks, job.service_class)"),
     # properties that are there once
-    Duration("job.wall_ms", Rules.WALL_S, "WallDuration"),
-    Duration("job.cpu_user_ms if in_parts else None", Rules.CPU_S, "CpuDuration", 'urf:usageType="user"'),
-    Duration("job.cpu_system_ms if in_parts else None", Rules.CPU_S, "CpuDuration", 'urf:usageType="system"'),
+    together(
+        Duration("job.wall_ms", Rules.WALL_S, "WallDuration"),
+        Duration("job.cpu_user_ms if in_parts else None", Rules.CPU_S, "CpuDuration", 'urf:usageType="user"'),
+        Duration("job.cpu_system_ms if in_parts else None", Rules.CPU_S, "CpuDuration", 'urf:usageType="system"'),
+    ),
     Duration("None if in_parts else job.cpu_ms", Rules.CPU_S, "CpuDuration"),
-    Number("job.nodes", Rules.NODE_COUNT, "NodeCount"),
-    Number("job.cores or job.slots", Rules.PROCESSORS, "Processors"),
-    Instant("job.end", "EndTime"),
-    Instant("job.start", "StartTime"),
+    together(
+        Number("job.nodes", Rules.NODE_COUNT, "NodeCount"),
+        Number("job.cores or job.slots", Rules.PROCESSORS, "Processors"),
+        Instant("job.end", "EndTime"),
+        Instant("job.start", "StartTime"),
+    ),
     Shared("self._places", _PLACE),
     Shared("self._clients", "job.client_host"),
     Call("self._hosts.of(job, notes) if job.hosts else ''"),
     Call(RESOURCES),
     # extensions
-    Instant("job.submit", "deisa:SubmitTime", only_if="self._with_submit_time"),
-    Duration("job.cpu_user_ms if self._with_user_time else None", Rules.CPU_PART_S, "sgas:UserTime"),
-    Duration("job.cpu_system_ms if self._with_user_time else None", Rules.CPU_PART_S, "sgas:KernelTime"),
-    Number("job.exit_code if self._with_exit_code else None", Rules.EXIT_CODE, "sgas:ExitCode"),
+    together(
+        Instant("job.submit if self._with_submit_time else None", "deisa:SubmitTime"),
+        Duration("job.cpu_user_ms if self._with_user_time else None", Rules.CPU_PART_S, "sgas:UserTime"),
+        Duration("job.cpu_system_ms if self._with_user_time else None", Rules.CPU_PART_S, "sgas:KernelTime"),
+        Number("job.exit_code if self._with_exit_code else None", Rules.EXIT_CODE, "sgas:ExitCode"),
+    ),
     Shared("self._runtimes", "job.runtime_environments"),
     Call("transfers(job.transfers, notes) if self._with_transfers and job.transfers else ''"),
     "</JobUsageRecord>",
@@ -113,9 +125,11 @@ _TRANSFER_FACTS: Final = (
     "<tr:URL>",
     Call("url"),
     "</tr:URL>",
-    Number("transfer.size_bytes", Rules.TRANSFER_SIZE, "tr:Size"),
-    Instant("transfer.start", "tr:StartTime"),
-    Instant("transfer.end", "tr:EndTime"),
+    together(
+        Number("transfer.size_bytes", Rules.TRANSFER_SIZE, "tr:Size"),
+        Instant("transfer.start", "tr:StartTime"),
+        Instant("transfer.end", "tr:EndTime"),
+    ),
 )
 UPLOAD_LAYOUT: Final = ("<tr:FileUpload>", *_TRANSFER_FACTS, "</tr:FileUpload>")
 DOWNLOAD_LAYOUT: Final = (

@@ -8,7 +8,7 @@ loop over the layout would do, several times as fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -27,7 +27,7 @@ from formats.xml_text import HOURS, MINUTES_AND_SECONDS, is_plain
 
 
 class Element(Protocol):
-    """An element of a layout, but for those of instants; `source` is an expression over the layout's arguments."""
+    """An element of a layout; `source` is an expression over the layout's arguments."""
 
     source: str
 
@@ -78,16 +78,21 @@ class Duration(msgspec.Struct, frozen=True):
 
 
 class Instant(msgspec.Struct, frozen=True):
-    """An element of an instant given in epoch seconds. Several of one source share the text of their time."""
+    """An element of an instant given in epoch seconds."""
 
     source: str
     name: str
     attributes: str = ""
-    only_if: str = ""
 
     def maker(self) -> NumberElement:
         """See `Element`."""
         return instant_element(self.name, self.attributes)
+
+    def usual(self, value: str) -> tuple[str, str]:
+        """See `Element`."""
+        opening, closing = tags(self.name, self.attributes)
+        condition = f"(hour_{value} := hours[{value} // 3600])"
+        return condition, f"{opening}{{hour_{value}}}{{minutes_and_seconds[{value} % 3600]}}{closing}"
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -108,6 +113,20 @@ class Text(msgspec.Struct, frozen=True):
         return f"len({value}) <= {self.rule.longest} and is_plain({value})", f"{opening}{{{value}}}{closing}"
 
 
+class Together(msgspec.Struct, frozen=True):
+    """Elements, one behind the other, that as a rule are all there and all usual: then they are written at once.
+
+    Nothing else is different. Their sources must not add notes.
+    """
+
+    parts: tuple[Number | Duration | Instant, ...]
+
+
+def together(*parts: Number | Duration | Instant) -> Together:
+    """See `Together`."""
+    return Together(parts)
+
+
 class Call(msgspec.Struct, frozen=True):
     """An expression that gives XML."""
 
@@ -121,7 +140,23 @@ class Shared(msgspec.Struct, frozen=True):
     key: str
 
 
-Part = str | Call | Shared | Number | Duration | Instant | Text
+Part = str | Call | Shared | Number | Duration | Instant | Text | Together
+
+
+class _Names:
+    """Names for the variables and makers of a function in the making, and what they stand for."""
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self.known = known
+        self._count = 0
+
+    def new(self, kind: str, stands_for: object = None) -> str:
+        """A name that is not taken; `stands_for`, if given, is known by it."""
+        self._count += 1
+        name = f"{kind}{self._count}"
+        if stands_for is not None:
+            self.known[name] = stands_for
+        return name
 
 
 def compiled(arguments: Sequence[str], layout: Iterable[Part], names: dict[str, Any]) -> Callable[..., str]:
@@ -129,49 +164,50 @@ def compiled(arguments: Sequence[str], layout: Iterable[Part], names: dict[str, 
 
     `names` are what the expressions of the layout use besides the arguments.
     """
-    known: dict[str, Any] = {
-        **names, "hours": HOURS, "minutes_and_seconds": MINUTES_AND_SECONDS, "is_plain": is_plain,
-    }  # fmt: skip
+    taken = _Names({**names, "hours": HOURS, "minutes_and_seconds": MINUTES_AND_SECONDS, "is_plain": is_plain})
     lines: list[str] = []
     text = ""
-    clocks: dict[str, str] = {}
-    for position, part in enumerate(layout):
+    for part in layout:
         if isinstance(part, str):
             text += part.replace("{", "{{").replace("}", "}}")
             continue
-        xml, maker = f"xml{position}", f"make{position}"
-        text += f"{{{xml}}}"
         # each in the layout's order, so that notes come in that order
-        if isinstance(part, Call):
-            lines.append(f"{xml} = {part.source}")
-        elif isinstance(part, Shared):
-            lines += [
-                f"key = {part.key}",
-                f"{xml} = {part.source}.get(key)",
-                f"if {xml} is None: {xml} = {part.source}.render(key, job, notes)",
-            ]
-        elif isinstance(part, Instant):
-            known[maker] = part.maker()
-            if part.source not in clocks:
-                clocks[part.source] = str(position)
-                lines += [
-                    f"value{position} = {part.source}",
-                    f"hour{position} = value{position} is not None and hours[value{position} // 3600]",
-                    f"if hour{position}: hour{position} += minutes_and_seconds[value{position} % 3600]",
-                ]
-            of = clocks[part.source]
-            opening, closing = tags(part.name, part.attributes)
-            element = f"f{opening + f'{{hour{of}}}' + closing!r} if hour{of} else {maker}(value{of}, notes)"
-            lines.append(f"{xml} = ({element}) if {part.only_if} else ''" if part.only_if else f"{xml} = {element}")
-        else:
-            value = f"value{position}"
-            condition, usual = part.usual(value)
-            known[maker] = part.maker()
-            lines += [
-                f"{value} = {part.source}",
-                f"{xml} = '' if {value} is None else f{usual!r} if {condition} else {maker}({value}, notes)",
-            ]
+        xml = taken.new("xml")
+        text += f"{{{xml}}}"
+        lines += _lines(part, xml, taken)
     body = "\n".join(f"    {line}" for line in [*lines, f"return f{text!r}"])
-    exec(f"def render({', '.join(arguments)}):\n{body}\n", known)  # noqa: S102 the layout is this package's own text
-    render: Callable[..., str] = known["render"]
+    exec(f"def render({', '.join(arguments)}):\n{body}\n", taken.known)  # noqa: S102 the layout is this package's own text
+    render: Callable[..., str] = taken.known["render"]
     return render
+
+
+def _lines(part: Call | Shared | Element | Together, xml: str, taken: _Names) -> Iterator[str]:
+    """The lines that put the XML of a part into the variable `xml`."""
+    match part:
+        case Call():
+            yield f"{xml} = {part.source}"
+        case Shared():
+            yield f"key = {part.key}"
+            yield f"{xml} = {part.source}.get(key)"
+            yield f"if {xml} is None: {xml} = {part.source}.render(key, job, notes)"
+        case Together():
+            values = [taken.new("value") for _ in part.parts]
+            yield from (f"{value} = {one.source}" for value, one in zip(values, part.parts, strict=True))
+            usual = [one.usual(value) for value, one in zip(values, part.parts, strict=True)]
+            there = " and ".join(f"{value} is not None and {usual[i][0]}" for i, value in enumerate(values))
+            alone = " + ".join(f"({_alone(one, value, taken)})" for value, one in zip(values, part.parts, strict=True))
+            yield f"{xml} = f{''.join(text for _, text in usual)!r} if {there} else {alone}"
+        case _:
+            value = taken.new("value")
+            yield f"{value} = {part.source}"
+            yield f"{xml} = {_alone(part, value, taken)}"
+
+
+def _alone(part: Element, value: str, taken: _Names) -> str:
+    """The expression for an element of which nothing is known."""
+    condition, usual = part.usual(value)
+    maker = taken.new("make", part.maker())
+    absent = f"{value} is None"
+    if isinstance(part, Number) and part.rule.least == 1:  # no positive number, and no element: zero is absent
+        absent = f"not {value}"
+    return f"'' if {absent} else f{usual!r} if {condition} else {maker}({value}, notes)"

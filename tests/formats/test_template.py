@@ -1,0 +1,70 @@
+"""A compiled layout gives what its elements give one by one, with the same notes in the same order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.element import text_element
+from formats.record import CannotRenderError, Note
+from formats.rules import NumberRule, TextRule
+from formats.template import Call, Duration, Instant, Number, Text, compiled, together
+from tests.strategies import any_int, any_text
+
+COUNT = NumberRule("Count", 1, 2**31 - 1, "a rule")
+AMOUNT = NumberRule("Amount", 0, 2**63 - 1, "a rule", "hold")
+CODE = NumberRule("Code", -(2**31), 2**31 - 1, "a rule")
+NAME = TextRule("Name", 12, "a rule")
+
+PARTS = (
+    Number("a", COUNT, "Count"),
+    Duration("b", COUNT, "Wall", 'x:type="all"'),
+    Instant("c", "End"),
+    Number("d", AMOUNT, "Amount"),
+    Number("e", CODE, "Code"),
+)
+LAYOUT = (
+    "<R{}>", together(*PARTS[:3]), Text("t", NAME, "Name"), Call("'<Call/>' if t else ''"), *PARTS, together(*PARTS[3:]),
+    "</R>",
+)  # fmt: skip
+_render = compiled(("a", "b", "c", "d", "e", "t", "notes"), LAYOUT, {})
+_makers = [part.maker() for part in PARTS]
+_name = text_element(NAME, "Name")
+
+
+def one_by_one(values: tuple[Any, ...], text: str | None, notes: list[Note]) -> str:
+    def of(first: int, behind: int) -> str:
+        return "".join(_makers[n](values[n], notes) for n in range(first, behind))
+
+    return f"<R{{}}>{of(0, 3)}{_name(text, notes)}{'<Call/>' if text else ''}{of(0, 5)}{of(3, 5)}</R>"
+
+
+any_value = st.none() | st.just(0) | st.integers(1, 10**6) | any_int
+
+
+@given(st.tuples(any_value, any_value, any_value, any_value, any_value), st.none() | any_text)
+def test_a_compiled_layout_is_its_elements_one_by_one(values: tuple[Any, ...], text: str | None) -> None:
+    expected_notes: list[Note] = []
+    notes: list[Note] = []
+    try:
+        expected: str | None = one_by_one(values, text, expected_notes)
+    except CannotRenderError as error:
+        expected, why = None, str(error)
+    try:
+        found: str | None = _render(*values, text, notes)
+    except CannotRenderError as error:
+        assert (expected, why) == (None, str(error))
+        return
+    assert (found, notes) == (expected, expected_notes)
+
+
+def test_what_is_usual_is_written_in_one_go() -> None:
+    notes: list[Note] = []
+    xml = _render(3, 1499, 86_400, 0, -1, "Ada", notes)
+    assert notes == []
+    assert xml.startswith(
+        '<R{}><Count>3</Count><Wall x:type="all">PT1S</Wall><End>1970-01-02T00:00:00Z</End><Name>Ada</'
+    )
+    assert xml.endswith("<Amount>0</Amount><Code>-1</Code></R>")
