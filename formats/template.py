@@ -9,7 +9,7 @@ loop over the layout would do, several times as fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,22 +26,8 @@ from formats.rules import NumberRule, TextRule
 from formats.xml_text import HOURS, MINUTES_AND_SECONDS, is_plain
 
 
-class Element(Protocol):
-    """An element of a layout; `source` is an expression over the layout's arguments."""
-
-    source: str
-
-    def maker(self) -> NumberElement | TextElement:
-        """The function that renders any value."""
-        ...
-
-    def usual(self, value: str) -> tuple[str, str]:
-        """For a variable of that name: the condition of the common case, and its text with `{expressions}`."""
-        ...
-
-
 class Number(msgspec.Struct, frozen=True):
-    """An element of a whole number."""
+    """An element of a whole number; `source` is an expression over the layout's arguments, as in all that follow."""
 
     source: str
     rule: NumberRule
@@ -49,11 +35,11 @@ class Number(msgspec.Struct, frozen=True):
     attributes: str = ""
 
     def maker(self) -> NumberElement:
-        """See `Element`."""
+        """The function that renders any value."""
         return number_element(self.rule, self.name, self.attributes)
 
     def usual(self, value: str) -> tuple[str, str]:
-        """See `Element`."""
+        """For a variable of that name: the condition of the common case, and its text with `{expressions}`."""
         opening, closing = tags(self.name, self.attributes)
         return f"{self.rule.least} <= {value} <= {self.rule.largest}", f"{opening}{{{value}}}{closing}"
 
@@ -67,11 +53,11 @@ class Duration(msgspec.Struct, frozen=True):
     attributes: str = ""
 
     def maker(self) -> NumberElement:
-        """See `Element`."""
+        """See `Number`."""
         return duration_element(self.rule, self.name, self.attributes)
 
     def usual(self, value: str) -> tuple[str, str]:
-        """See `Element`."""
+        """See `Number`."""
         opening, closing = tags(self.name, self.attributes)
         least, largest = self.rule.least * 1000 - 500, self.rule.largest * 1000 + 499
         return f"{least} <= {value} <= {largest}", f"{opening}PT{{({value} + 500) // 1000}}S{closing}"
@@ -85,11 +71,11 @@ class Instant(msgspec.Struct, frozen=True):
     attributes: str = ""
 
     def maker(self) -> NumberElement:
-        """See `Element`."""
+        """See `Number`."""
         return instant_element(self.name, self.attributes)
 
     def usual(self, value: str) -> tuple[str, str]:
-        """See `Element`."""
+        """See `Number`."""
         opening, closing = tags(self.name, self.attributes)
         condition = f"(hour_{value} := hours[{value} // 3600])"
         return condition, f"{opening}{{hour_{value}}}{{minutes_and_seconds[{value} % 3600]}}{closing}"
@@ -104,11 +90,11 @@ class Text(msgspec.Struct, frozen=True):
     attributes: str = ""
 
     def maker(self) -> TextElement:
-        """See `Element`."""
+        """See `Number`."""
         return text_element(self.rule, self.name, self.attributes)
 
     def usual(self, value: str) -> tuple[str, str]:
-        """See `Element`."""
+        """See `Number`."""
         opening, closing = tags(self.name, self.attributes)
         return f"len({value}) <= {self.rule.longest} and is_plain({value})", f"{opening}{{{value}}}{closing}"
 
@@ -140,7 +126,8 @@ class Shared(msgspec.Struct, frozen=True):
     key: str
 
 
-Part = str | Call | Shared | Number | Duration | Instant | Text | Together
+Element = Number | Duration | Instant | Text
+Part = str | Call | Shared | Element | Together
 
 
 class _Names:

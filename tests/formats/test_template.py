@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -26,19 +27,30 @@ PARTS = (
     Number("e", CODE, "Code"),
 )
 LAYOUT = (
-    "<R{}>", together(*PARTS[:3]), Text("t", NAME, "Name"), Call("'<Call/>' if t else ''"), *PARTS, together(*PARTS[3:]),
-    "</R>",
+    "<R{}>", together(*PARTS[:3]), Text("t", NAME, "Name"), Call("'<Call/>' if t else ''"), *PARTS,
+    together(*PARTS[3:]), "</R>",
 )  # fmt: skip
 _render = compiled(("a", "b", "c", "d", "e", "t", "notes"), LAYOUT, {})
 _makers = [part.maker() for part in PARTS]
 _name = text_element(NAME, "Name")
 
 
-def one_by_one(values: tuple[Any, ...], text: str | None, notes: list[Note]) -> str:
+def one_by_one(*arguments: Any) -> str:
+    *values, text, notes = arguments
+
     def of(first: int, behind: int) -> str:
         return "".join(_makers[n](values[n], notes) for n in range(first, behind))
 
     return f"<R{{}}>{of(0, 3)}{_name(text, notes)}{'<Call/>' if text else ''}{of(0, 5)}{of(3, 5)}</R>"
+
+
+def told(render: Callable[..., str], *values: Any) -> tuple[str, list[Note]]:
+    """What a function gives, or why it does not, and its notes."""
+    notes: list[Note] = []
+    try:
+        return render(*values, notes), notes
+    except CannotRenderError as error:
+        return str(error), []
 
 
 any_value = st.none() | st.just(0) | st.integers(1, 10**6) | any_int
@@ -46,18 +58,7 @@ any_value = st.none() | st.just(0) | st.integers(1, 10**6) | any_int
 
 @given(st.tuples(any_value, any_value, any_value, any_value, any_value), st.none() | any_text)
 def test_a_compiled_layout_is_its_elements_one_by_one(values: tuple[Any, ...], text: str | None) -> None:
-    expected_notes: list[Note] = []
-    notes: list[Note] = []
-    try:
-        expected: str | None = one_by_one(values, text, expected_notes)
-    except CannotRenderError as error:
-        expected, why = None, str(error)
-    try:
-        found: str | None = _render(*values, text, notes)
-    except CannotRenderError as error:
-        assert (expected, why) == (None, str(error))
-        return
-    assert (found, notes) == (expected, expected_notes)
+    assert told(_render, *values, text) == told(one_by_one, *values, text)
 
 
 def test_what_is_usual_is_written_in_one_go() -> None:
