@@ -8,6 +8,7 @@ import typer
 
 from publisher.cli.output import data, json_object, level_text, make_table, show
 from publisher.cli.session import session
+from publisher.plain_text import safe
 from publisher.times import iso
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def status_json(found: Status) -> dict[str, Any]:
                 "read_to_end": source.read_to_end,
                 "silent": source.silent,
                 "error": source.error,
+                "waiting": list(source.waiting),
+                "ends_in_future": source.ends_in_future,
             }
             for name, source in found.sources.items()
         },
@@ -58,6 +61,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "assumed": target.assumed,
         "confirmed": target.confirmed,
         "waiting": target.waiting,
+        "shadow": target.shadow,
         "not_due": target.not_due,
         "in_flight": target.in_flight,
         "rejected": target.rejected,
@@ -110,11 +114,14 @@ def _source_word(item: SourceStatus) -> Text:
         return level_text("red", item.error)
     if item.last_collected is None:
         return level_text("yellow", "never read")
-    if item.silent:
-        return level_text("yellow", "silent for longer than expected")
-    if item.unreadable:
-        return level_text("yellow", "some input is unreadable")
-    return level_text("green", "read to its end")
+    words = (
+        (item.ends_in_future, "the last job ends in the future: a clock is wrong"),
+        (item.silent, "silent for longer than expected"),
+        (item.unreadable, "some input is unreadable"),
+        (item.waiting, "something waits for its end"),
+    )
+    word = next((word for holds, word in words if holds), None)
+    return level_text("yellow", word) if word else level_text("green", "read to its end")
 
 
 _FEW_DAYS = 14
@@ -125,8 +132,8 @@ def _target_word(item: TargetStatus) -> Text:
         return level_text("red", item.last_error)
     if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
         return level_text("yellow", f"certificate ends in {item.certificate_days_left} days")
-    if item.rejected or item.held or item.superseded:
-        return level_text("yellow", "needs a look")
+    if item.shadow or item.rejected or item.held or item.superseded:
+        return level_text("yellow", "a shadow: nothing is sent" if item.shadow else "needs a look")
     if item.waiting > item.not_due or item.in_flight:
         return level_text("yellow", "waiting")
     if item.not_due:
@@ -139,6 +146,8 @@ def _advice(found: Status) -> list[str]:
     advice = []
     if any(source.unreadable for source in found.sources.values()):
         advice.append("Unreadable input:  usage-publisher collect --unreadable")
+    for name, source in found.sources.items():
+        advice += [safe(f"{name}, not complete yet: {text}") for text in source.waiting]
     if any(target.rejected for target in targets):
         advice.append("Rejected records:  usage-publisher rejected list")
     if any(target.held for target in targets):
@@ -151,6 +160,6 @@ def _advice(found: Status) -> list[str]:
     for name, target in found.targets.items():
         if target.assumed:
             advice.append(f"{name}: {target.assumed} of the accepted count as delivered before us")
-    if any(target.waiting > target.not_due or target.in_flight for target in targets):
+    if any(not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets):
         advice.append("Send what waits:   usage-publisher publish")
     return advice

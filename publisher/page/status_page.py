@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from publisher.page.markup import markup
-from publisher.pipeline.status import Status
+from publisher.pipeline.status import SourceStatus, Status
 from publisher.plain_text import safe
 from publisher.times import iso
 
@@ -31,7 +31,7 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
     sources = [
         (
             safe(name), one.jobs, one.unreadable, _at(one.last_collected), _at(one.last_job_end),
-            "yes" if one.read_to_end else "no", safe(one.error or ("silent for too long" if one.silent else "")),
+            "yes" if one.read_to_end else "no", safe(_trouble(one)),
         )
         for name, one in status.sources.items()
     ]  # fmt: skip
@@ -40,6 +40,14 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
         "target_columns": _TARGETS, "source_columns": _SOURCES, "target_numbers": _NUMBERS, "source_numbers": _NUMBERS,
     }  # fmt: skip
     return markup("status.html", {**context, **around})
+
+
+def _trouble(one: SourceStatus) -> str:
+    if one.error:
+        return one.error
+    if one.ends_in_future:
+        return "the last job ends in the future: a clock is wrong"
+    return "silent for too long" if one.silent else "; ".join(one.waiting)
 
 
 def _at(instant: int | None) -> str:

@@ -12,7 +12,7 @@ from publisher.config import Config
 from publisher.credentials import load_credentials, rfc2253_dn, slash_dn
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
-from publisher.pipeline.check_rules import colliding_ids, unused_rules
+from publisher.pipeline.check_rules import colliding_ids, reading_the_same, unused_rules
 from publisher.pipeline.viewing import view_of
 from publisher.sources import grid_log, make_source
 from publisher.store.database import Store
@@ -32,6 +32,7 @@ def check(config: Config, store: Callable[[], Store | None], clock: Callable[[],
         *_sources(config),
         *_targets(config),
         *colliding_ids(config),
+        *reading_the_same(config),
         *_rules(config, store),
     ]
 

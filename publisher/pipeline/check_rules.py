@@ -1,4 +1,5 @@
-"""check, of the rules that add to jobs: one that gives nothing to any job, and local ids that could collide.
+"""check, of the rules that add to jobs: one that gives nothing to any job, local ids that could collide, sources of
+the same files.
 
 Looked at over the stored classes, not over the runs; only benchmark rules with dates need to know which classes had
 runs at the time.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Final
 
 from publisher.config import Config, Source
@@ -76,6 +78,24 @@ def colliding_ids(config: Config) -> Iterator[Finding]:
                     f"Give one of them a local_id_prefix of its own, such as sources.{other}.local_id_prefix = "
                     f'"{other}-", before its first job is sent',
                 )
+
+
+def reading_the_same(config: Config) -> Iterator[Finding]:
+    """A finding for each two sources that read the same files."""
+    for one, other in combinations(config.sources, 2):
+        place = _place(config.sources[one])
+        if place is not None and place == _place(config.sources[other]):
+            yield Finding(
+                f"source {other}",
+                "yellow",
+                f"it reads the same files as the source {one}: a job that both give counts once, for the source that "
+                "gave it first",
+                "Take one of the two out, unless their own settings make different jobs of them",
+            )
+
+
+def _place(source: Source) -> tuple[str, Path] | None:
+    return None if source.path is None else (source.type, Path(source.path).resolve())
 
 
 def _could_collide(one: Source, other: Source, config: Config) -> bool:

@@ -12,6 +12,7 @@ from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, Target
 from publisher.errors import CredentialError
 from publisher.pipeline import wholeness
 from publisher.pipeline.wish import period_kind
+from publisher.sources.base import FUTURE_S, waiting_in
 from publisher.store import batches, counters, deliveries, groups, registry
 from publisher.store.database import Store
 from publisher.store.states import State
@@ -28,6 +29,10 @@ class SourceStatus(msgspec.Struct, frozen=True):
     read_to_end: bool
     silent: bool
     error: str | None
+    waiting: tuple[str, ...] = ()
+    """What was met in it and waits for what completes it: a last line without an end, slave records."""
+    ends_in_future: bool = False
+    """The last job ended later than it can be: a clock is wrong, that of the batch system or ours."""
 
 
 class TargetStatus(msgspec.Struct, frozen=True):
@@ -107,6 +112,8 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
         read_to_end=row.at_end,
         silent=silent,
         error=row.last_error,
+        waiting=waiting_in(row.cursor),
+        ends_in_future=row.last_job_end is not None and row.last_job_end > now + FUTURE_S,
     )
 
 
@@ -122,8 +129,6 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                 counts = counters.of_target(connection, row.id)
                 oldest_open = deliveries.oldest_open(connection, row.id)
                 found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
-                if seen := groups.count_confirmed(connection, row.id):
-                    found["confirmed"] = seen
                 if seen := groups.count_confirmed(connection, row.id):
                     found["confirmed"] = seen
                 return TargetStatus(

@@ -23,6 +23,9 @@ One key is for others: `waiting`, a list of texts, each of which says what was m
 
 WAITING: Final = "waiting"
 
+FUTURE_S: Final = 86_400
+"""Ends of jobs that are later than now by more than this tell of a wrong clock."""
+
 
 class Unreadable(msgspec.Struct, frozen=True):
     """A piece of input that is no record: kept with its place and reason, never dropped in silence.

@@ -115,6 +115,8 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
     """
     if len(fields) < 43:
         raise ColonError(f"a record has at least 43 fields, this line has {len(fields)}")
+    if len(fields) > 60 and _glued(fields[39:]):
+        raise ColonError("two records are glued into one line")
     numbers: _Numbers | None = None
     tail = 40
     if len(fields) > 45 and fields[41] == "NONE":
@@ -130,8 +132,6 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
                 raise ColonError(f"field {place + 1} should be a whole number that is not negative")
             kept.append(value if index in _AS_NUMBERS else storable(value))
         numbers = cast("_Numbers", tuple(kept))  # figures out of bounds are text, which only extras see
-    if len(fields) > 60 and _glued(fields[39:]):
-        raise ColonError("two records are glued into one line")
     last = [*fields[30:39], ":".join(fields[39:tail]), *fields[tail : tail + 5]]
     return fields[:7], last, fields[tail + 5 :], numbers
 

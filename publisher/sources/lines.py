@@ -17,12 +17,11 @@ import msgspec
 from formats.job import Job
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window
+from publisher.sources.base import FUTURE_S, WAITING, Cursor, Page, Unreadable, Window
 from publisher.sources.logfile import Chunk, LogReader, Reading
 from publisher.sources.recognise import KINDS, looks_like
 
 PAGE_RECORDS: Final = 2_000
-_FUTURE_S: Final = 86_400
 _SAMPLE_BYTES: Final = 1 << 16
 
 
@@ -178,7 +177,7 @@ class LineSource:
         if not ends:
             return [Finding(self.name, "yellow", f"{count}; no finished run at the beginning of any")]
         seen = f"{count}; the earliest end at the beginning of a file is {_utc(min(ends))}"
-        if max(ends) > self._clock() + _FUTURE_S:
+        if max(ends) > self._clock() + FUTURE_S:
             hint = "The clock of the batch system's host was wrong, or ours is"
             return [Finding(self.name, "yellow", f"{seen}, the latest lies in the future: {_utc(max(ends))}", hint)]
         return [Finding(self.name, "green", f"{seen}, the latest {_utc(max(ends))}")]
