@@ -18,6 +18,7 @@ from formats.utilization_report import VERSIONS as REPORT_VERSIONS
 from formats.utilization_report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import add_ons
+from publisher.config_observe import Log, Metrics, Notices
 from publisher.config_reports import Charges, Node
 from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
 from publisher.config_serve import Serve
@@ -331,6 +332,9 @@ class Config(Settings):
     nodes: tuple[Node, ...] = ()
     charges: Charges = Charges()
     credentials: Credentials = Credentials()
+    metrics: Metrics = Metrics()
+    notices: Notices = Notices()
+    log: Log = Log()
     serve: Serve = Serve()
     file: Path | None = Field(default=None, exclude=True)
 

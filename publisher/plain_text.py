@@ -6,12 +6,12 @@ from typing import Final
 
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _DIRECTION: Final = {
-    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 }
 _HARMLESS: Final = _CONTROL | _DIRECTION
 
 
 def safe(text: object) -> str:
-    """Text from outside as it may be shown: control characters, escapes and direction marks are spelled out."""
+    """Text from outside as it may be shown: controls, line ends, escapes and direction marks are spelled out."""
     shown = str(text).translate(_HARMLESS)
     return shown.encode("utf-8", "backslashreplace").decode("utf-8")

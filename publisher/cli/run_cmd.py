@@ -12,10 +12,11 @@ from publisher.cli.collect_cmd import collected_json, show_collected, tell_troub
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
-from publisher.errors import CredentialError, SourceError, StoreError, TargetError
+from publisher.errors import ConfigError, CredentialError, PublisherError, SourceError, StoreError, TargetError
 
 if TYPE_CHECKING:
-    from publisher.api import Publisher
+    from publisher.cli.watching import Watch
+    from publisher.observe.service import ServiceManager
     from publisher.pipeline.circuit import Circuits
 
 _LONGEST_BACKOFF: Final = 8
@@ -33,42 +34,92 @@ def run(
     ] = None,
 ) -> None:
     """Collect from all sources, publish to all targets; then leave or wait for the next time."""
-    pause_s = when.seconds(every, "--every") if every is not None else None
-    with session.publisher() as publisher:
-        if pause_s is None:
-            raise typer.Exit(_once(publisher))
-        _stay(publisher, pause_s)
+    from publisher.observe.service import ServiceManager  # noqa: PLC0415
+
+    manager = ServiceManager()
+    if every is None:
+        with _watch(manager, stays=False) as watch:
+            raise typer.Exit(_once(watch))
+    _stay(when.seconds(every, "--every"), manager)
 
 
-def _once(publisher: Publisher, circuits: Circuits | None = None) -> int:
-    result = publisher.run(circuits)
-    status = publisher.status()
-    if result.busy:
-        say("another run is collecting")
-    tell_troubles(result.sources)
-    if session.json:
-        json_object({"sources": collected_json(result.sources), "targets": delivered_json(result.targets, status)})
-    elif not session.quiet:
-        show_collected(result.sources)
-        show_delivered(result.targets, status)
-    return exit_code.of_run(result.sources.values(), result.targets.values(), status, busy=result.busy)
+def _watch(manager: ServiceManager, *, stays: bool) -> Watch:
+    from publisher.cli.watching import Watch  # noqa: PLC0415
+
+    return Watch(session.publisher(), manager, stays=stays)
 
 
-def _stay(publisher: Publisher, pause_s: float) -> None:
+def _once(watch: Watch, circuits: Circuits | None = None) -> int:
+    publisher = watch.publisher
+    watch.begin()
+    code = 1
+    try:
+        result = publisher.run(circuits)
+        status = publisher.status()
+        code = exit_code.of_run(result.sources.values(), result.targets.values(), status, busy=result.busy)
+        if result.busy:
+            say("another run is collecting")
+        tell_troubles(result.sources)
+        if session.json:
+            json_object({"sources": collected_json(result.sources), "targets": delivered_json(result.targets, status)})
+        elif not session.quiet:
+            show_collected(result.sources)
+            show_delivered(result.targets, status)
+    except PublisherError as error:
+        code = error.exit_code
+        raise
+    finally:
+        watch.end(code)
+    return code
+
+
+def _stay(pause_s: float, manager: ServiceManager) -> None:
+    signals.watch_for_reload()
+    watch = _watch(manager, stays=True)
+    try:
+        while True:
+            manager.ready()
+            told = _repeat(watch, pause_s, manager)
+            if told == "stop":
+                manager.stopping()
+                return
+            manager.reloading()
+            watch = _again(watch, manager)
+    finally:
+        watch.__exit__(None, None, None)
+
+
+def _again(watch: Watch, manager: ServiceManager) -> Watch:
+    """With the configuration as it is now; with the one before where it cannot be used."""
+    try:
+        session.publisher().close()
+    except ConfigError as error:
+        say(f"usage-publisher: {error}", "The configuration before stays in force.")
+        return watch
+    watch.__exit__(None, None, None)  # its port may be wanted again
+    return _watch(manager, stays=True)
+
+
+def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Woken:
+    """Run after run, until told to stop or to read the configuration anew."""
     from publisher.pipeline.circuit import Circuits  # noqa: PLC0415
 
     circuits = Circuits()
     failures = 0
     while True:
         try:
-            _once(publisher, circuits)
+            code = _once(watch, circuits)
             flush()
             failures = 0
+            manager.status(f"last run ended with {code}")
         except OutputClosedError:  # who read along has gone; the work goes on
             failures = 0
         except (StoreError, SourceError, TargetError, CredentialError) as error:
             say(f"usage-publisher: {error}")
+            manager.status(str(error))
             failures += 1
         factor = min(2 ** max(0, failures - 1), _LONGEST_BACKOFF)
-        if signals.wait(pause_s * factor * (1 + random.random() / 20)):  # noqa: S311 - spreads sites over the hour
-            return
+        seconds = pause_s * factor * (1 + random.random() / 20)  # noqa: S311 - spreads sites over the hour
+        told = signals.rest(seconds, manager.alive_every_s, manager.alive)
+        if told != "time":
+            return told

@@ -1,13 +1,19 @@
-"""SIGTERM and SIGINT: finish the batch in hand, then leave."""
+"""SIGTERM and SIGINT: finish the batch, then leave. SIGHUP, where a program stays: read the configuration anew."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Literal
 
 _stop = threading.Event()
+_reload = threading.Event()
+_woken = threading.Event()
+
+Woken = Literal["stop", "reload", "time"]
 
 
 def told_to_stop() -> Callable[[], bool]:
@@ -17,6 +23,7 @@ def told_to_stop() -> Callable[[], bool]:
         if _stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         _stop.set()
+        _woken.set()
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, note)
@@ -24,6 +31,32 @@ def told_to_stop() -> Callable[[], bool]:
     return _stop.is_set
 
 
+def watch_for_reload() -> None:
+    """Watch for SIGHUP from now on, which would end the program else."""
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        _reload.set()
+        _woken.set()
+
+    signal.signal(signal.SIGHUP, note)
+
+
 def wait(seconds: float) -> bool:
     """Pause, unless told to stop; True if told."""
     return _stop.wait(seconds)
+
+
+def rest(seconds: float, step_s: float | None, alive: Callable[[], None]) -> Woken:
+    """Pause between two runs, calling `alive` at least every `step_s`; says what ended it."""
+    ends = time.monotonic() + seconds
+    while not _stop.is_set():
+        alive()
+        left = ends - time.monotonic()
+        if left <= 0:
+            return "time"
+        _woken.wait(left if step_s is None else min(left, step_s))
+        _woken.clear()
+        if _reload.is_set():
+            _reload.clear()
+            return "reload"
+    return "stop"

@@ -33,6 +33,7 @@ class BatchInFlight(msgspec.Struct, frozen=True):
     target: str
     batch_id: int
     records: int
+    record_ids: tuple[str, ...] = ()
 
 
 class BatchAnswered(msgspec.Struct, frozen=True):

@@ -328,8 +328,8 @@ class Sender:
                     raise _Overtaken
                 self._mark_due(connection, (item.end_time for item in items))
         self._tell_settled()
-        self._observer(BatchInFlight(self._target.name, batch_id, len(items)))
         record_ids = tuple(item.record_id for item in items)
+        self._observer(BatchInFlight(self._target.name, batch_id, len(items), record_ids))
         message = Message(uid, self._format.name, self._format.content_type, payload, record_ids)
         self._ahead.begin()
         return _Launched(flight, batch_id, len(payload), self._couriers.send(message, batch_id))

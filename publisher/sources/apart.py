@@ -13,7 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import IO, Final, Self
 
@@ -80,7 +80,7 @@ class ReadApart:
                 self._told, self._told_since = True, read.complete_since
                 yield read.page
 
-    def _pages_here(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
+    def _pages_here(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
         yield from self._here.pages(cursor, window)
 
     def complete_since(self) -> int | None:

@@ -14,6 +14,7 @@
     grid_waits   runs that have no entry; those of them that are held for one
     unreadable   input that is no record, with file, line and reason
     audit        what people did
+    notices      of which troubles somebody was told by mail
     purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were here, and were delivered
     erased       persons whose name was replaced, by what, and how to know the name again
     spool_changes   what spooling contexts have yet to write; filled by triggers where there are contexts
@@ -299,5 +300,13 @@ spool_changes = Table(
     Column("key", Text, primary_key=True),
     Column("target", Text, primary_key=True),
     Column("times", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("told_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -1,0 +1,168 @@
+"""Numbers for Prometheus: the state of sources and targets, and what this process did.
+
+State comes from the ledger, as `status` shows it, whoever asks; what a process did is lost with it, and so is given as
+what it is: of this process. Names end in their unit; instants are epoch seconds. An instant that is not known has no
+sample, so that a rule can ask for its absence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from publisher.config_observe import address_of
+from publisher.errors import ConfigError, PublisherError
+from publisher.observe.tally import TargetTally
+from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+
+PREFIX: Final = "usage_publisher_"
+
+_Value = float | int | None
+Item = TypeVar("Item")
+
+_SOURCES: Final[Mapping[str, tuple[str, Callable[[SourceStatus], _Value]]]] = {
+    "source_jobs": ("Runs stored from the source.", lambda item: item.jobs),
+    "source_unreadable": ("Pieces of input that are no record.", lambda item: item.unreadable),
+    "source_last_collected_timestamp_seconds": ("When the source was last read.", lambda item: item.last_collected),
+    "source_last_job_end_timestamp_seconds": ("End of the last job read.", lambda item: item.last_job_end),
+    "source_read_to_end": ("1: the last read came to the source's end.", lambda item: int(item.read_to_end)),
+    "source_silent": ("1: no job for longer than expect_every.", lambda item: int(item.silent)),
+    "source_failing": ("1: the last read failed.", lambda item: int(item.error is not None)),
+}
+_TARGETS: Final[Mapping[str, tuple[str, Callable[[TargetStatus], _Value]]]] = {
+    "target_oldest_waiting_timestamp_seconds": (
+        "End of the oldest job that waits.", lambda item: item.oldest_waiting_end_time,
+    ),
+    "target_complete_until_timestamp_seconds": (
+        "The service has every job that ended before.", lambda item: item.complete_until,
+    ),
+    "target_last_sent_end_timestamp_seconds": (
+        "Latest end of a job that the service has.", lambda item: item.last_sent_end_time,
+    ),
+    "target_last_attempt_timestamp_seconds": ("When it was last published to.", lambda item: item.last_attempt),
+    "target_last_success_timestamp_seconds": (
+        "When publishing last ended without trouble.", lambda item: item.last_success,
+    ),
+    "target_failing": ("1: the last publishing ended in trouble.", lambda item: int(item.last_error is not None)),
+    "target_certificate_days": ("Days that our certificate is still valid.", lambda item: item.certificate_days_left),
+}  # fmt: skip
+_STATES: Final = ("accepted", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded")
+_PROCESS: Final[Mapping[str, tuple[str, Callable[[TargetTally], float]]]] = {
+    "process_posts": ("Messages answered, since this process began.", lambda item: item.posts),
+    "process_records": ("Records that the service took, since this process began.", lambda item: item.records),
+    "process_bytes": ("Bytes of these records, since this process began.", lambda item: item.bytes),
+    "process_retries": ("Tries after the first, since this process began.", lambda item: item.retries),
+    "process_answer_seconds": ("Time that answers took, since this process began.", lambda item: item.answer_s),
+}
+
+
+class Watched(Collector):
+    """Asks for the state whenever the numbers are asked for."""
+
+    def __init__(
+        self,
+        status: Callable[[], Status],
+        tally: Callable[[], Mapping[str, TargetTally]],
+        clock: Callable[[], int],
+    ) -> None:
+        """`exit_code` and `last_run` are set by who runs."""
+        self._status = status
+        self._tally = tally
+        self._clock = clock
+        self.exit_code: int | None = None
+        self.last_run: int | None = None
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Nothing: the state is not asked for before somebody wants it."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The families of a scrape. A store that cannot be read gives `store_readable` 0 and no state."""
+        try:
+            found: Status | None = self._status()
+        except PublisherError:
+            found = None
+        yield _single("store_readable", "1: the state can be read.", int(found is not None))
+        yield _single("scraped_timestamp_seconds", "When these numbers were taken.", self._clock())
+        if self.exit_code is not None and self.last_run is not None:
+            yield _single("last_run_exit_code", "0: all done; see the exit codes.", self.exit_code)
+            yield _single("last_run_timestamp_seconds", "When the last run ended.", self.last_run)
+        if found is not None:
+            yield _single("complete", "1: every source read, nothing waits.", int(found.complete))
+            yield from _families(_SOURCES, "source", found.sources)
+            yield from _families(_TARGETS, "target", found.targets)
+            yield _records(found.targets)
+        yield from _families(_PROCESS, "target", self._tally())
+
+
+def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _families(
+    described: Mapping[str, tuple[str, Callable[[Item], _Value]]], label: str, items: Mapping[str, Item]
+) -> Iterator[GaugeMetricFamily]:
+    for name, (text, value_of) in described.items():
+        family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
+        for key, item in items.items():
+            value = value_of(item)
+            if value is not None:
+                family.add_metric([key], value)
+        yield family
+
+
+def _records(targets: Mapping[str, TargetStatus]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(PREFIX + "target_jobs", "Jobs by what became of them.", labels=["target", "state"])
+    for name, item in targets.items():
+        for state in _STATES:
+            family.add_metric([name, state], getattr(item, state))
+    return family
+
+
+def text(watched: Watched) -> str:
+    """The numbers in Prometheus' text format."""
+    return generate_latest(_registry(watched)).decode()
+
+
+def write(watched: Watched, path: Path) -> None:
+    """Write the file for the textfile collector, whole or not at all, readable for all. Raises `ConfigError`."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text(watched))
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        hint = "Check owner and mode of its folder"
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", key="metrics.textfile", hint=hint) from error
+
+
+def serve(watched: Watched, listen: str) -> Callable[[], None]:
+    """Answer at `/metrics` in a thread of its own; gives what ends that. Raises `ConfigError` for a port in use."""
+    host, port = address_of(listen)
+    try:
+        server, thread = start_http_server(port, host, _registry(watched))
+    except OSError as error:
+        raise ConfigError(f"{listen}: {error.strerror}", key="metrics.listen", hint="Choose another port") from error
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end
+
+
+def _registry(watched: Watched) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(watched)
+    return registry

@@ -1,0 +1,153 @@
+"""Numbers for Prometheus: read back by its own parser; rules and dashboard ask for nothing that is not there."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from publisher.errors import ConfigError, StoreBusyError
+from publisher.observe.metrics import PREFIX, Watched, serve, text, write
+from publisher.observe.tally import TargetTally
+from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+
+CONF = Path(__file__).parents[3] / "conf"
+NOW = 1_795_000_000
+SOURCE = SourceStatus(
+    jobs=7, unreadable=1, skipped=2, last_collected=NOW - 60, last_job_end=NOW - 3600, read_to_end=True, silent=False,
+    error=None,
+)  # fmt: skip
+TARGET = TargetStatus(
+    accepted=5, confirmed=4, waiting=1, in_flight=0, rejected=1, held=0, waived=0, superseded=0,
+    last_sent_end_time=NOW - 7200, complete_until=NOW - 9000, oldest_waiting_end_time=NOW - 8000, last_attempt=NOW - 60,
+    last_success=NOW - 60, last_error=None, certificate_days_left=30, groups=None,
+)  # fmt: skip
+STATUS = Status(complete=False, sources={"ce1": SOURCE}, targets={"neic": TARGET})
+
+
+def watched(status: Status = STATUS) -> Watched:
+    made = Watched(lambda: status, lambda: {"neic": TargetTally(3, 5, 9000, 1, 0.25)}, lambda: NOW)
+    made.exit_code, made.last_run = 1, NOW - 60
+    return made
+
+
+def samples(given: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    found = {}
+    for family in text_string_to_metric_families(given):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            found[sample.name, frozenset(sample.labels.items())] = sample.value
+    return found
+
+
+def one(found: dict[Any, float], name: str, **labels: str) -> float | None:
+    return found.get((PREFIX + name, frozenset(labels.items())))
+
+
+def test_every_number_of_the_status_is_there() -> None:
+    found = samples(text(watched()))
+    assert one(found, "complete") == 0
+    assert one(found, "last_run_exit_code") == 1
+    assert one(found, "source_jobs", source="ce1") == 7
+    assert one(found, "source_unreadable", source="ce1") == 1
+    assert one(found, "source_last_job_end_timestamp_seconds", source="ce1") == NOW - 3600
+    assert one(found, "target_jobs", target="neic", state="accepted") == 5
+    assert one(found, "target_jobs", target="neic", state="rejected") == 1
+    assert one(found, "target_oldest_waiting_timestamp_seconds", target="neic") == NOW - 8000
+    assert one(found, "target_complete_until_timestamp_seconds", target="neic") == NOW - 9000
+    assert one(found, "target_last_success_timestamp_seconds", target="neic") == NOW - 60
+    assert one(found, "target_certificate_days", target="neic") == 30
+    assert one(found, "process_bytes", target="neic") == 9000
+    assert one(found, "process_retries", target="neic") == 1
+    assert one(found, "process_answer_seconds", target="neic") == 0.25
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    nothing = msgspec.structs.replace(TARGET, oldest_waiting_end_time=None, complete_until=None)
+    found = samples(text(watched(msgspec.structs.replace(STATUS, targets={"neic": nothing}))))
+    assert one(found, "target_oldest_waiting_timestamp_seconds", target="neic") is None
+    assert one(found, "target_complete_until_timestamp_seconds", target="neic") is None
+
+
+def test_a_store_that_cannot_be_read_is_a_number_too() -> None:
+    def busy() -> Status:
+        raise StoreBusyError("held")
+
+    found = samples(text(Watched(busy, dict, lambda: NOW)))
+    assert one(found, "store_readable") == 0
+    assert one(found, "complete") is None
+
+
+def test_names_that_need_escaping_come_back_as_they_are() -> None:
+    odd = 'a"b\\c\nd'
+    found = samples(text(watched(msgspec.structs.replace(STATUS, sources={odd: SOURCE}))))
+    assert one(found, "source_jobs", source=odd) == 7
+
+
+def test_the_file_is_whole_and_readable_for_the_node_exporter(tmp_path: Path) -> None:
+    path = tmp_path / "usage.prom"
+    write(watched(), path)
+    write(watched(), path)
+    assert samples(path.read_text(encoding="utf-8"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_is_told_with_its_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.textfile"):
+        write(watched(), tmp_path / "missing" / "usage.prom")
+
+
+def test_the_page_of_numbers_is_served_until_it_is_ended() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    end = serve(watched(), f"127.0.0.1:{port}")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert one(samples(answer.read().decode()), "source_jobs", source="ce1") == 7
+        with pytest.raises(ConfigError, match=r"metrics\.listen"):
+            serve(watched(), f"127.0.0.1:{port}")
+    finally:
+        end()
+
+
+def _known() -> set[str]:
+    return {name for name, _ in samples(text(watched()))}
+
+
+def _asked(expression: str) -> set[str]:
+    return set(re.findall(rf"{PREFIX}\w+", expression))
+
+
+def test_alert_rules_ask_for_numbers_that_exist() -> None:
+    rules = yaml.safe_load((CONF / "prometheus" / "usage-publisher.rules.yml").read_text(encoding="utf-8"))
+    found = [rule for group in rules["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in found}) == len(found) > 8
+    for rule in found:
+        asked = _asked(rule["expr"])
+        assert asked, rule["alert"]
+        assert asked <= _known(), rule["alert"]
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert rule["annotations"]["summary"]
+
+
+def test_the_dashboard_asks_for_numbers_that_exist() -> None:
+    board = json.loads((CONF / "grafana" / "usage-publisher.json").read_text(encoding="utf-8"))
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            asked = _asked(target["expr"])
+            assert asked, panel["title"]
+            assert asked <= _known(), panel["title"]
+            assert set(re.findall(r"\$(\w+)", target["expr"])) <= variables

@@ -1,0 +1,132 @@
+"""Notices by mail: once when a trouble begins, once when it is over, to a real mail server."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import socket
+from collections.abc import Iterator
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiosmtpd.controller import Controller
+
+from publisher.config_observe import Notices
+from publisher.observe.notices import MailError, tell
+from publisher.observe.troubles import troubles
+from publisher.pipeline.status import Status
+from publisher.store.database import Store, open_store
+from tests.publisher.observe.test_metrics import NOW, SOURCE, STATUS, TARGET
+
+
+class Box:
+    """What the server got."""
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.answer = "250 OK"
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802 - the library's name
+        if self.answer.startswith("250"):
+            message = email.message_from_bytes(envelope.content, policy=email.policy.SMTP)
+            assert isinstance(message, EmailMessage)
+            self.mails.append(message)
+        return self.answer
+
+
+@pytest.fixture
+def box() -> Box:
+    return Box()
+
+
+@pytest.fixture
+def settings(box: Box) -> Iterator[Notices]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = Controller(box, hostname="127.0.0.1", port=port)
+    server.start()
+    yield Notices(mail_to=("ops@example.org",), mail_from="usage@example.org", smtp=f"127.0.0.1:{port}")
+    server.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path}/store.db")
+    yield opened
+    opened.close()
+
+
+def status(**target: Any) -> Status:
+    well = msgspec.structs.replace(TARGET, rejected=0)
+    return msgspec.structs.replace(STATUS, targets={"neic": msgspec.structs.replace(well, **target)})
+
+
+def test_a_trouble_is_told_once_and_its_end_once(store: Store, settings: Notices, box: Box) -> None:
+    for _ in range(3):
+        tell(store, settings, "EXAMPLE-SITE", status(rejected=2), NOW)
+    assert len(box.mails) == 1
+    assert box.mails[0]["Subject"] == "usage-publisher EXAMPLE-SITE: target neic: rejected"
+    assert "rejects records, 2 by now" in box.mails[0].get_content()
+    assert box.mails[0]["To"] == "ops@example.org"
+    for _ in range(2):
+        tell(store, settings, "EXAMPLE-SITE", status(), NOW + 3600)
+    assert len(box.mails) == 2
+    assert "over: target neic: rejected" in box.mails[1]["Subject"]
+    tell(store, settings, "EXAMPLE-SITE", status(rejected=1), NOW + 7200)
+    assert len(box.mails) == 3
+
+
+def test_what_begins_and_ends_together_is_one_mail(store: Store, settings: Notices, box: Box) -> None:
+    tell(store, settings, "S", status(rejected=2), NOW)
+    tell(store, settings, "S", status(certificate_days_left=3, last_error="HTTP 503", last_success=NOW - 90_000), NOW)
+    assert len(box.mails) == 2
+    text = box.mails[1].get_content()
+    assert "valid for 3 more days" in text
+    assert "HTTP 503" in text
+    assert "Over: target neic: rejected" in text
+
+
+def test_a_mail_that_was_not_taken_is_tried_again(store: Store, settings: Notices, box: Box) -> None:
+    box.answer = "451 later"
+    with pytest.raises(MailError, match="could not be mailed"):
+        tell(store, settings, "S", status(rejected=2), NOW)
+    box.answer = "250 OK"
+    tell(store, settings, "S", status(rejected=2), NOW)
+    assert len(box.mails) == 1
+
+
+def test_a_mail_server_that_is_not_there_is_an_error_that_names_it(store: Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.raises(MailError, match=f"127.0.0.1:{port}"):
+        tell(store, Notices(mail_to=("ops@example.org",), smtp=f"127.0.0.1:{port}"), "S", status(rejected=1), NOW)
+
+
+def test_nobody_to_tell_nothing_is_tried(store: Store) -> None:
+    tell(store, Notices(smtp="127.0.0.1:1"), "S", status(rejected=1), NOW)
+
+
+def test_answers_from_outside_cannot_add_headers_or_steer_terminals(store: Store, settings: Notices, box: Box) -> None:
+    said = "HTTP 500\r\nBcc: someone@example.org\x1b[2J"
+    tell(store, settings, "S\nBcc: x@example.org", status(last_error=said, last_success=None), NOW)
+    (mail,) = box.mails
+    assert mail["Bcc"] is None
+    assert "\x1b" not in mail.get_content()
+    assert "Bcc: someone" in mail.get_content()
+
+
+def test_what_is_worth_a_mail() -> None:
+    silent = msgspec.structs.replace(SOURCE, silent=True)
+    unread = msgspec.structs.replace(SOURCE, error="permission denied")
+    found = Status(complete=False, sources={"a": silent, "b": unread}, targets=status(certificate_days_left=-1).targets)
+    keys = [trouble.key for trouble in troubles(found, Notices(), NOW)]
+    assert keys == ["source a: silent", "source b: failing", "target neic: certificate"]
+
+
+def test_a_target_fails_for_as_long_as_is_set_before_somebody_is_told() -> None:
+    failing = status(last_error="HTTP 503", last_success=NOW - 3600)
+    assert not troubles(failing, Notices(target_fails_for="2h"), NOW)  # type: ignore[arg-type]
+    assert troubles(failing, Notices(target_fails_for="1h"), NOW)  # type: ignore[arg-type]
