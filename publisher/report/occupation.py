@@ -19,7 +19,7 @@ from formats.tally_columns import Ints
 from publisher.report.inventory import KIB_A_GIB, UNTOLD, Inventory, KnownNode
 from publisher.report.periods import Period, edges, periods, zone_of
 from publisher.report.placing import WANTED, Placing
-from publisher.report.reading import Context
+from publisher.report.reading import Context, running_note
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import Cell, Column, Plot, Report, Series
 from publisher.report.selection import Selection
@@ -200,7 +200,7 @@ def view(context: Context, request: ReportRequest) -> Report:
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
         plots=_plots(request, held, found) if rows else (),
-        notes=held.notes(),
+        notes=(*held.notes(), *running_note(request)),
         nothing=_nothing(held.selection, rows),
         facts={"period": request.period, "zone": request.zone, "resource": resource, "by": list(request.by)},
     )  # fmt: skip

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from formats.job import Event
-from publisher.report.reading import Context
+from publisher.report.reading import Context, running_note
 from publisher.report.request import ReportRequest
 from publisher.report.result import Cell, Column, Plot, Report, Series
 
@@ -61,7 +61,10 @@ def view(context: Context, request: ReportRequest) -> Report:
         columns=columns,
         rows=tuple(rows),
         plots=_plots(rows) if rows and "job" not in request.filters else (),
-        notes=(f"{silent} runs are left out: their source tells no events.",) if silent else (),
+        notes=(
+            *([f"{silent} runs are left out: their source tells no events."] if silent else []),
+            *running_note(request),
+        ),
         nothing=selection.nothing() or (None if jobs else "no source tells events of these runs"),
     )
 

@@ -42,3 +42,8 @@ class Context:
             self.runs(request), request.start, request.stop, request.filters, wanted, request.interval or interval,
             running_until=self.now if running else None,
         )  # fmt: skip
+
+
+def running_note(request: ReportRequest) -> tuple[str, ...]:
+    """What a view that counts runs in progress says where it cannot."""
+    return ("Runs that still run are in no archive and not counted.",) if request.archive is not None else ()

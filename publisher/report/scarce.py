@@ -17,7 +17,7 @@ from publisher.report.placing import WANTED, Placing
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import Cell, Column, Plot, Report, Series
-from publisher.report.waiting import Waits, percentile
+from publisher.report.waiting import WAITED, Waits, percentile
 
 HIGH: Final = 0.8
 LONG_S: Final = 3600
@@ -82,7 +82,7 @@ def _waits(
 ) -> dict[tuple[str, ...], Ints]:
     """By class how long the jobs waited that ran there and held any of the resource; several hosts: their first."""
     numbers = {label: number for number, label in enumerate(labels)}
-    wanted = WANTED[resource] | {"submit", "eligible", "run"}
+    wanted = WANTED[resource] | WAITED
     selection = context.select(request, wanted, "started", running=True)
     placing = Placing(selection, held.inventory, resource)
     waits = Waits()

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 Kind = Literal["text", "html", "pdf"]
 SUFFIXES: Final[dict[Kind, str]] = {"text": ".txt", "html": ".html", "pdf": ".pdf"}
 _LINES_A_PAGE: Final = 58
-_HEADINGS: Final = ("item", "quantity", "unit", "price", "group", "job", "amount")
+_FONT: Final = "DejaVu Sans Mono"
+_HEADINGS: Final = ("item", "quantity", "unit", "price", "group factor", "job factor", "amount")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._@-]")
 
 
-def lines_of(made: Statements, one: Statement) -> list[tuple[str, ...]]:
+def lines_of(one: Statement) -> list[tuple[str, ...]]:
     """The lines of a statement as text: what was used, price, factors, amount; adjustments; the total."""
     lines = [
         (
@@ -34,7 +35,7 @@ def lines_of(made: Statements, one: Statement) -> list[tuple[str, ...]]:
         for item in one.items
     ]  # fmt: skip
     lines += [(f"Adjustment: {each.reason}", "", "", "", "", "", f"{each.amount:f}") for each in one.adjustments]
-    return [*lines, ("Total", "", "", "", "", "", f"{one.total:f} {made.currency}")]
+    return [*lines, ("Total", "", "", "", "", "", f"{one.total:f}")]
 
 
 def to_text(made: Statements, one: Statement) -> str:
@@ -43,7 +44,7 @@ def to_text(made: Statements, one: Statement) -> str:
 
 
 def _text_lines(made: Statements, one: Statement) -> Iterator[str]:
-    rows = [_HEADINGS, *([_shown(cell) for cell in line] for line in lines_of(made, one))]
+    rows = [_HEADINGS, *([_shown(cell) for cell in line] for line in lines_of(one))]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
     yield _shown(made.site)
     yield f"Statement for {made.month}"
@@ -64,7 +65,7 @@ def _shown(text: str) -> str:
 
 def to_html(made: Statements, one: Statement) -> str:
     """A statement as one self-contained page; whatever a name holds is text in it."""
-    shown = [[_shown(cell) for cell in line] for line in lines_of(made, one)]
+    shown = [[_shown(cell) for cell in line] for line in lines_of(one)]
     return _template().render(made=made, payer=_shown(one.payer), headings=_HEADINGS, lines=shown)
 
 
@@ -114,7 +115,8 @@ def to_pdf(made: Statements, one: Statement) -> bytes:
     from matplotlib.backends.backend_pdf import PdfPages  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    lines = list(_text_lines(made, one))
+    known = _letters()
+    lines = ["".join(letter if ord(letter) in known else "?" for letter in line) for line in _text_lines(made, one)]
     pages = [lines[at : at + _LINES_A_PAGE] for at in range(0, len(lines), _LINES_A_PAGE)]
     widest = max(map(len, lines))
     written = BytesIO()
@@ -123,12 +125,20 @@ def to_pdf(made: Statements, one: Statement) -> bytes:
         for number, page in enumerate(pages, 1):
             figure = Figure(figsize=(8.27, 11.69))
             size = min(9.0, 7.07 * 72 / (0.602 * widest))  # a letter of DejaVu Sans Mono is 0.602 of its size wide
-            shown: dict[str, Any] = {"family": "DejaVu Sans Mono", "size": size, "parse_math": False}
+            shown: dict[str, Any] = {"family": _FONT, "size": size, "parse_math": False}
             figure.text(0.07, 0.95, "\n".join(page), va="top", linespacing=1.4, **shown)
             if len(pages) > 1:
                 figure.text(0.93, 0.03, f"{number} of {len(pages)}", ha="right", **shown)
             file.savefig(figure)
     return written.getvalue()
+
+
+@lru_cache(maxsize=1)
+def _letters() -> frozenset[int]:
+    """What the font of the PDF has: for another letter there would be a box, and a warning for each."""
+    from matplotlib.font_manager import findfont, get_font  # noqa: PLC0415
+
+    return frozenset(get_font(findfont(_FONT)).get_charmap())
 
 
 def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> list[Path]:

@@ -1,0 +1,58 @@
+"""Occupation over periods of any lengths: the same as second by second; and the most that was held at once."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.occupation import Occupation, most_at_once
+
+held = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(-10, 60), st.integers(-2, 60), st.integers(0, 9)), max_size=12
+)  # fmt: skip
+cuts = st.lists(st.integers(0, 50), min_size=2, max_size=8, unique=True).map(sorted)
+
+
+def columns(rows: list[tuple[int, int, int, int]]) -> list[np.ndarray]:  # type: ignore[type-arg]
+    table = [(node, start, start + length, amount) for node, start, length, amount in rows]
+    return [np.array([row[place] for row in table], np.int64) for place in range(4)]
+
+
+@given(held, cuts)
+def test_second_by_second(rows: list[tuple[int, int, int, int]], cut: list[int]) -> None:
+    made = Occupation(np.array(cut, np.int64))
+    half = len(rows) // 2
+    made.add(*columns(rows[:half]))
+    made.add(*columns(rows[half:]))
+    for node in range(4):
+        expected = [
+            sum(
+                amount
+                for which, start, length, amount in rows
+                for second in range(start, start + length)
+                if which == node and begin <= second < end
+            )
+            for begin, end in itertools.pairwise(cut)
+        ]
+        assert made.of(node) == expected
+
+
+@given(held)
+def test_most_at_once(rows: list[tuple[int, int, int, int]]) -> None:
+    found = most_at_once(*columns(rows))
+    for node in range(3):
+        expected = max(
+            (
+                sum(
+                    amount
+                    for which, start, length, amount in rows
+                    if which == node and start <= second < start + length
+                )
+                for second in range(-12, 130)
+            ),
+            default=0,
+        )
+        assert found.get(node, 0) == expected

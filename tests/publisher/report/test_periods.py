@@ -1,0 +1,59 @@
+"""Periods: weeks in which clocks change, both ends of time, and what cannot be cut."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from publisher.errors import UsageError
+from publisher.report.periods import edges, periods, zone_of
+from publisher.report.request import BEHIND, FIRST, PERIODS
+
+OSLO = ZoneInfo("Europe/Oslo")
+SATURDAY = 1_792_800_000
+"""2026-10-24 02:00 in Oslo; clocks go back on the 25th."""
+
+
+def test_a_day_in_which_clocks_go_back_has_25_hours() -> None:
+    found = periods(SATURDAY, SATURDAY + 3 * 86_400, "day", OSLO)
+    assert [(one.name, one.inside_s / 3600) for one in found][:3] == [
+        ("2026-10-24", 22),
+        ("2026-10-25", 25),
+        ("2026-10-26", 24),
+    ]
+
+
+def test_a_week_in_which_clocks_go_forward_has_167_hours() -> None:
+    monday = 1_774_220_400  # 2026-03-23 00:00 in Oslo
+    (week,) = periods(monday, monday + 7 * 86_400 - 3600, "week", OSLO)
+    assert (week.name, week.inside_s) == ("2026-W13", 167 * 3600)
+
+
+@given(
+    st.integers(-(10**11), 10**11), st.integers(1, 10**7), st.sampled_from(["week", "month", "year"]),
+    st.sampled_from(["UTC", "Europe/Oslo", "Pacific/Apia", "America/New_York"]),
+)  # fmt: skip
+def test_periods_cover_the_interval_without_gap(start: int, length: int, kind: str, zone: str) -> None:
+    if not FIRST + 10**6 < start < BEHIND - 10**8:
+        return
+    found = periods(start, start + length, kind, zone_of(zone))  # type: ignore[arg-type]
+    assert [one.start for one in found] == [start, *(one.stop for one in found[:-1])]
+    assert found[-1].stop == start + length
+    assert edges(found).tolist() == [*(one.start for one in found), start + length]
+    assert len({one.name for one in found}) == len(found)
+
+
+@pytest.mark.parametrize("kind", PERIODS)
+def test_before_1970_and_at_both_ends_of_time(kind: str) -> None:
+    old = periods(-86_400 * 365 * 60, -86_400 * 365 * 60 + 10, kind, zone_of("UTC"))  # type: ignore[arg-type]
+    assert old[0].name.startswith("1910")
+    assert periods(FIRST, FIRST + 10, kind, zone_of("UTC"))[0].name.startswith("0001")  # type: ignore[arg-type]
+    assert periods(BEHIND - 10, BEHIND - 1, kind, zone_of("UTC"))[-1].stop == BEHIND - 1  # type: ignore[arg-type]
+
+
+def test_too_many() -> None:
+    with pytest.raises(UsageError, match="more than 100000 periods"):
+        periods(FIRST, BEHIND - 1, "day", zone_of("UTC"))
