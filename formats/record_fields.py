@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lxml import etree
 
@@ -17,22 +17,31 @@ _XML = frozenset({"ogf-ur", "emi-car"})
 
 
 def fields_of(format_name: str, message: bytes) -> Fields:
-    """The fields of a message's only record, each with its values in order.
+    """The fields of a message's only record, as `each_fields_of` gives them."""
+    (fields,) = each_fields_of(format_name, message)
+    return fields
+
+
+def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
+    """The fields of each record of a message, each with its values in order.
 
     An XML field is named by its path and the attributes that tell one from another (`Memory[KB,max,physical]`), any
     other attribute, and every one of an empty element, is a field of its own (`Host@primary`). createTime is left out:
     it changes with every version.
     """
-    found: dict[str, list[str]] = {}
     if format_name in _XML:
-        (element,) = record_elements(parse_xml(message))
-        for name, value in _walk(element, ""):
-            found.setdefault(name, []).append(value)
-        found.pop("RecordIdentity@createTime", None)
+        for element in record_elements(parse_xml(message)):
+            fields = _gathered(_walk(element, ""))
+            fields.pop("RecordIdentity@createTime", None)
+            yield fields
     else:
-        (record,) = parse_text(message.decode("ascii")).records
-        for name, value in record.pairs:
-            found.setdefault(name, []).append(value)
+        yield from (_gathered(record.pairs) for record in parse_text(message.decode("ascii")).records)
+
+
+def _gathered(pairs: Iterable[tuple[str, str]]) -> Fields:
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
     return {name: tuple(values) for name, values in found.items()}
 
 

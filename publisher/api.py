@@ -182,6 +182,8 @@ class Publisher:
         from publisher.pipeline.republish import let_wait_again  # noqa: PLC0415
 
         meaning = self.plan_republish(target, window, only_missing=only_missing)
+        if self.config.targets[target].shadow:
+            raise UsageError(f"{target} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first")
         plan = self._plans()[target]
         with self.store.lock(f"target-{target}") as held:
             if not held:
@@ -433,6 +435,20 @@ class Publisher:
 
         with self._deciding(target) as (plan, now), self.store.write() as connection:
             return waive(connection, plan, target, state, record_ids, reason, now)
+
+    def take_over_until(self, target: str, until: int) -> int:
+        """Put down what ended up to then, and was never sent from here, as delivered before us; gives how many jobs."""
+        from publisher.pipeline.take_over import assume_until  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return assume_until(connection, plan.target_id, target, until, now)
+
+    def take_over(self, target: str, run_ids: Sequence[int], told: str) -> int:
+        """Put down these runs, where they were never sent from here, as delivered before us; `told`: by what."""
+        from publisher.pipeline.take_over import assume_runs  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return assume_runs(connection, plan.target_id, target, run_ids, told, now)
 
     # --- inner
 

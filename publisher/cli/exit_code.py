@@ -43,4 +43,7 @@ def _waits(status: Status, delivered: list[Delivery]) -> bool:
     """Something waits for a service that is not merely not due yet, or served by another run just now."""
     if any(item.busy or item.early or item.resting is not None for item in delivered):
         return False
-    return any(target.waiting > target.not_due or target.in_flight for target in status.targets.values())
+    return any(
+        not target.shadow and (target.waiting > target.not_due or target.in_flight)
+        for target in status.targets.values()
+    )

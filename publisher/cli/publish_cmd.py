@@ -49,6 +49,7 @@ def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, 
             "bytes": item.sent.bytes if item else 0,
             "error": trouble(item) if item else None,
             "busy": item.busy if item else False,
+            "rehearsed": item.rehearsed if item else None,
         }
         if total.groups is not None:
             entry["groups"] = item.sent.groups if item else 0
@@ -73,6 +74,8 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
         total = status.targets[name]
         if item.busy:
             remark = level_text("yellow", "another run is at work")
+        elif item.rehearsed is not None and not trouble(item):
+            remark = level_text("yellow", "a shadow: nothing is sent")
         elif item.early:
             remark = level_text("green", "not due yet")
         elif item.resting is not None:

@@ -16,6 +16,7 @@ from publisher.pipeline.circuit import Circuit, Circuits
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.post import Patience
+from publisher.pipeline.rehearse import Rehearsed, rehearse
 from publisher.pipeline.report_sender import ReportSender
 from publisher.pipeline.send import Sender
 from publisher.pipeline.sent import Sent
@@ -34,7 +35,8 @@ from publisher.targets.context import TargetContext
 class Delivery(msgspec.Struct, frozen=True):
     """What a run did for one target. `error` stopped it; `busy`: another run is at work; `early`: not due yet.
 
-    `resting`: the service failed repeatedly, and is left alone for so many more rounds.
+    `resting`: the service failed repeatedly, and is left alone for so many more rounds. `rehearsed`: the target is a
+    shadow, and nothing was sent.
     """
 
     sent: Sent
@@ -42,6 +44,7 @@ class Delivery(msgspec.Struct, frozen=True):
     busy: bool = False
     early: bool = False
     resting: int | None = None
+    rehearsed: Rehearsed | None = None
 
 
 def deliver_all(
@@ -118,6 +121,8 @@ def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
 
 def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
     settings = config.targets[name]
+    if settings.shadow:
+        return _rehearse(store, config, name, plan, tools)
     with store.read() as connection:
         waiting = counters.of_target(connection, plan.target_id)[State.WAITING]
     tools.observer(DeliveryBegun(name, waiting))
@@ -164,3 +169,19 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
     with store.write() as connection:
         registry.target_fared(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
     return Delivery(sent, error)
+
+
+def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+    error: PublisherError | None = None
+    rehearsed: Rehearsed | None = None
+    try:
+        rehearsed = rehearse(store, config, name, tools)
+    except StoreError:
+        raise
+    except PublisherError as trouble:
+        error = trouble
+        tools.observer(TargetPaused(name, str(trouble)))
+    with store.write() as connection:
+        said = str(error) if error is not None else None
+        registry.target_fared(connection, plan.target_id, success=error is None, error=said, now=tools.clock())
+    return Delivery(Sent(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))

@@ -1,0 +1,255 @@
+"""shadow: a target beside the publisher that was there before, compared with it, and at last put in its place."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from publisher.cli import when
+from publisher.cli.exit_code import DONE, REJECTED
+from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.session import session
+from publisher.errors import UsageError
+from publisher.times import iso
+
+if TYPE_CHECKING:
+    from publisher.api import Publisher
+    from publisher.moving.beside import Beside, Comparison, Kind
+    from publisher.moving.old_records import OldRecords
+
+_SHOWN = 20
+_DAY_S = 86400
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("shadow")(shadow)
+
+
+def shadow(
+    target: Annotated[str, typer.Argument(metavar="TARGET")],
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--against", metavar="PATH", help="Messages of the other: files, folders, SSM's queue. Repeatable."
+        ),
+    ] = None,
+    from_: when.From = None,
+    until: when.Until = None,
+    month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Put down as delivered what the other sent; do this when it was stopped."),
+    ] = False,
+    delivered_until: Annotated[
+        str | None,
+        typer.Option("--delivered-until", metavar="TIME", help="With --take-over: it sent what ended up to then."),
+    ] = None,
+) -> None:
+    """What a target would send, beside what an earlier publisher sent: record by record, with reasons.
+
+    Nothing is sent and nothing changes, but with --take-over.
+    """
+    window = when.window_bounds(*_bounds(from_, until, month))
+    assumed = when.moment(delivered_until, "--delivered-until")
+    if assumed is not None and not take_over:
+        raise UsageError("--delivered-until goes with --take-over", hint="Without it, nothing is put down")
+    with session.publisher() as publisher:
+        if target not in publisher.config.targets:
+            names = ", ".join(publisher.config.targets) or "none is configured"
+            raise UsageError(f"there is no target {target!r}", hint=f"Known: {names}")
+        if take_over:
+            _require_shadow(publisher, target, bool(against), assumed)
+        if against:
+            code = _compare(publisher, target, against, window, take_over=take_over and assumed is None)
+        elif not take_over:
+            code = _rehearse(publisher, target)
+        if take_over and assumed is not None:
+            code = _take_over_until(publisher, target, assumed)
+    raise typer.Exit(code)
+
+
+def _bounds(from_: str | None, until: str | None, month: str | None) -> tuple[str | None, str | None]:
+    if month is None:
+        return from_, until
+    if from_ is not None or until is not None:
+        raise UsageError("--month and --from or --until do not go together")
+    from formats.month import month_bounds, month_of  # noqa: PLC0415
+
+    first = when.moment(month, "--month")
+    assert first is not None  # it was given
+    begin, end = month_bounds(month_of(first))
+    return f"@{begin}", f"@{end}"
+
+
+def _require_shadow(publisher: Publisher, target: str, compared: bool, until: int | None) -> None:
+    settings = publisher.config.targets[target]
+    if not settings.shadow:
+        raise UsageError(
+            f"{target} is no shadow: it sends already", hint="Set `shadow = true` of the target before it first sends"
+        )
+    if until is None and not compared:
+        raise UsageError("what did the other send?", hint="Name its messages with --against, or give --delivered-until")
+    if until is None and settings.records not in {"ogf-ur", "emi-car", "apel-job"}:
+        raise UsageError(
+            f"messages of {settings.records} do not tell which jobs are in them", hint="Give --delivered-until"
+        )
+
+
+def _rehearse(publisher: Publisher, target: str) -> int:
+    """Make and judge all that waits."""
+    from publisher.pipeline.validate import Validation  # noqa: PLC0415
+    from publisher.sources.base import Window  # noqa: PLC0415
+
+    settings = publisher.config.targets[target]
+    rendering = publisher.rendering(settings.records, target, Window())
+    validation = Validation(int(time.time()))
+    messages = size = 0
+    for message in rendering.messages():
+        validation.passes(message)
+        messages += 1
+        size += len(message.payload)
+    counts = {"records": rendering.records, "messages": messages, "bytes": size, "held": len(rendering.held)}
+    if session.json:
+        held = [{"record_id": item.record_id, "reason": item.reason} for item in rendering.held]
+        json_object({**counts, "broken_rules": validation.broken, "held_records": held})
+    else:
+        for rule in validation.broken[:_SHOWN]:
+            say(f"message {rule.message}: {rule.record or 'as a whole'}: {rule.field} {rule.rule} [{rule.source}]")
+        for item in rendering.held[:_SHOWN]:
+            say(f"held: {item.record_id}: {item.reason}")
+        data(", ".join(f"{value} {name}" for name, value in counts.items()))
+        if not settings.shadow:
+            say(f"{target} is no shadow: `usage-publisher publish {target}` sends this")
+    return REJECTED if validation.broken else DONE
+
+
+def _compare(
+    publisher: Publisher, target: str, against: list[Path], window: tuple[int | None, int | None], *, take_over: bool
+) -> int:
+    from publisher.moving.beside import Comparison  # noqa: PLC0415
+    from publisher.moving.old_records import OldRecords  # noqa: PLC0415
+
+    settings = publisher.config.targets[target]
+    with OldRecords(settings.records, keeps_first=settings.type == "sgas") as old:
+        old.read(against, int(time.time()))
+        if not old.count:
+            for note in old.notes[:_SHOWN]:
+                say(note)
+            raise UsageError(f"there is no record of {settings.records} in what --against names")
+        comparison = Comparison(publisher.store, publisher.config, target, old, _window(old, window))
+        shown = _Shown(comparison, old)
+        theirs = [each.run_id for each in shown.records() if take_over and each.is_on_both_sides]
+        shown.finish()
+    if take_over:
+        told = f"they are in {', '.join(str(path) for path in against)}"
+        _say_taken_over(target, publisher.take_over(target, [run for run in theirs if run is not None], told))
+    return REJECTED if shown.unexplained else DONE
+
+
+def _window(old: OldRecords, told: tuple[int | None, int | None]) -> tuple[int, int]:
+    """The window told; where it is open, as far as the other's records reach."""
+    bounds = old.bounds()
+    begin, end = told
+    if bounds is None and (begin is None or end is None):
+        raise UsageError("which month is to be compared?", hint="Give --month, or --from and --until")
+    first, last = bounds or (0, 0)
+    return (first if begin is None else begin), (last + 1 if end is None else end)
+
+
+class _Shown:
+    """Tells of a comparison as it goes on, and its totals at the end."""
+
+    def __init__(self, comparison: Comparison, old: OldRecords) -> None:
+        self._comparison = comparison
+        self._old = old
+        self._fields: Counter[str] = Counter()
+        self._examples: dict[str, tuple[str, str | None, str | None, str]] = {}
+        self._reasons: Counter[tuple[str, str]] = Counter()
+        self._listed: list[Beside] = []
+        self.unexplained = 0
+
+    def records(self) -> Iterator[Beside]:
+        """The records, each looked at on its way."""
+        for each in self._comparison.records():
+            self._look_at(each)
+            yield each
+
+    def _look_at(self, each: Beside) -> None:
+        for field in each.fields:
+            self._fields[field.field] += 1
+            self._examples.setdefault(field.field, (field.reason, field.theirs, field.ours, each.record))
+        if each.kind in {"only here", "only there"}:
+            self._reasons[each.kind, each.reason] += 1
+        if each.kind == "only there" or not each.explained:
+            self.unexplained += 1
+        if each.kind != "same" and (session.json or len(self._listed) < _SHOWN):
+            self._listed.append(each)
+
+    def finish(self) -> None:
+        """Print the totals."""
+        counts: dict[Kind, int] = {kind: self._comparison.counts[kind] for kind in _KINDS}
+        if session.json:
+            fields = {
+                name: {
+                    "records": self._fields[name],
+                    "reason": reason,
+                    "theirs": theirs,
+                    "ours": ours,
+                    "record": record,
+                }
+                for name, (reason, theirs, ours, record) in self._examples.items()
+            }
+            sent = {"records": self._old.count, "sent_again": self._old.again, "notes": self._old.notes}
+            json_object({**_named(counts), "fields": fields, "other": sent, "records": self._listed})
+            return
+        rows: list[list[object]] = [
+            [name, count, reason or "not explained: look into it", _value(theirs), _value(ours)]
+            for name, count in self._fields.most_common()
+            for reason, theirs, ours, _record in [self._examples[name]]
+        ]
+        if rows:
+            show(
+                make_table("Fields that differ", ["field", "records", "why", "theirs", "ours"], rows, right={"records"})
+            )
+        for (kind, reason), count in self._reasons.most_common():
+            data(safe(f"{kind}: {count}: {reason}"))
+        for each in self._listed:
+            if each.kind in {"only here", "only there"}:
+                data(safe(f"  {each.kind}: {each.record}: {each.reason}"))
+        for note in self._old.notes[:_SHOWN]:
+            say(f"not compared: {note}")
+        if self._old.again:
+            say(f"{self._old.again} records of the other were sent more than once")
+        say(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+
+
+_KINDS: Final[tuple[Kind, ...]] = ("same", "differs", "only here", "only there")
+
+
+def _named(counts: dict[Kind, int]) -> dict[str, Any]:
+    return {kind.replace(" ", "_"): count for kind, count in counts.items()}
+
+
+def _value(value: str | None) -> str:
+    return "nothing" if value is None else repr(value)
+
+
+def _take_over_until(publisher: Publisher, target: str, until: int) -> int:
+    moved = publisher.take_over_until(target, until)
+    if session.json:
+        json_object({"delivered_until": iso(until), "assumed": moved})
+    _say_taken_over(target, moved)
+    return DONE
+
+
+def _say_taken_over(target: str, moved: int) -> None:
+    say(
+        f"{moved} jobs count as delivered before us; what else waits is sent when `shadow` is taken out of "
+        f"[targets.{target}]"
+    )

@@ -1,0 +1,172 @@
+"""shadow: nothing is sent; what the other sent is compared record by record; taking over neither loses nor repeats."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.publisher.cli.conftest import *  # noqa: F403 - the sites in a folder
+from tests.publisher.cli.program import BASE, FILES, SOURCE, SUMMARIES, Program
+
+SHADOW = BASE + SOURCE + FILES + "shadow = true\n" + SUMMARIES + "shadow = true\n"
+
+
+@pytest.fixture(scope="session")
+def shadowed_site(collected_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """A collected site whose targets are shadows, with what another publisher sent in the folder `old`."""
+    site = collected_site.copy(tmp_path_factory.mktemp("shadowed"))
+    site("render", "ogf-ur", "--target", "files", "--output", "old").ok()
+    site("render", "apel-summary", "--target", "summaries", "--output", "old-summaries").ok()
+    site.configure(SHADOW)
+    return site
+
+
+@pytest.fixture
+def shadowed(shadowed_site: Program, tmp_path: Path) -> Program:
+    return shadowed_site.copy(tmp_path / "site")
+
+
+def one_file(folder: Path) -> Path:
+    (file,) = folder.iterdir()
+    return file
+
+
+def test_nothing_is_sent_and_nothing_changes(shadowed: Program) -> None:
+    before = shadowed.rows("SELECT target_id, run_id, state, reason FROM deliveries ORDER BY 1, 2")
+    done = shadowed("run", "--json").ok()
+    rehearsed = done.object["targets"]["files"]["rehearsed"]
+    assert rehearsed["records"] == done.object["targets"]["files"]["waiting"] > 0
+    assert done.object["targets"]["files"]["batches"] == 0
+    assert not (shadowed.folder / "files").exists()
+    assert not (shadowed.folder / "summaries").exists()
+    assert shadowed.rows("SELECT target_id, run_id, state, reason FROM deliveries ORDER BY 1, 2") == before
+    status = shadowed("status", "--json").ok().object["targets"]["files"]
+    assert (status["shadow"], status["accepted"]) == (True, 0)
+    assert "a shadow: nothing is sent" in shadowed("status").ok().out
+
+
+def test_republish_to_a_shadow_is_refused(shadowed: Program) -> None:
+    done = shadowed("republish", "files", "--from", "2026-01-01", "--until", "2027-01-01", "--yes")
+    assert done.code == 2
+    assert "is a shadow" in done.err
+
+
+def test_what_waits_is_judged(shadowed: Program) -> None:
+    found = shadowed("shadow", "files", "--json").ok().object
+    assert found["records"] > 0
+    assert found["broken_rules"] == []
+
+
+def test_the_same_on_both_sides(shadowed: Program) -> None:
+    found = shadowed("shadow", "files", "--against", "old", "--json").ok().object
+    assert found["same"] == found["other"]["records"] > 0
+    assert (found["differs"], found["only_here"], found["only_there"]) == (0, 0, 0)
+    groups = shadowed("shadow", "summaries", "--against", "old-summaries", "--json").ok().object
+    assert groups["same"] == groups["other"]["records"] > 0
+    assert (groups["differs"], groups["only_here"], groups["only_there"]) == (0, 0, 0)
+
+
+def test_a_difference_is_told_with_its_reason_or_as_one_to_look_into(shadowed: Program) -> None:
+    file = one_file(shadowed.folder / "old")
+    text = file.read_text()
+    walls = re.findall(r"<WallDuration>PT(\d+)S", text)
+    text = text.replace(f"<WallDuration>PT{walls[0]}S", f"<WallDuration>PT{int(walls[0]) + 1}S", 1)
+    text = text.replace(f"<WallDuration>PT{walls[1]}S", f"<WallDuration>PT{walls[1]}.000000S", 1)
+    file.write_text(re.sub(r"<Host[^>]*>[^<]*</Host>", "", text))
+    done = shadowed("shadow", "files", "--against", "old", "--json")
+    assert done.code == 3
+    fields = done.object["fields"]
+    assert (fields["WallDuration"]["records"], fields["WallDuration"]["reason"]) == (1, "")
+    assert all("ARC" in fields[name]["reason"] for name in fields if name.startswith("Host"))
+    assert "not explained: look into it" in shadowed("shadow", "files", "--against", "old").out
+
+
+def test_what_one_side_has_alone(shadowed: Program) -> None:
+    file = one_file(shadowed.folder / "old")
+    records = re.findall(r"<JobUsageRecord>.*?</JobUsageRecord>", file.read_text(), re.DOTALL)
+    stranger = re.sub(r"(recordId=\"|<GlobalJobId>|<LocalJobId>)[^\"<]*", r"\1stranger", records[0])
+    file.write_text(file.read_text().replace(records[0], stranger, 1))
+    done = shadowed("shadow", "files", "--against", "old", "--json")
+    assert done.code == 3
+    assert (done.object["only_here"], done.object["only_there"]) == (1, 1)
+    alone = {each["kind"]: each["reason"] for each in done.object["records"]}
+    assert alone == {"only here": "the other did not send it", "only there": "no source here has it"}
+
+
+def test_ids_of_its_own_do_not_hide_the_same_job(shadowed: Program) -> None:
+    file = one_file(shadowed.folder / "old")
+    file.write_text(re.sub(r"recordId=\"[^\"]*", lambda found: f"{found[0]}-other", file.read_text()))
+    found = shadowed("shadow", "files", "--against", "old", "--json").object
+    assert (found["only_here"], found["only_there"]) == (0, 0)
+    assert "RecordIdentity@recordId" in found["fields"]
+
+
+def test_a_key_that_is_spelled_otherwise_is_told(shadowed: Program) -> None:
+    shadowed.configure(SHADOW.replace("EXAMPLE-SITE", "OTHER-SITE"))
+    out = shadowed("shadow", "summaries", "--against", "old-summaries").out
+    assert "count again: Site 'EXAMPLE-SITE' there, 'OTHER-SITE' here" in out
+
+
+def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Program) -> None:
+    file = one_file(shadowed.folder / "old")
+    records = re.findall(r"<JobUsageRecord>.*?</JobUsageRecord>\s*", file.read_text(), re.DOTALL)
+    lost = re.search(r"recordId=\"([^\"]*)", records[0])
+    assert lost is not None
+    file.write_text(file.read_text().replace(records[0], "", 1))
+    done = shadowed("shadow", "files", "--against", "old", "--take-over")
+    assert f"{len(records) - 1} jobs count as delivered before us" in done.err
+    assert shadowed("status", "--json").object["targets"]["files"]["assumed"] == len(records) - 1
+    assert "take over" in shadowed("audit").ok().out
+    shadowed.configure(SHADOW.replace("shadow = true", "", 1))
+    shadowed("publish", "files")
+    sent = "".join(path.read_text() for path in (shadowed.folder / "files").iterdir())
+    assert re.findall(r"recordId=\"([^\"]*)", sent) == [lost[1]]
+
+
+def test_taking_over_by_time(shadowed: Program) -> None:
+    shadowed("shadow", "summaries", "--take-over", "--delivered-until", "2026-11-01").ok()
+    ends = shadowed.rows(
+        "SELECT state, min(end_time), max(end_time) FROM deliveries JOIN targets ON targets.id = target_id "
+        "WHERE name = 'summaries' GROUP BY state ORDER BY state"
+    )
+    limit = 1_793_491_200
+    by_state = {state: (first, last) for state, first, last in ends}
+    assert by_state[3][1] <= limit < by_state[1][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nosuch",), "no target"),
+        (("files", "--against", "nosuch"), "there is no nosuch"),
+        (("files", "--against", "old-summaries"), "no record of ogf-ur"),
+        (("files", "--take-over"), "--against"),
+        (("files", "--delivered-until", "2026-11-01"), "--take-over"),
+        (("files", "--month", "2026-11", "--from", "2026-11-01"), "do not go together"),
+        (("summaries", "--against", "old-summaries", "--take-over"), "--delivered-until"),
+    ],
+)
+def test_what_makes_no_sense(shadowed: Program, words: tuple[str, ...], said: str) -> None:
+    done = shadowed("shadow", *words)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_only_a_shadow_is_put_in_the_place_of_another(shadowed: Program) -> None:
+    shadowed.configure(SHADOW.replace("shadow = true", ""))
+    done = shadowed("shadow", "files", "--against", "old", "--take-over")
+    assert done.code == 2
+    assert "no shadow" in done.err
+
+
+def test_an_outgoing_queue_is_read_as_well(shadowed: Program) -> None:
+    queue = shadowed.folder / "outgoing" / "5ba24c88"
+    queue.mkdir(parents=True)
+    shutil.copy(one_file(shadowed.folder / "old"), queue / "5ba24c8f0f129d")
+    (queue / "5ba24c8f0f129d.lck").write_text("x")
+    found = shadowed("shadow", "files", "--against", "outgoing", "--json").ok().object
+    assert found["same"] == found["other"]["records"] > 0
+    assert found["other"]["notes"] == []
