@@ -64,6 +64,8 @@ class ByRecord:
             _add(month, told)
             if state is State.SUPERSEDED:
                 page.differences.append(Difference(month.month, "superseded", run.record_id, _KEPT))
+            elif state is State.WAIVED and run.sent:
+                pass  # superseded, and somebody let it be
             elif state is not State.ACCEPTED:
                 month.unsettled += 1
                 page.differences.append(Difference(month.month, "unsettled", run.record_id, f"here: {state.word}"))

@@ -42,8 +42,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def counted(self) -> bool:
-        """Whether the service took it: accepted, or superseded after an earlier version was taken."""
-        return self.run.sent and self.run.state in {State.ACCEPTED, State.SUPERSEDED}
+        """Whether the service took it: accepted, or superseded after an earlier version was taken, or that waived."""
+        return self.run.sent and self.run.state in {State.ACCEPTED, State.SUPERSEDED, State.WAIVED}
 
 
 class Ledger:

@@ -1,0 +1,125 @@
+"""The command reconcile, as people and programs meet it: text, JSON, exit codes, and what it asks before it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from publisher.simulator import Fault
+from publisher.simulator.pki import Pki
+from publisher.simulator.simulator import Simulator
+from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
+from tests.publisher.cli.test_exit_codes import sgas
+
+MONTHS = ("--from", "2026-01", "--until", "2027-01")
+
+
+@pytest.fixture
+def simulator(pki: Pki) -> Iterator[Simulator]:
+    with Simulator(pki) as running:
+        yield running
+
+
+def test_what_agrees_is_told_in_one_line_a_month(published: Program) -> None:
+    done = published("reconcile", "files", *MONTHS).ok()
+    assert "files: by the files that are there" in done.out
+    assert "agrees" in done.out
+    assert "differs" not in done.out
+    answer = published("reconcile", "summaries", *MONTHS, "--json").ok().object["targets"]["summaries"]
+    assert (answer["evidence"], answer["agrees"], answer["differences"]) == ("files", True, [])
+    assert any("another program" in note for note in answer["notes"]), "it is a queue of SSM"
+    status = published("status", "--json").object["targets"]
+    assert all(target["confirmed"] == target["accepted"] > 0 for target in status.values())
+    assert status["summaries"]["groups"]["confirmed"] == status["summaries"]["groups"]["accepted"]
+
+
+def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:
+    collected.configure(BASE + SOURCE + sgas(simulator))
+    collected("publish").ok()
+    lost = sorted(simulator.sgas.holdings())[:2]
+    simulator.sgas.forget(lost)
+
+    told = collected("reconcile", *MONTHS, "--json")
+    assert told.code == 1
+    target = told.object["targets"]["sgas"]
+    assert sum(month["missing"] for month in target["months"].values()) == 2
+    assert {item["record"] for item in target["differences"]} >= set(lost)
+    assert {item["kind"] for item in target["differences"]} <= {"missing", "suspect"}
+    assert target["to_resend"]["jobs"] == len(target["differences"])
+
+    unasked = collected("reconcile", *MONTHS, "--resend")
+    assert unasked.code == 2
+    assert "differs" in unasked.out
+    assert "--yes" in unasked.err
+    assert len(simulator.sgas.holdings()) == 35
+
+    sent = collected("reconcile", *MONTHS, "--resend", "--yes", "--json").ok().object
+    assert sent["resent"]["sgas"]["accepted"] == target["to_resend"]["jobs"]
+    assert collected("reconcile", *MONTHS, "--json").ok().object["agrees"]
+    assert len(simulator.sgas.holdings()) == 37
+    assert collected.rows("SELECT action FROM audit") == [("reconcile --resend",)]
+    assert collected.rows("SELECT COUNT(*) FROM deliveries WHERE confirmed_at IS NOT NULL") == [(37,)]
+
+
+def test_a_service_that_does_not_answer_leaves_the_receipts(collected: Program, simulator: Simulator) -> None:
+    collected.configure(BASE + SOURCE + sgas(simulator))
+    collected("publish").ok()
+    simulator.faults.replace([Fault("status", code=500, service="query")])
+    done = collected("reconcile", *MONTHS).ok()
+    assert "by receipts only" in done.out
+    assert "does not tell what it has" in done.err
+    simulator.faults.replace([Fault("status", code=403, service="query")])
+    assert collected("reconcile", *MONTHS).code == 4
+
+
+def test_a_list_of_records_names_foreign_ones_and_what_to_do(published: Program) -> None:
+    file = published.folder / "held.csv"
+    file.write_text("record_id,end\nur-\x1b[31mother,2026-11-02T00:00:00Z\n")
+    done = published("reconcile", "files", "--file", file, "--month", "2026-11")
+    assert done.code == 1
+    assert "\x1b" not in done.out
+    assert "ur-\\x1b[31mother" in done.out
+    assert "foreign records were not sent from this store" in done.err
+
+
+def test_superseded_records_come_with_the_commands_for_them(collected: Program, simulator: Simulator) -> None:
+    collected.configure(BASE + SOURCE + sgas(simulator))
+    collected("publish").ok()
+    last = "SELECT RecordID FROM AAR WHERE StatusID = 1 ORDER BY EndTime DESC LIMIT 1"
+    collected.change_database(f"UPDATE AAR SET UsedWalltime = UsedWalltime + 60 WHERE RecordID = ({last})")
+    collected("collect").ok()
+    (record,) = (item["record_id"] for item in collected("superseded", "list", "--json").ok().object["records"])
+    done = collected("reconcile", *MONTHS).ok()
+    assert record in done.out
+    for command in ("superseded waive sgas", "superseded retry sgas", "jobs RECORD"):
+        assert f"usage-publisher {command}" in done.err
+    assert collected("superseded", "retry", "sgas").code == 2
+    collected("superseded", "waive", "sgas", record, "--reason", "a minute").ok()
+    again = collected("reconcile", *MONTHS, "--json").ok().object["targets"]["sgas"]
+    assert again["differences"] == []
+    assert sum(month["superseded"] for month in again["months"].values()) == 0
+    assert sum(month["confirmed"] for month in again["months"].values()) == 36, "all but the one that was let be"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--month", "2026-11", "--from", "2026-10"), "exclude each other"),
+        (("--until", "2026-11"), "--until needs --from"),
+        (("--month", "soon"), "is no time"),
+        (("nowhere",), "there is no target"),
+        (("--file", "x.csv"), "one target"),
+    ],
+)
+def test_wrong_questions_are_answered_by_what_would_be_right(
+    published: Program, arguments: tuple[str, ...], said: str
+) -> None:
+    done = published("reconcile", *arguments)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_before_anything_was_collected_it_says_so(fresh: Program) -> None:
+    assert fresh("reconcile").code == 2
+    assert FILES in fresh.config.read_text(), "with a target to reconcile"
