@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 
 from publisher.errors import UsageError
+from publisher.pipeline import rekeyed
 from publisher.pipeline.collect import TargetPlan
 from publisher.store import audit, deliveries, groups, sent
 from publisher.store.states import State
@@ -18,7 +19,8 @@ def retry(
 ) -> int:
     """Let records in this state wait again: those named, or all. Gives how many.
 
-    Superseded ones must be named: the service no longer has any version of them, says who asks for it.
+    Superseded ones must be named: the service no longer has any version of them, says who asks for it. So must those
+    that are held because their key changed; of all that are held, they are held again.
     """
     if state is State.SUPERSEDED and not record_ids:
         raise UsageError(
@@ -31,6 +33,8 @@ def retry(
         ids = _in_state(connection, target_id, target, state, record_ids)
         if state is State.SUPERSEDED:
             sent.forget(connection, target_id, ids)
+        else:
+            rekeyed.forget_first(connection, target_id, ids)
         deliveries.move(connection, target_id, [(run_id, state, State.WAITING, None) for run_id in ids], now)
         moved = len(ids)
     audit.note(connection, f"retry {state.word}", target, ", ".join(record_ids) or f"all {moved}", now)

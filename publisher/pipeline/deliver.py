@@ -11,7 +11,8 @@ import msgspec
 from publisher.config import SNAPSHOT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import PublisherError, StoreError
 from publisher.forms import record_format
-from publisher.observe.events import DeliveryBegun, TargetPaused
+from publisher.observe.events import DeliveryBegun, RecordSettled, TargetPaused
+from publisher.pipeline import rekeyed
 from publisher.pipeline.circuit import Circuit, Circuits
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
@@ -139,6 +140,7 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
                 sent = snapshots.sent
                 snapshots.run()
             else:
+                held = _hold_rekeyed(store, plan, name, settings.records, tools)
                 targets += [make_target(name, settings, context) for _ in range(settings.workers - 1)]
                 sender = Sender(
                     store,
@@ -150,6 +152,7 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
                     tools,
                 )
                 sent = sender.sent
+                sent.held = held
                 sender.run()
                 if sends_sync(settings) and sent.paused is None:
                     patience = Patience(settings)
@@ -185,3 +188,11 @@ def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: 
         said = str(error) if error is not None else None
         registry.target_fared(connection, plan.target_id, success=error is None, error=said, now=tools.clock())
     return Delivery(Sent(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))
+
+
+def _hold_rekeyed(store: Store, plan: TargetPlan, name: str, records: str, tools: Tools) -> int:
+    with store.write() as connection:
+        held = rekeyed.hold(connection, plan.target_id, records, tools.clock())
+    for record_id in held:
+        tools.observer(RecordSettled(name, record_id, State.HELD.word, rekeyed.REASON))
+    return len(held)

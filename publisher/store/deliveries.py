@@ -94,7 +94,7 @@ _settle_changed: Final = dialect.Bulk(_settled.where(_flying_in, deliveries.c.st
 _settle_wanted: Final = dialect.Bulk(_settled.where(_flying_in, deliveries.c.stale >= _ZERO), _SETTLE)
 
 
-def _in(state: State) -> ColumnElement[bool]:
+def in_state(state: State) -> ColumnElement[bool]:
     """Deliveries in this state.
 
     For an open one the partial index's condition is spelled out, and an end time is asked for (every one will do), or
@@ -263,7 +263,7 @@ def _with_runs() -> Select[Any]:
 def _waiting(*, behind: bool) -> Select[Any]:
     chosen = (
         select(deliveries.c.end_time, deliveries.c.run_id, deliveries.c.stale)
-        .where(deliveries.c.target_id == bindparam("target"), _in(State.WAITING))
+        .where(deliveries.c.target_id == bindparam("target"), in_state(State.WAITING))
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
         .limit(bindparam("most", type_=Integer))
     )
@@ -335,7 +335,7 @@ def unchanged(connection: Connection, target_id: int, seen: Mapping[int, int]) -
         query = select(deliveries.c.run_id, deliveries.c.stale).where(
             deliveries.c.target_id == target_id,
             deliveries.c.run_id.in_(run_ids[start : start + 1000]),
-            _in(State.WAITING),
+            in_state(State.WAITING),
         )
         found.update(run_id for run_id, stale in connection.execute(query) if stale == seen[run_id])
     return found
@@ -343,7 +343,7 @@ def unchanged(connection: Connection, target_id: int, seen: Mapping[int, int]) -
 
 def forget_changes(connection: Connection, target_id: int) -> None:
     """Let what is in flight count as unchanged, because its present version is sent next."""
-    flying = and_(deliveries.c.target_id == target_id, _in(State.IN_FLIGHT), deliveries.c.stale > 0)
+    flying = and_(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT), deliveries.c.stale > 0)
     connection.execute(update(deliveries).where(flying).values(stale=0))
 
 
@@ -352,7 +352,7 @@ def in_flight(connection: Connection, target_id: int) -> list[tuple[int, Waiting
     query = (
         _with_runs()
         .add_columns(deliveries.c.stale, deliveries.c.batch_id)
-        .where(deliveries.c.target_id == target_id, _in(State.IN_FLIGHT))
+        .where(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT))
         .order_by(deliveries.c.batch_id, deliveries.c.end_time, deliveries.c.run_id)
     )
     return [(row[-1], Waiting(row[0], stored_run(row[1:-2]), row[-2])) for row in connection.execute(query).all()]
@@ -432,7 +432,7 @@ def oldest_open(connection: Connection, target_id: int) -> int | None:
 def _oldest(target_id: int, state: State) -> Select[Any]:
     return (
         select(deliveries.c.end_time)
-        .where(deliveries.c.target_id == target_id, _in(state))
+        .where(deliveries.c.target_id == target_id, in_state(state))
         .order_by(deliveries.c.end_time)
         .limit(1)
     )
@@ -445,7 +445,7 @@ def listed(
     query = (
         select(runs.c.record_id, deliveries.c.end_time, deliveries.c.reason, deliveries.c.run_id)
         .join(runs, deliveries.c.run_id == runs.c.id)
-        .where(deliveries.c.target_id == target_id, _in(state))
+        .where(deliveries.c.target_id == target_id, in_state(state))
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
         .limit(limit)
     )
@@ -457,13 +457,13 @@ def listed(
 
 def settle_unwanted(connection: Connection, target_id: int, now: int) -> None:
     """Supersede what is in flight and no longer wanted: the service may have it."""
-    unwanted = and_(deliveries.c.target_id == target_id, _in(State.IN_FLIGHT), deliveries.c.stale < 0)
+    unwanted = and_(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT), deliveries.c.stale < 0)
     _settle(connection, target_id, unwanted, State.SUPERSEDED, NO_LONGER_WANTED, now)
 
 
 def put_back(connection: Connection, target_id: int, state: State, now: int) -> int:
     """Let all deliveries in an open state wait again; gives how many. What is no longer wanted is superseded."""
-    chosen = and_(deliveries.c.target_id == target_id, _in(state))
+    chosen = and_(deliveries.c.target_id == target_id, in_state(state))
     if state is State.IN_FLIGHT:
         settle_unwanted(connection, target_id, now)
     moved = connection.execute(
@@ -537,7 +537,7 @@ def move_between(
     first, behind = bounds
     chosen = and_(
         deliveries.c.target_id == target_id,
-        _in(before),
+        in_state(before),
         deliveries.c.end_time >= first,
         deliveries.c.end_time < behind,
     )
@@ -552,7 +552,7 @@ def move_between(
 
 def count_waiting_from(connection: Connection, target_id: int, first: int) -> int:
     """How many of those that wait ended at `first` or later."""
-    chosen = and_(deliveries.c.target_id == target_id, _in(State.WAITING), deliveries.c.end_time >= first)
+    chosen = and_(deliveries.c.target_id == target_id, in_state(State.WAITING), deliveries.c.end_time >= first)
     return connection.execute(select(func.count()).select_from(deliveries).where(chosen)).scalar_one()
 
 

@@ -268,6 +268,12 @@ class Conservation(RuleBasedStateMachine):
             if self.site.in_state(name, State.REJECTED):
                 self.site.publisher.retry(State.REJECTED, name)
                 self.site.publish(name)
+        rekeyed = sorted(self.site.in_state("last", State.HELD))
+        if rekeyed:  # their first versions are removed by hand
+            for record_id in rekeyed:
+                self.receivers["last"].held.pop(record_id, None)
+            self.site.publisher.retry(State.HELD, "last", rekeyed)
+            self.site.publish("last")
         self.the_ledger_is_right()
         self._the_sources_are_stored()
         for name in NAMES:

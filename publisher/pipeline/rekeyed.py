@@ -1,0 +1,66 @@
+"""Delivered runs whose key at the service changed afterwards: held before anything is sent, or they would count twice.
+
+APEL replaces a job record by site, local id and end (facts on formats, 4.8). A run that was delivered and then turns
+out to have ended at another time, or to have another local id, would stand beside its first version. Only a person can
+have that one removed. Summaries need no such care, because a group that vanished is sent with zero jobs; neither does
+SGAS, which knows a record by its id alone. Settings in the key are guarded by `key_guard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection, and_, select
+
+from publisher.config import JOB_RECORD_KINDS
+from publisher.store import deliveries, sent
+from publisher.store.states import State
+from publisher.store.stored import decode
+from publisher.store.tables import deliveries as table
+from publisher.store.tables import runs, versions
+
+REASON: Final = (
+    "the end time or local id changed after delivery, and both are in the service's key: sent again, the job would "
+    "count twice. Let the service's administrator remove the first record, then name this one to `held retry`, or "
+    "waive it"
+)
+
+
+def hold(connection: Connection, target_id: int, records: str, now: int) -> list[str]:
+    """Hold what waits for a target that way; gives the record ids. `records` is the format that it is sent."""
+    if records not in JOB_RECORD_KINDS or connection.execute(select(versions.c.run_id).limit(1)).first() is None:
+        return []
+    sent_version = and_(versions.c.run_id == table.c.run_id, versions.c.digest == table.c.sent_digest)
+    query = (
+        select(runs.c.id, runs.c.record_id, runs.c.job, versions.c.job, table.c.stale)
+        .select_from(table)
+        .join(versions, sent_version)
+        .join(runs, runs.c.id == table.c.run_id)
+        .where(
+            table.c.target_id == target_id,
+            deliveries.in_state(State.WAITING),
+            table.c.sent_digest != runs.c.digest,
+        )
+    )
+    found = [
+        (run_id, record_id, seen)
+        for run_id, record_id, now_blob, sent_blob, seen in connection.execute(query)
+        if _key(now_blob) != _key(sent_blob)
+    ]
+    moves = [(run_id, seen, State.WAITING, State.HELD, REASON) for run_id, _, seen in found]
+    deliveries.move_seen(connection, target_id, moves, now)
+    return [record_id for _, record_id, _ in found]
+
+
+def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
+    """Somebody says that the service no longer has the first versions of those of these runs that are held that way."""
+    query = select(table.c.run_id).where(
+        table.c.target_id == target_id, table.c.run_id.in_(run_ids), table.c.reason == REASON
+    )
+    sent.forget(connection, target_id, list(connection.execute(query).scalars()))
+
+
+def _key(blob: bytes) -> tuple[str | None, int | None]:
+    job = decode(blob)
+    return job.local_id, job.end

@@ -1,0 +1,99 @@
+"""A delivered run whose key at APEL changed is held before it is sent, and goes when somebody says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.observe.events import RecordSettled
+from publisher.store.states import State
+from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+CHANGES = [{"end": NOVEMBER + 90_000}, {"local_id": "other"}]
+
+
+def delivered(folder: Path, service: Receiver) -> Site:
+    source = ListSource("ce1")
+    source.add(*make_jobs(5))
+    site = Site(folder, [source], [service])
+    site.collect()
+    site.publish()
+    return site
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["end time", "local id"])
+def test_a_changed_key_is_held_and_shown_before_anything_is_sent(tmp_path: Path, change: dict[str, object]) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    changed = make_job(2, **change)
+    site.sources["ce1"].add(changed, make_job(3, wall_s=7))
+    site.collect()
+    site.events.clear()
+    done = site.publish_to("apel")
+    assert (done.sent.accepted, done.sent.held) == (1, 1), "other corrections go"
+    assert site.in_state("apel", State.HELD) == {changed.record_id}
+    assert "count twice" in (site.reasons("apel")[changed.record_id] or "")
+    assert [e.state for e in site.events if isinstance(e, RecordSettled)] == ["held"]
+    assert isinstance(site.events[1], RecordSettled), "before anything is sent"
+    assert changed.record_id not in service.messages[-1].record_ids
+    site.assert_counters_right()
+
+
+def test_nothing_but_a_person_releases_it(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    changed = make_job(2, end=NOVEMBER + 90_000)
+    site.sources["ce1"].add(changed)
+    site.collect()
+    site.publish()
+    posts = service.posts
+    site.configure("apel", vo=["atlas"])  # plans anew
+    site.publish()
+    site.publisher.retry(State.HELD, "apel")  # all that is held, whatever for
+    site.publish()
+    site.sources["ce1"].add(make_job(2, end=NOVEMBER + 95_000))
+    site.collect()
+    site.publish()
+    assert service.posts == posts
+    assert site.in_state("apel", State.HELD) == {changed.record_id}
+
+    site.publisher.retry(State.HELD, "apel", [changed.record_id])
+    assert site.publish_to("apel").sent.accepted == 1
+    assert service.messages[-1].record_ids == (changed.record_id,)
+
+
+def test_a_key_that_is_as_it_was_again_goes_by_itself(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000))
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(make_job(2, wall_s=9))
+    site.collect()
+    assert site.publish_to("apel").sent.accepted == 1
+    assert service.held[make_job(2).record_id] == 9
+
+
+def test_sent_again_on_request_it_is_still_held(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000))
+    site.collect()
+    site.republish("apel", NOVEMBER, NOVEMBER + 100_000)
+    assert site.in_state("apel", State.HELD) == {make_job(2).record_id}
+    assert len(site.in_state("apel", State.ACCEPTED)) == 4
+
+
+@pytest.mark.parametrize("service", [Receiver("neic", "sgas"), SummaryReceiver("sums")], ids=["sgas", "summaries"])
+def test_services_with_another_key_do_not_care(tmp_path: Path, service: Receiver) -> None:
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000))
+    site.collect()
+    site.publish()
+    assert site.in_state(service.name, State.HELD) == set()
+    if isinstance(service, SummaryReceiver):
+        assert service.total()[0] == 5
