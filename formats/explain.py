@@ -34,7 +34,7 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class NoExplanationError(KeyError):
-    """There are no rules for the records of a format of that name; summaries have groups, not runs."""
+    """There are no rules for the records of a format of that name: they are not made of jobs one can name."""
 
 
 def _r(*facts: str, how: str = "as it is", settings: tuple[str, ...] = ()) -> Rule:
@@ -194,12 +194,46 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
 }
 """By format and field."""
 
+_JOB: Final = RULES["apel-job"]
+_MONTH: Final = _r("end", how="the UTC month of the end")
+_LEAST_SPELLING: Final = "; of several spellings that the service takes for one, the least"
+_GROUP: Final[dict[str, Rule]] = {
+    "Month": _MONTH,
+    "Year": _MONTH,
+    "NodeCount": _JOB["NodeCount"],
+    "Processors": _JOB["Processors"],
+    "EarliestEndTime": _r("end", how="the least of its jobs"),
+    "LatestEndTime": _r("end", how="the greatest of its jobs"),
+    "WallDuration": _r("wall_ms", how=f"the sum of its jobs, exact; then {_SECONDS}"),
+    "CpuDuration": _r("cpu_ms", "cpu_user_ms", "cpu_system_ms", how=f"the sum of its jobs, exact; then {_SECONDS}"),
+    "NumberOfJobs": _r(how="how many its jobs are"),
+    **{
+        name: msgspec.structs.replace(_JOB[name], how=_JOB[name].how + _LEAST_SPELLING)
+        for name in ("Site", "SubmitHost", "GlobalUserName", "VO", "VOGroup", "VORole")
+    },
+}
+_TIMES_SCORE: Final = "the sum over its jobs of duration times score (of Si2k a 250th), exact; then whole seconds"
+
+GROUP_RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "apel-summary": _GROUP | {"InfrastructureType": _GRID, "ServiceLevelType": _BENCHMARK, "ServiceLevel": _BENCHMARK},
+    "apel-normalised-summary": _GROUP
+    | {
+        "Infrastructure": _GRID,
+        "NormalisedWallDuration": _r("wall_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
+        "NormalisedCpuDuration": _r("cpu_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
+    },
+}
+"""By format of groups and field: facts of each job of the group."""
+
 
 def explain(format_name: str, fields: Fields, job: Job) -> Iterator[Explained]:
-    """Every field of a record of `job`, in the record's order. Raises `NoExplanationError`."""
-    if format_name not in RULES:
+    """Every field of a record of `job`, or of a group that it is in, in the record's order.
+
+    The facts are those of this job, also where a value is a sum. Raises `NoExplanationError`.
+    """
+    rules = RULES.get(format_name) or GROUP_RULES.get(format_name)
+    if rules is None:
         raise NoExplanationError(format_name)
-    rules = RULES[format_name]
     for name, values in fields.items():
         rule = rules.get(name) or rules.get(_bare(name))
         if rule is None:

@@ -22,7 +22,7 @@ import msgspec
 from publisher import config_file
 from publisher.config import REPORT_KINDS, Config
 from publisher.errors import StoreMissingError, UsageError
-from publisher.observe.events import Observer, ignore
+from publisher.observe.events import Observer, TargetPaused, ignore
 from publisher.pipeline import outbox, recall
 from publisher.pipeline.collect import Collected, TargetPlan, collect
 from publisher.pipeline.status import Status, status
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from publisher.report.request import ReportRequest
     from publisher.report.result import Report
     from publisher.report.statements import Kind
+    from publisher.spool.exchange import Manifest
+    from publisher.spool.spooler import ContextState, Spooler
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -84,6 +86,8 @@ class Publisher:
         self._read_only = read_only
         self.tools = tools or Tools(wall_clock, ignore)
         self._store: Store | None = None
+        self.spooler: Spooler | None = None
+        """What keeps the spooling contexts of the configuration up with the store, once it is opened."""
 
     @classmethod
     def from_file(cls, path: Path | None = None, tools: Tools | None = None, *, read_only: bool = False) -> Self:
@@ -97,7 +101,10 @@ class Publisher:
         self.close()
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store; spooling contexts get what they have not got."""
+        if self.spooler is not None:
+            self.spooler.shutdown()
+            self.spooler = None
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -111,7 +118,7 @@ class Publisher:
         """The opened store; made where it is missing."""
         if self._store is None:
             settings = self.config.store
-            self._store = open_store(settings.url, settings.busy_timeout, read_only=self._read_only)
+            self._store = self._spooled(open_store(settings.url, settings.busy_timeout, read_only=self._read_only))
         return self._store
 
     # --- the main job
@@ -249,6 +256,7 @@ class Publisher:
         from publisher.pipeline.explain import explanations  # noqa: PLC0415
 
         self._require([target] if target else [], self.config.targets, "target")
+        self._require_format(format_name)
         return explanations(self._collected_store(), self.config, format_name, target, name)
 
     def report(self, request: ReportRequest) -> Utilization:
@@ -410,6 +418,19 @@ class Publisher:
         with store.read() as connection:
             return registry.list_unreadable(connection, limit)
 
+    def import_store(self, folder: Path) -> Manifest:
+        """Put what was exported into the store, which is made; it must be empty."""
+        from publisher.spool.exchange import import_  # noqa: PLC0415
+
+        return import_(self.store, folder)
+
+    def spool(self) -> list[ContextState]:
+        """Write to the spooling contexts what they have not got, tidy up, and tell how they are."""
+        if self._store_if_there() is None or self.spooler is None:
+            return []
+        self.spooler.maintain()
+        return self.spooler.states()
+
     @property
     def keeper(self) -> Keeper:
         """What looks after the store itself. Raises `UsageError` as long as there is none."""
@@ -453,6 +474,12 @@ class Publisher:
     # --- inner
 
     @contextmanager
+    def alone_at(self, target: str) -> Iterator[TargetPlan]:
+        """Within this, no other process sends to a target. Raises `UsageError` where one is at work."""
+        with self._deciding(target) as (plan, _now):
+            yield plan
+
+    @contextmanager
     def _deciding(self, target: str) -> Iterator[tuple[TargetPlan, int]]:
         self._require([target], self.config.targets, "target")
         with self.store.lock(f"target-{target}") as held:
@@ -467,10 +494,26 @@ class Publisher:
         if self._store is None:
             settings = self.config.store
             try:
-                self._store = open_store(settings.url, settings.busy_timeout, create=False, read_only=self._read_only)
+                store = open_store(settings.url, settings.busy_timeout, create=False, read_only=self._read_only)
             except StoreMissingError:
                 return None
+            self._store = self._spooled(store)
         return self._store
+
+    def _spooled(self, store: Store) -> Store:
+        """The store, with the spooling contexts of the configuration kept up with it."""
+        if self.config.spool and not self._read_only:
+            from publisher.spool.spooler import attach  # noqa: PLC0415 - a leaf, for those who want it
+
+            try:
+                self.spooler = attach(store, self.config.spool, self._tell_of_context)
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    def _tell_of_context(self, name: str, trouble: str) -> None:
+        self.tools.observer(TargetPaused(f"spool {name}", trouble))
 
     def _whole_periods(self, target: str, window: Window) -> tuple[int, int]:
         from formats.period import period_of  # noqa: PLC0415

@@ -144,6 +144,11 @@ class Enrichers:
             name: Enricher(name, source, config.map) for name, source in config.sources.items()
         }
 
+    def used_by(self, source: str, job: Job) -> tuple[str, ...]:
+        """The rules of the configuration that give something to a job of this source."""
+        enricher = self.by_name.get(source)
+        return tuple(sorted(set(enricher.used_by(job, [job.end])))) if enricher is not None else ()
+
     def apply(self, source: str, job: Job) -> Job:
         """The job of this source with what the configuration adds."""
         enricher = self.by_name.get(source)

@@ -51,7 +51,9 @@ def render(
     ] = False,
     explain: Annotated[
         str | None,
-        typer.Option("--explain", metavar="ID", help="Say which rule put each value of a job's record there."),
+        typer.Option(
+            "--explain", metavar="ID", help="Say which rule put each value of a job's record, or summary, there."
+        ),
     ] = None,
 ) -> None:
     """Show the very messages that `publish` would send, without sending and without changing anything."""

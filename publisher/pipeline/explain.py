@@ -1,10 +1,13 @@
-"""render --explain: why each value stands in the record of one run, from the facts read to the bytes sent."""
+"""render --explain: why each value stands in the record of one run, or in the summary that it is part of.
+
+From the facts read to the bytes sent.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-from formats.explain import RULES, Explained, explain
+from formats.explain import GROUP_RULES, RULES, Explained, explain
 from formats.record import CannotRenderError, Note
 from formats.record_fields import fields_of
 from formats.registry import record_format
@@ -13,8 +16,9 @@ from publisher.config import Config
 from publisher.enrich import Enrichers
 from publisher.errors import UsageError
 from publisher.pipeline.demand import Demand
+from publisher.pipeline.explain_group import ExplainedGroup, GroupFinder
 from publisher.pipeline.viewing import view_of
-from publisher.store import runs
+from publisher.store import registry, runs
 from publisher.store.database import Store
 
 
@@ -22,7 +26,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """A record of a run: its values, what was altered in it (`notes`), or why it is `held`.
 
     `added` are the facts that the configuration gave and the source did not; `rules` the mapping and benchmark rules
-    that gave something.
+    that gave something. `group`: of a summary, what else is in it.
     """
 
     record_id: str
@@ -32,40 +36,49 @@ class Explanation(msgspec.Struct, frozen=True):
     rules: tuple[str, ...]
     notes: tuple[Note, ...] = ()
     held: str | None = None
+    group: ExplainedGroup | None = None
 
 
 def explanations(store: Store, config: Config, format_name: str, target: str | None, name: str) -> list[Explanation]:
     """Of the runs with this record id, local id or global id, as the target, or a plain view, has them.
 
-    Raises `UsageError` for a format without a record a run, and for an id that is not known.
+    Of a summary, the group that each of them is part of. Raises `UsageError` for a format whose records are not made of
+    jobs that one can name, and for an id that is not known.
     """
-    if format_name not in RULES:
+    if format_name not in RULES and format_name not in GROUP_RULES:
         raise UsageError(
-            f"{format_name} has no record for each run",
-            hint=f"Those of {', '.join(sorted(RULES))} can be explained; `render --diff` shows groups",
+            f"{format_name} has no record that one job is in",
+            hint=f"Those of {', '.join(sorted({*RULES, *GROUP_RULES}))} can be explained",
         )
     settings = config.targets[target] if target is not None else None
     view = view_of(settings, config) if settings is not None else View(site=config.site.name)
     if settings is not None and settings.records != format_name:
         view = msgspec.structs.replace(view, version="")
-    form = record_format(format_name, view)
     demand = Demand(config, settings)
     enrichers = Enrichers(config)
     with store.read() as connection:
         found = runs.find(connection, name)
+        row = registry.get_target(connection, target) if target is not None else None
     if not found:
         raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
+    groups = GroupFinder(store, demand, enrichers, view, format_name, row.id if row is not None else None)
     explained = []
     for run in found:
         met = enrichers.apply(run.source, run.job)
-        enricher = enrichers.by_name.get(run.source)
-        used = tuple(sorted(set(enricher.used_by(run.job, [run.job.end])))) if enricher is not None else ()
         added = tuple(fact for fact in run.job.__struct_fields__ if getattr(run.job, fact) != getattr(met, fact))
+        told = Explanation(run.record_id, run.source, (), added, enrichers.used_by(run.source, run.job))
         try:
-            rendered = form.record(demand.meet(run), run.stored_at)
+            if format_name in GROUP_RULES:
+                group = groups.of(run)
+                fields, notes = group.fields, group.notes
+                told = msgspec.structs.replace(told, group=group.told)
+            else:
+                form = record_format(format_name, view)
+                rendered = form.record(demand.meet(run), run.stored_at)
+                fields, notes = fields_of(format_name, form.message([rendered.body])), rendered.notes
         except CannotRenderError as error:
-            explained.append(Explanation(run.record_id, run.source, (), added, used, held=str(error)))
+            explained.append(msgspec.structs.replace(told, held=str(error)))
             continue
-        values = tuple(explain(format_name, fields_of(format_name, form.message([rendered.body])), met))
-        explained.append(Explanation(run.record_id, run.source, values, added, used, rendered.notes))
+        values = tuple(explain(format_name, fields, met))
+        explained.append(msgspec.structs.replace(told, values=values, notes=notes))
     return explained

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from formats.explain import RULES, NoExplanationError, explain
+from formats.explain import GROUP_RULES, RULES, NoExplanationError, explain
 from formats.job import Job
 from formats.record_fields import fields_of
-from formats.registry import record_format
+from formats.registry import record_format, summary_format
+from formats.summary import Fold
 from formats.view import View
 from publisher import config
 from tests.formats.golden_jobs import ARC, CREATED, GOLDEN
@@ -67,6 +68,23 @@ def test_the_fact_named_is_the_one_that_changes_the_value(name: str, field: str,
     assert value(ARC) != value(msgspec.structs.replace(ARC, **{fact: changed}))
 
 
-def test_a_format_of_groups() -> None:
-    with pytest.raises(NoExplanationError):
-        list(explain("apel-summary", {}, ARC))
+@pytest.mark.parametrize("name", GROUP_RULES)
+@pytest.mark.parametrize("version", ["", "0.4"])
+def test_no_value_of_a_summary_is_without_a_rule(name: str, version: str) -> None:
+    view = View(site="EXAMPLE-SITE", version=version)
+    form = summary_format(name, view)
+    fold = Fold(view, normalised=form.normalised)
+    fold.add(ARC)
+    (group,) = fold.groups()
+    fields = fields_of(name, form.message([form.record(group).body]))
+    told = {one.field: one for one in explain(name, fields, ARC)}
+    assert [one.field for one in told.values() if one.rule == "no rule is known"] == []
+    assert "the least" in told["GlobalUserName"].rule
+    for field, rule in GROUP_RULES[name].items():
+        assert set(rule.facts) <= set(Job.__struct_fields__), field
+
+
+def test_formats_that_no_one_job_is_in() -> None:
+    for name in ("apel-sync", "utilization"):
+        with pytest.raises(NoExplanationError):
+            list(explain(name, {}, ARC))

@@ -35,5 +35,33 @@ def test_a_table_for_people(collected: Program) -> None:
 
 def test_what_cannot_be_explained(collected: Program) -> None:
     assert collected("render", "ogf-ur", "--explain", "nobody").code == 2
-    done = collected("render", "apel-summary", "--explain", "1000003")
-    assert (done.code, "no record for each run" in done.err) == (2, True)
+    for name in ("apel-sync", "utilization"):
+        done = collected("render", name, "--explain", "1000003")
+        assert (done.code, "no record that one job is in" in done.err) == (2, True)
+    assert "there is no format 'nosuch'" in collected("render", "nosuch", "--explain", "1000003").err
+
+
+def test_a_summary_tells_its_jobs_and_what_each_brings(collected: Program) -> None:
+    (record,) = collected("render", "apel-summary", "--explain", "1000003", "--json").ok().object["records"]
+    values = {value["field"]: value for value in record["values"]}
+    group = record["group"]
+    assert values["NumberOfJobs"]["value"] == str(group["jobs"])
+    assert len(group["parts"]) == group["jobs"] == sum(group["sources"].values())
+    assert record["record_id"] in {part["record_id"] for part in group["parts"]}
+    assert values["WallDuration"]["value"] == str(sum(part["wall_ms"] for part in group["parts"]) // 1000)
+    assert "sum of its jobs" in values["WallDuration"]["rule"]
+    ends = {part["record_id"]: part["end"] for part in group["parts"]}
+    assert values["EarliestEndTime"]["value"] == str(ends[group["earliest"]])
+    assert values["LatestEndTime"]["value"] == str(ends[group["latest"]])
+    assert group["spelled_by"] in ends
+    assert "UTC month" in values["Month"]["rule"]
+
+
+def test_a_summary_tells_the_rules_of_the_configuration(collected: Program) -> None:
+    """The one job of the fixture that has no benchmark of its own is alone in its group."""
+    (record,) = collected("render", "apel-summary", "--explain", "1000026", "--json").ok().object["records"]
+    assert record["added"] == ["benchmarks"]
+    assert record["group"]["jobs"] == 1
+    said = collected("render", "apel-summary", "--explain", "1000026").ok().out
+    assert "1 job: 1 from source ce1" in said
+    assert "benchmarks (configuration)" in said

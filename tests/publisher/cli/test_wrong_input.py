@@ -59,7 +59,10 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("publish", "nosuch"), "there is no target 'nosuch'; there are: files, summaries"),
         (("collect", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
         (("render", "ogf-ur", "--target", "nosuch"), "there is no target 'nosuch'"),
-        (("render", "nosuch"), "ogf-ur"),
+        (
+            ("render", "nosuch"),
+            "apel-job, apel-normalised-summary, apel-summary, apel-sync, emi-car, ogf-ur, utilization",
+        ),
         (("republish", "nosuch", "--from", "2026-10", "--until", "2026-11"), "there is no target 'nosuch'"),
         (("republish", "files", "--from", "2026-10", "--until", "2026-11"), "nobody is there to confirm"),
         (("republish", "files", "--from", "2026-11", "--until", "2026-10"), "the window holds nothing"),

@@ -1,0 +1,137 @@
+"""render --explain of summaries: the group that a run is part of, the other runs in it, and what each brings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from formats.month import Month, month_bounds
+from formats.record import CannotRenderError, Note
+from formats.record_fields import Fields, fields_of
+from formats.registry import summary_format
+from formats.summary import Fold, GroupKey
+from formats.view import View
+from publisher.enrich import Enrichers
+from publisher.pipeline import recall
+from publisher.pipeline.demand import Demand
+from publisher.pipeline.owed import ended_in
+from publisher.store.database import Store
+from publisher.store.runs import StoredRun
+from publisher.store.states import State
+
+MOST_LISTED: Final = 1000
+_PAGE: Final = 1000
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a run brings to its group: durations in ms; `end` in epoch seconds."""
+
+    record_id: str
+    end: int
+    wall_ms: int
+    cpu_ms: int
+
+
+class ExplainedGroup(msgspec.Struct, frozen=True):
+    """A group: its key at the receiver, how many runs are in it, and the first of them by end.
+
+    `earliest` and `latest` are the record ids of the runs that ended first and last; `spelled_by` that of a run with
+    the spelling that is sent; `sources` and `rules` count its runs by source, and by rule of the configuration.
+    """
+
+    key: str
+    jobs: int
+    earliest: str
+    latest: str
+    spelled_by: str
+    sources: dict[str, int]
+    rules: dict[str, int]
+    parts: tuple[Part, ...]
+
+
+class FoundGroup(msgspec.Struct, frozen=True):
+    """The group as it would be sent, field by field, and what there is to tell of it."""
+
+    fields: Fields
+    notes: tuple[Note, ...]
+    told: ExplainedGroup
+
+
+class GroupFinder:
+    """Finds groups as a target, or a plain view of the site, has them. `target_id`: of a target that is planned for."""
+
+    def __init__(
+        self,
+        store: Store,
+        demand: Demand,
+        enrichers: Enrichers,
+        view: View,
+        format_name: str,
+        target_id: int | None,
+    ) -> None:
+        self._store = store
+        self._demand = demand
+        self._enrichers = enrichers
+        self._view = view
+        self._format_name = format_name
+        self._target_id = target_id
+
+    def of(self, run: StoredRun) -> FoundGroup:
+        """The group of a run. Raises `CannotRenderError` for one that is in none, or whose sums cannot be sent."""
+        form = summary_format(self._format_name, self._view)
+        key, _ = self._key_and_spelling(run)
+        fold = Fold(self._view, normalised=form.normalised)
+        parts: list[Part] = []
+        sources: Counter[str] = Counter()
+        rules: Counter[str] = Counter()
+        last = ""
+        least: tuple[GroupKey, str] | None = None
+        for one in self._runs(key.when):
+            try:
+                its_key, spelling = self._key_and_spelling(one)
+            except CannotRenderError:
+                continue  # held: in no group
+            if its_key != key:
+                continue
+            job = self._demand.meet(one)
+            fold.add(job)
+            if len(parts) < MOST_LISTED:
+                parts.append(Part(one.record_id, job.end or 0, job.wall_ms or 0, job.cpu_ms or 0))
+            least = min(least or (spelling, one.record_id), (spelling, one.record_id))
+            sources[one.source] += 1
+            rules.update(self._enrichers.used_by(one.source, one.job))
+            last = one.record_id
+        if least is None:
+            raise CannotRenderError("NumberOfJobs", "the target is not owed this run: waived, superseded or not wanted")
+        (group,) = fold.groups()
+        rendered = form.record(group)
+        told = ExplainedGroup(
+            key.text, group.jobs, parts[0].record_id, last, least[1], dict(sources), dict(rules), tuple(parts)
+        )
+        return FoundGroup(fields_of(self._format_name, form.message([rendered.body])), rendered.notes, told)
+
+    def _key_and_spelling(self, run: StoredRun) -> tuple[GroupKey, GroupKey]:
+        fold = Fold(self._view, normalised=self._format_name == "apel-normalised-summary")
+        key = fold.add(self._demand.meet(run))
+        (group,) = fold.groups()
+        return key, group.spelling
+
+    def _runs(self, month: Month) -> Iterator[StoredRun]:
+        """The runs of a month, by end: those that the target is owed, or all that are over."""
+        bounds = month_bounds(month)
+        if self._target_id is not None:
+            for state, delivery in ended_in(self._store, self._target_id, bounds):
+                if state is not State.HELD:
+                    yield delivery.run
+            return
+        after: tuple[int, int] | None = None
+        while True:
+            with self._store.read() as connection:
+                page = [run for run, _ in recall.runs_in(connection, *bounds, after, _PAGE)]
+            yield from (run for run in page if run.job.finished)
+            if len(page) < _PAGE:
+                return
+            after = (page[-1].job.end or 0, page[-1].run_id)
