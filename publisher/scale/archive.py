@@ -59,7 +59,10 @@ class ArchiveRuns:
             connection.execute("SET autoinstall_known_extensions = false")
             connection.execute("SET autoload_known_extensions = false")
             try:
-                reader = connection.execute(query, given).fetch_record_batch(_ROWS)
+                result: Any = connection.execute(query, given)
+                # Releases of DuckDB before 1.4 have the older name alone.
+                read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
+                reader = read(_ROWS)
                 for batch in reader:
                     yield self._frame(batch, numbers, words, wanted)
             except duckdb.Error as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,47 +12,11 @@ from publisher.entries import KEYS, entries_of
 from publisher.pipeline import recall
 from publisher.report.frame import OBJECTS, WORDS
 from publisher.report.stored import StoreRuns
-from tests.publisher.cli.program import BASE, Program
-
-SOURCES = """
-[[map]]
-when = { local_group = "chem*" }
-vo = "chemistry"
-dn = "/DC=org/CN=Pool"
-[sources.dqs]
-type = "dqs"
-path = "{0}/dqs/act_file"
-[sources.ge]
-type = "gridengine"
-path = "{0}/gridengine/real/accounting"
-local_id_prefix = "ge-"
-[sources.old]
-type = "gridengine"
-path = "{0}/gridengine/accounting-variants"
-[sources.torque]
-type = "torque"
-path = "{0}/torque/accounting"
-timezone = "Europe/Oslo"
-[sources.pbs]
-type = "pbs"
-path = "{0}/pbs/accounting"
-[sources.slurm]
-type = "slurm"
-path = "{0}/slurm/sacct.psv"
-[sources.condor]
-type = "htcondor"
-path = "{0}/htcondor/history"
-[sources.lsf]
-type = "lsf"
-path = "{0}/lsf/lsb.acct"
-"""
 
 
 @pytest.fixture(scope="module")
-def publisher(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Publisher:
-    site = Program(tmp_path_factory.mktemp("columns"), BASE + SOURCES.replace("{0}", str(fixtures)))
-    site("collect")
-    return Publisher.from_file(site.folder / "publisher.toml")
+def publisher(every_source: Publisher) -> Publisher:
+    return every_source
 
 
 def expected(publisher: Publisher) -> list[tuple[Any, ...]]:

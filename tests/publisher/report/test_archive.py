@@ -1,0 +1,111 @@
+"""An archive says what the store says: every view, every filter, month by month."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report.frame import NUMBERS, WORDS
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.stored import StoreRuns
+from publisher.report.views import make
+from publisher.scale.archive import ArchiveRuns
+from tests.publisher.cli.program import BASE, Program
+
+SINCE, NOVEMBER, UNTIL = 1_790_812_800, 1_793_491_200, 1_796_083_200
+"""October and November 2026."""
+
+
+@pytest.fixture(scope="module")
+def publisher(every_source: Publisher) -> Publisher:
+    return every_source
+
+
+@pytest.fixture(scope="module")
+def archive(publisher: Publisher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive") / "archive"
+    publisher.archive(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("view", "asked"),
+    [
+        ("utilization", {"bins": 50}),
+        ("utilization", {"bins": 10, "by": ("owner",), "filters": {"queue": "*q*"}}),
+        ("totals", {"by": ("host", "slots")}),
+        ("totals", {"by": ("project", "month"), "filters": {"complex": "*=*"}}),
+        ("totals", {"by": ("pe",), "interval": "started", "filters": {"job": "*1*"}}),
+        ("waiting", {"by": ("queue",), "filters": {"status": "*ed"}}),
+        ("occupation", {"by": ("cluster",), "filters": {"status": "*ed"}}),
+        ("paths", {"filters": {"status": "*ed"}}),
+    ],
+)
+def test_views_of_an_archive(publisher: Publisher, archive: Path, view: str, asked: dict[str, object]) -> None:
+    context = Context(publisher.store, publisher.config, UNTIL)
+    found = [
+        make(view, context, ReportRequest(start=SINCE, stop=UNTIL, archive=read, **asked))  # type: ignore[arg-type]
+        for read in (None, archive)
+    ]
+    assert found[0].rows == found[1].rows
+    assert found[0].rows
+    assert found[0].facts == found[1].facts
+
+
+def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
+    wanted = NUMBERS | WORDS | {"job", "events"}
+    found = []
+    for runs in (StoreRuns(publisher.store, publisher.config), ArchiveRuns(archive)):
+        rows = []
+        for frame in runs.frames(-(10**10), None, wanted, running_until=None):
+            numbers = zip(*(frame.numbers[name].tolist() for name in sorted(NUMBERS)), strict=True)
+            words = zip(
+                *([runs.codings[name].values[code] for code in frame.codes[name].tolist()] for name in sorted(WORDS)),
+                strict=True,
+            )
+            placed = [runs.codings["placed"].raw[code] for code in frame.codes["placed"].tolist()]
+            objects = zip(frame.objects["job"], frame.objects["events"], placed, strict=True)
+            rows += list(zip(numbers, map(repr, words), map(repr, objects), strict=True))
+        found.append(sorted(rows))
+    assert found[0] == found[1]
+    assert len(found[0]) > 100
+
+
+def test_months_are_written_anew(publisher: Publisher, archive: Path, tmp_path: Path) -> None:
+    november = archive / "month=2026-11" / "runs.parquet"
+    before = november.read_bytes()
+    told = publisher.archive(archive, NOVEMBER, UNTIL)
+    assert list(told) == ["2026-11"]
+    assert november.read_bytes() == before
+    assert sorted(file.name for file in november.parent.iterdir()) == ["runs.parquet"]
+    assert publisher.archive(tmp_path / "other", 0, 86_400) == {}
+
+
+def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:
+    """Written by one command, read by another, which needs no store."""
+    site = Program(tmp_path, BASE)
+    assert publisher.config.file is not None
+    months = ("--from", "2026-11", "--until", "2026-12")
+    told = site("--config", publisher.config.file, "archive", "archive", *months, "--json").ok().object
+    assert told["runs"] == told["months"]["2026-11"] > 10
+    assert (site.folder / "archive" / "month=2026-11" / "runs.parquet").stat().st_mode & 0o077 == 0
+    asked = (*months, "--view", "totals", "--json")
+    assert site("report", "--archive", "archive", *asked).ok().object["all"]["jobs"] == told["runs"]
+
+
+def test_what_is_no_archive(publisher: Publisher, tmp_path: Path) -> None:
+    def asked(archive: Path) -> None:
+        request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive)
+        make("totals", Context(None, publisher.config, UNTIL), request)
+
+    with pytest.raises(UsageError, match="there is no archive in"):
+        asked(tmp_path)
+    folder = tmp_path / "month=2026-10"
+    folder.mkdir()
+    (folder / "runs.parquet").write_bytes(b"PAR1 no Parquet PAR1")
+    with pytest.raises(UsageError, match="cannot be read"):
+        asked(tmp_path)

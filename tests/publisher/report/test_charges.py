@@ -1,0 +1,171 @@
+"""Charges to the cent, on four jobs that are reckoned by hand (see `torque_site`), and the documents they become."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report.charges import Adjusted, Item, Statement, Statements, statements
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.statements import to_html, to_pdf, to_text, write
+from tests.publisher.report.torque_site import NOW, table, torque_site, view
+
+FEBRUARY, MARCH, APRIL = 1_769_904_000, 1_772_323_200, 1_775_001_600
+PRICES = """
+[charges]
+currency = "NOK"
+[[charges.prices]]
+resource = "cores"
+price = "0.035"
+type = "compute"
+[[charges.prices]]
+resource = "cores"
+price = "0.01"
+type = "small"
+name = "Cores of small nodes"
+[[charges.prices]]
+resource = "memory"
+price = "0.001"
+type = "compute"
+[[charges.group_factors]]
+factor = "0.5"
+group = "phys*"
+[[charges.job_factors]]
+factor = "3"
+queue = "batch"
+owner = "bob"
+[[charges.adjustments]]
+month = "2026-03"
+payer = "ada"
+amount = "-0.105"
+reason = "Outage | of the 2nd"
+[[charges.adjustments]]
+month = "2026-03"
+payer = "carol"
+amount = "5"
+reason = "Left over"
+[[charges.adjustments]]
+month = "2026-02"
+payer = "ada"
+amount = "1"
+reason = "Of another month"
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
+    return torque_site(tmp_path_factory.mktemp("charges"), PRICES)
+
+
+def month(publisher: Publisher, **asked: object) -> Statements:
+    request = ReportRequest(**{"start": MARCH, "stop": APRIL, **asked})  # type: ignore[arg-type]
+    return statements(Context(publisher.store, publisher.config, NOW), request)
+
+
+def test_to_the_cent(site: Publisher) -> None:
+    """By hand. ada, factor 0.5: job 1 held 2 cores for 12 h and job 2 4 cores for 6 h, 48 core hours of n1 (compute):
+    48 x 0.035 x 0.5 = 0.84. Memory: job 2 4 GiB for 6 h = 24 GiB h and job 1 1 MiB for 12 h = 12/1024 GiB h:
+    24.01171875 x 0.001 x 0.5 = 0.01200..., 0.01. The adjustment is rounded away from zero: -0.105 to -0.11.
+    bob, factor 3: job 3 held 1 core of n1 and 2 of n2 for 12 h: 12 x 0.035 x 3 = 1.26 and 24 x 0.01 x 3 = 0.72;
+    of its 2 MiB a third was on n1: 682 KiB (rounded down) for 12 h, 0.00. Job 4 still runs and is not charged yet.
+    """
+    found = month(site)
+    assert [(one.payer, str(one.total)) for one in found.all] == [("ada", "0.74"), ("bob", "1.98"), ("carol", "5.00")]
+    items = {
+        one.payer: [(item.name, float(item.quantity), str(item.amount)) for item in one.items] for one in found.all
+    }
+    assert items["ada"] == [
+        ("cores (compute)", 48.0, "0.84"),
+        ("memory (compute)", 24.01171875, "0.01"),
+    ]
+    assert items["bob"] == [
+        ("cores (compute)", 12.0, "1.26"),
+        ("Cores of small nodes", 24.0, "0.72"),
+        ("memory (compute)", pytest.approx(12 * 682 / 1024 / 1024), "0.00"),
+    ]
+    assert found.all[0].adjustments == (Adjusted(Decimal("-0.11"), "Outage | of the 2nd"),)
+    assert found.unpriced == (
+        f"{12 * 1365 / 1024 / 1024:.3f} GiB h on nodes of type small in queue batch have no price and are not charged.",
+    )
+
+
+def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
+    found = view(site, "charges", start=MARCH, stop=APRIL)
+    assert table(found, "owner", "item", "amount")[-2:] == [
+        ("carol", "adjustment: Left over", Decimal("5.00")),
+        ("carol", "total", Decimal("5.00")),
+    ]
+    assert found.facts["all"] == "7.72"
+    by_group = view(site, "charges", start=MARCH, stop=APRIL, by=("group",))
+    assert by_group.facts["totals"] == {"ada": "-0.11", "carol": "5.00", "chem": "1.98", "physics": "0.85"}
+
+
+def test_months_without_runs_and_intervals_that_are_none(site: Publisher) -> None:
+    assert [one.payer for one in month(site, start=FEBRUARY, stop=MARCH).all] == ["ada"]
+    with pytest.raises(UsageError, match="whole month"):
+        month(site, stop=APRIL - 1)
+    with pytest.raises(UsageError, match="there are: owner, group"):
+        month(site, by=("host",))
+    without = site.config.model_copy(update={"charges": type(site.config.charges)()})
+    with pytest.raises(UsageError, match="no price list"):
+        statements(Context(site.store, without, NOW), ReportRequest(start=MARCH, stop=APRIL))
+
+
+class _Text(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.cells.append(data.strip())
+
+
+def test_documents(site: Publisher, tmp_path: Path) -> None:
+    made = month(site)
+    files = write(made, tmp_path, ("text", "html", "pdf"))
+    assert sorted(file.name for file in files) == sorted(
+        f"{payer}.{suffix}" for payer in ("ada", "bob", "carol") for suffix in ("txt", "html", "pdf")
+    )
+    text = (tmp_path / "2026-03" / "ada.txt").read_text()
+    assert text.splitlines()[-1].split() == ["Total", "0.74"]
+    assert "Adjustment: Outage | of the 2nd" in text
+    page = _Text()
+    page.feed((tmp_path / "2026-03" / "ada.html").read_text())
+    assert {"48.000", "0.035", "0.84", "0.74"} <= set(page.cells)
+    assert (tmp_path / "2026-03" / "ada.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
+    item = Item("<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00"))  # type: ignore[arg-type]
+    names = ("../../etc/passwd", ".hidden", "<script>alert(1)</script>", "名前\x1b[31m", "a/b", "a_b", "x" * 300)
+    made = Statements(
+        month="2026-03", site="S & <i>", by="owner", currency="EUR", decimals=2, unpriced=(), nothing=None,
+        all=tuple(Statement(name, (item,), ()) for name in names),
+    )  # fmt: skip
+    files = write(made, tmp_path, ("text", "html", "pdf"))
+    assert len(set(files)) == 3 * len(names)
+    assert {file.parent for file in files} == {tmp_path / "2026-03"}
+    assert all(file.is_file() for file in files)
+    for one in made.all:
+        page = _Text()
+        page.feed(to_html(made, one))
+        assert not page.tags & {"script", "b", "i"}
+        assert "\x1b" not in to_text(made, one)
+
+
+def test_long_statements_have_pages(site: Publisher) -> None:
+    made = month(site)
+    (ada, *_) = made.all
+    long = msgspec.structs.replace(ada, items=ada.items * 60)
+    assert to_pdf(made, long).count(b"/Type /Page ") == 3

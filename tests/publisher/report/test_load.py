@@ -1,0 +1,91 @@
+"""Samples of the stat_file beside the utilization of the runs, and what there is of single jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.result import Report
+from publisher.report.views import make
+from tests.publisher.cli.program import BASE
+from tests.publisher.report.torque_site import table
+
+START = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Publisher:
+    config = tmp_path_factory.mktemp("load") / "publisher.toml"
+    dqs = fixtures / "dqs"
+    config.write_text(
+        BASE + f'\n[sources.dqs]\ntype = "dqs"\npath = "{dqs / "act_file"}"\nstat_file = "{dqs / "stat_file"}"\n'
+    )
+    publisher = Publisher.from_file(config)
+    publisher.collect()
+    return publisher
+
+
+def asked(publisher: Publisher, name: str, **given: object) -> Report:
+    request = ReportRequest(**{"start": START, "stop": START + 1800, **given})  # type: ignore[arg-type]
+    return make(name, Context(publisher.store, publisher.config, START + 10**6), request)
+
+
+def test_active_and_all_queues_load_and_utilization(site: Publisher) -> None:
+    """At 600 s: 2 of 4 queues on alpha (load 1) and 0 of 2 on beta (load 0); at 1200 s: 4 of 4 on alpha (load 3).
+
+    The runs of the act_file ran for 170 s of the first 600: A 8, B 3, C 24, D 7, E 31 and so on; the plot has both.
+    """
+    found = asked(site, "load", bins=3)
+    assert table(found, "looks", "active", "queues", "load") == [
+        (0, None, None, None),
+        (1, 2.0, 6.0, 0.5),
+        (1, 4.0, 4.0, 3.0),
+    ]
+    assert [series.label for series in found.plots[0].series] == [
+        "active queues",
+        "all queues",
+        "queue utilization of the runs",
+    ]
+    busy = asked(site, "utilization", bins=3)
+    assert table(found, "queue_utilization") == table(busy, "queue")
+
+
+def test_samples_are_selected(site: Publisher) -> None:
+    assert table(asked(site, "load", bins=3, filters={"queue": "slow*"}), "queues")[1] == (2.0,)
+    assert table(asked(site, "load", bins=3, filters={"complex": "aix"}), "queues")[1] == (4.0,)
+    assert asked(site, "load", bins=3, filters={"host": "none"}).nothing == "no sample lies in the interval and matches"
+    with pytest.raises(UsageError, match="samples are not selected by 'owner'"):
+        asked(site, "load", filters={"owner": "ada"})
+
+
+def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
+    config = site.config.model_copy(update={"sources": {}})
+    with pytest.raises(UsageError, match="no source has a stat_file"):
+        make("load", Context(site.store, config, START), ReportRequest(start=START, stop=START + 60))
+    lines = tmp_path / "stat_file"
+    lines.write_text(f"{START + 5}:a:q:2:1:1::r\nno sample\n")
+    found = asked(site, "load", bins=1, stat_file=lines)
+    assert table(found, "looks", "active") == [(1, 1.0)]
+    assert found.notes[0] == "1 lines of the stat_file are none of its samples."
+
+
+def test_a_job_in_full(site: Publisher) -> None:
+    facts = {row[1]: row[2] for row in asked(site, "job", filters={"job": "6"}).rows}
+    assert (facts["source"], facts["name"], facts["slots"]) == ("dqs", "job6", "3")
+    by_name = asked(site, "job", filters={"job": "job[12]"})
+    assert len({row[0] for row in by_name.rows}) == by_name.facts["runs"]
+    assert asked(site, "job", filters={"job": "none"}).nothing is not None
+    with pytest.raises(UsageError, match="which job"):
+        asked(site, "job")
+    with pytest.raises(UsageError, match="by --job alone"):
+        asked(site, "job", filters={"job": "6", "owner": "x"})
+
+
+def test_there_is_no_other_view(site: Publisher) -> None:
+    with pytest.raises(UsageError, match="there are: utilization, totals"):
+        asked(site, "colour")

@@ -1,0 +1,124 @@
+"""Totals beside what the real `qacct` said of the same accounting file, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.views import make
+from tests.publisher.cli.program import BASE
+
+SINCE, UNTIL = 1_793_491_200, 1_796_083_200
+"""November 2026."""
+COLUMNS = ("wall_of_tasks_s", "cpu_user_s", "cpu_system_s", "cpu_s", "memory_gb_s", "io_gb", "io_wait_s")
+"""Ours, in the order of qacct's WALLCLOCK UTIME STIME CPU MEMORY IO IOW."""
+KEYS = {"qacct-o.txt": "owner", "qacct-P.txt": "project", "qacct-D.txt": "department", "qacct-pe.txt": "pe"}
+
+
+def said_by_qacct(path: Path) -> Iterator[tuple[str, dict[str, tuple[float, ...]]]]:
+    """The tables of an output of qacct: heading and rows by name; the total has the name of nothing."""
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    for place, line in enumerate(lines):
+        if not line.startswith("==="):
+            continue
+        rows: dict[str, tuple[float, ...]] = {}
+        for row in lines[place + 1 :]:
+            words = row.split()
+            try:
+                figures = tuple(map(float, words[-7:]))
+            except ValueError:
+                break
+            if len(figures) < 7:
+                break
+            rows[" ".join(words[:-7])] = figures
+        yield lines[place - 1].split()[0], rows
+
+
+def totals(publisher: Publisher, by: tuple[str, ...], **filters: str) -> dict[str, tuple[float, ...]]:
+    request = ReportRequest(start=SINCE, stop=UNTIL, by=by, filters=filters)
+    found = make("totals", Context(publisher.store, publisher.config, UNTIL), request)
+    names = [column.name for column in found.columns]
+    places = [names.index(name) for name in COLUMNS]
+    return {str(row[0]) if by else "": tuple(float(str(row[place])) for place in places) for row in found.rows}
+
+
+def collected(folder: Path, accounting: Path) -> Publisher:
+    config = folder / "publisher.toml"
+    config.write_text(BASE + f'\n[sources.ge]\ntype = "gridengine"\npath = "{accounting}"\n')
+    publisher = Publisher.from_file(config)
+    publisher.collect()
+    return publisher
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> tuple[Publisher, Path]:
+    folder = fixtures / "gridengine" / "real"
+    return collected(tmp_path_factory.mktemp("ours"), folder / "accounting"), folder
+
+
+@pytest.fixture(scope="module")
+def another(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> tuple[Publisher, Path]:
+    folder = shared / "samples" / "gridengine"
+    return collected(tmp_path_factory.mktemp("another"), folder / "accounting"), folder
+
+
+def assert_agreement(found: dict[str, tuple[float, ...]], said: dict[str, tuple[float, ...]]) -> None:
+    """Equal but for rounding: a record keeps milliseconds, qacct sums microseconds. What never ran has no total."""
+    told = {"" if name == "NONE" else name: figures for name, figures in said.items() if any(figures)}
+    assert {name for name, figures in found.items() if any(figures)} == told.keys()
+    for name, figures in told.items():
+        assert found[name][0] == figures[0]
+        assert found[name] == pytest.approx(figures, abs=0.015)
+
+
+@pytest.mark.parametrize("site", ["ours", "another"])
+@pytest.mark.parametrize("file", KEYS)
+def test_by_one_key(site: str, file: str, request: pytest.FixtureRequest) -> None:
+    publisher, folder = request.getfixturevalue(site)
+    ((_, said),) = said_by_qacct(folder / file)
+    assert_agreement(totals(publisher, (KEYS[file],)), said)
+
+
+@pytest.mark.parametrize("site", ["ours", "another"])
+def test_in_all(site: str, request: pytest.FixtureRequest) -> None:
+    publisher, folder = request.getfixturevalue(site)
+    (_, said), *rest = said_by_qacct(folder / "qacct.txt")
+    assert_agreement(totals(publisher, ()), said)
+    for heading, by_slots in rest:
+        assert heading == "SLOTS"
+        assert_agreement(totals(publisher, ("slots",)), by_slots)
+
+
+def test_of_one_account(ours: tuple[Publisher, Path]) -> None:
+    publisher, folder = ours
+    ((_, said),) = said_by_qacct(folder / "qacct-A.txt")
+    (account,) = said
+    assert_agreement(totals(publisher, ("account",), account=account), said)
+
+
+def test_by_account(another: tuple[Publisher, Path]) -> None:
+    publisher, folder = another
+    ((_, said),) = said_by_qacct(folder / "qacct-A.txt")
+    assert_agreement(totals(publisher, ("account",)), said)
+
+
+def test_every_record_of_qacct_j_is_a_run_that_is_told_in_full(ours: tuple[Publisher, Path]) -> None:
+    publisher, folder = ours
+    records = (folder / "qacct-j.txt").read_text().split("=" * 62)[1:]
+    told = [dict(line.split(None, 1) for line in record.splitlines() if len(line.split()) > 1) for record in records]
+    alone = [record for record in told if record.get("jobnumber", "").strip() == "26"]
+    (record,) = alone
+    request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": "26"})
+    found = make("job", Context(publisher.store, publisher.config, UNTIL), request)
+    facts = {row[1]: row[2] for row in found.rows}
+    assert facts["queue"] == record["qname"].strip()
+    assert facts["local_user"] == record["owner"].strip()
+    assert facts["name"] == record["jobname"].strip()
+    assert facts["slots"] == record["slots"].strip()
+    assert facts["extras.ru_wallclock"] == record["ru_wallclock"].strip().rstrip("s")
+    assert facts["exit_code"] == record["exit_status"].split()[0]
