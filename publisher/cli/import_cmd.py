@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     group.command("arc")(arc)
     group.command("apel")(apel)
     group.command("sgas-bart")(sgas_bart)
+    group.command("ssm-queue")(ssm_queue)
     app.add_typer(group, name="import")
 
 
@@ -86,6 +87,18 @@ def sgas_bart(
 
     until = when.moment(delivered_until, "--delivered-until")
     _finish(from_bart(file, site, until, zone), output, force=force)
+
+
+def ssm_queue(
+    queue: Annotated[Path, typer.Argument(metavar="DIR", help="As a rule /var/spool/apel/outgoing.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="That of APEL in our configuration.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is in it, and do nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Send the messages that SSM left in its outgoing queue, as they are. Stop SSM first. Says first what is in it."""
+    from publisher.cli.queue_taking import take_queue  # noqa: PLC0415
+
+    raise typer.Exit(take_queue(queue, target, dry_run=dry_run, yes=yes))
 
 
 def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:

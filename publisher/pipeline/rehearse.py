@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from publisher.config import Config
+from publisher.config import REPORT_KINDS, Config
 from publisher.pipeline.render import Rendering
+from publisher.pipeline.report_render import TargetReports
 from publisher.pipeline.tools import Tools
 from publisher.sources.base import Window
 from publisher.store.database import Store
@@ -29,7 +30,11 @@ class Rehearsed(msgspec.Struct, frozen=True):
 def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed:
     """Make every message that waits for a target. Raises `CredentialError`, `SigningError` and `UsageError`."""
     settings = config.targets[name]
-    rendering = Rendering(store, config, settings.records, name, Window())
+    rendering: Rendering | TargetReports
+    if settings.records in REPORT_KINDS:
+        rendering = TargetReports(store, config, name, Window(), tools.clock())
+    else:
+        rendering = Rendering(store, config, settings.records, name, Window())
     finish = _finish(config, name)
     messages = size = 0
     for message in rendering.messages():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
 from publisher.store import dialect
 from publisher.store.states import BatchState
@@ -72,6 +72,13 @@ def close_open(connection: Connection, target_id: int, now: int) -> None:
 def uid_of(connection: Connection, batch_id: int) -> str:
     """The id under which a batch was sent."""
     return str(connection.execute(select(batches.c.uid).where(batches.c.id == batch_id)).scalar_one())
+
+
+def receipt_of(connection: Connection, target_id: int, uid: str) -> dict[str, str] | None:
+    """The receipt of a batch of this id that the service took; None where it took none."""
+    taken = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED), batches.c.uid == uid)
+    text = connection.execute(select(batches.c.receipt).where(taken).limit(1)).scalar_one_or_none()
+    return None if text is None else msgspec.json.decode(text, type=dict[str, str])
 
 
 def last_sent_end(connection: Connection, target_id: int) -> int | None:

@@ -69,3 +69,45 @@ def test_what_is_no_file(fresh: Program) -> None:
         done = fresh("import", *words)
         assert done.code == 2
         assert "/nosuch cannot be read" in done.err
+
+
+@pytest.fixture
+def queued(fresh: Program) -> Path:
+    """A message that SSM left behind; our target for APEL is a folder."""
+    queue = fresh.folder / "outgoing" / "5ba24c88"
+    queue.mkdir(parents=True)
+    text = "APEL-sync-message: v0.1\nSite: EXAMPLE-SITE\nSubmitHost: ce9\nNumberOfJobs: 3\nMonth: 10\nYear: 2026\n%%\n"
+    (queue / "5ba24c8f0f129d").write_text(text)
+    return queue.parent
+
+
+def test_a_queue_left_behind(fresh: Program, queued: Path) -> None:
+    shown = fresh("import", "ssm-queue", queued, "summaries", "--dry-run").ok()
+    assert "apel-sync" in shown.out
+    assert not (fresh.folder / "summaries").exists()
+    asked = fresh("import", "ssm-queue", queued, "summaries")
+    assert asked.code == 2
+    assert "--yes" in asked.err
+    done = fresh("import", "ssm-queue", queued, "summaries", "--yes").ok()
+    assert "1 messages with 1 records sent" in done.err
+    sent = [path for path in (fresh.folder / "summaries").rglob("*") if path.is_file()]
+    assert [path.read_text() for path in sent] == [
+        (fresh.folder / "outgoing.taken-over" / "5ba24c88" / "5ba24c8f0f129d").read_text()
+    ]
+    assert "import ssm-queue" in fresh("audit").ok().out
+    assert fresh("import", "ssm-queue", queued, "summaries", "--yes", "--json").ok().object == {"messages": []}
+
+
+@pytest.mark.parametrize(
+    ("queue", "target", "said"),
+    [
+        ("nosuch", "summaries", "cannot be read"),
+        ("outgoing", "nosuch", "nosuch"),
+        ("summaries", "summaries", "writes to"),
+    ],
+)
+def test_a_queue_that_cannot_be_taken(fresh: Program, queued: Path, queue: str, target: str, said: str) -> None:
+    assert queued.exists()
+    done = fresh("import", "ssm-queue", queue, target, "--yes")
+    assert done.code == 2
+    assert said in done.err
