@@ -64,12 +64,18 @@ class Entry(msgspec.Struct, frozen=True):
     user_dn: str | None = None
     fqans: tuple[str, ...] = ()
     submit_host: str | None = None
+    token_subject: str | None = None
+    token_issuer: str | None = None
 
     def given_to(self, job: Job) -> Job:
         """The job with what the entry tells and its source does not."""
         changes: dict[str, Any] = {}
         if self.user_dn and not job.user_dn:
             changes["user_dn"] = self.user_dn
+        if self.token_subject and not job.token_subject:
+            changes["token_subject"] = self.token_subject
+        if self.token_issuer and not job.token_issuer:
+            changes["token_issuer"] = self.token_issuer
         if self.fqans and not (job.fqans or job.vo):
             changes["fqans"] = self.fqans
             changes["vo"] = parse_fqan(self.fqans[0]).vo or None

@@ -22,7 +22,9 @@ from publisher.finding import Finding
 from publisher.grid_identity import Entry
 from publisher.sources.base import Cursor, Unreadable
 from publisher.sources.fields import LineError, decoded
-from publisher.sources.logfile import LogReader
+from publisher.sources.htcondor_lines import GridEntryParser
+from publisher.sources.lines import Refused
+from publisher.sources.logfile import RAW_BYTES, Chunk, LogReader, Reading
 
 MAX_LINE_BYTES: Final = 65_536
 _BETWEEN: Final = re.compile(r'"[ \t]+"(?=[A-Za-z]+=)')
@@ -77,20 +79,50 @@ def _instant(text: str) -> int:
 def pages(path: Path, cursor: Cursor) -> Iterator[GridPage]:
     """Read on from a cursor to the present end. Raises `SourceError`, behind the last page, for what cannot be read."""
     reading = LogReader(path).read(cursor)
+    ads = GridEntryParser()
+    ads.resume(cursor.get("parser"))
     for chunk in reading:
-        entries: list[Entry] = []
-        unreadable = list(chunk.set_aside)
-        for index, line in enumerate(chunk.lines):
-            try:
-                found = entry(line)
-            except LineError as error:
-                unreadable.append(chunk.unreadable(index, str(error)))
-                continue
-            if found is not None:
-                entries.append(found)
-        yield GridPage(tuple(entries), tuple(unreadable), reading.cursor())
+        if chunk.file != ads.file:
+            ads.file_begins(chunk.file)
+        yield _page(chunk, reading, ads)
+    cut = [each for each in ads.finish() if isinstance(each, Refused)]
+    if cut or ads.entries:
+        unreadable = [Unreadable(ads.file, None, None, each.reason, (each.raw or b"")[:RAW_BYTES]) for each in cut]
+        yield GridPage(_taken(ads), tuple(unreadable), _cursor(reading, ads))
     for problem in reading.problems:
         raise problem
+
+
+def _page(chunk: Chunk, reading: Reading, ads: GridEntryParser) -> GridPage:
+    """What the lines of a chunk tell. A line of an ad is known by its equals sign between blanks, or its stars."""
+    entries: list[Entry] = []
+    unreadable = list(chunk.set_aside)
+    for index, line in enumerate(chunk.lines):
+        if (b" = " in line and not line.startswith(b'"')) or line.startswith(b"***") or not line.strip():
+            outcome = ads.parse(line)
+            for each in outcome if isinstance(outcome, list) else (outcome,):
+                if isinstance(each, Refused):
+                    place = chunk.unreadable(index, each.reason)
+                    unreadable.append(place if each.raw is None else msgspec.structs.replace(place, raw=each.raw))
+            continue
+        try:
+            found = entry(line)
+        except LineError as error:
+            unreadable.append(chunk.unreadable(index, str(error)))
+            continue
+        if found is not None:
+            entries.append(found)
+    return GridPage((*entries, *_taken(ads)), tuple(unreadable), _cursor(reading, ads))
+
+
+def _taken(ads: GridEntryParser) -> tuple[Entry, ...]:
+    entries, ads.entries = tuple(ads.entries), []
+    return entries
+
+
+def _cursor(reading: Reading, ads: GridEntryParser) -> Cursor:
+    state = ads.state()
+    return reading.cursor() if state is None else {**reading.cursor(), "parser": state}
 
 
 def check(source: str, path: Path) -> Finding:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from formats.identity import run_record_id
 from formats.job import Benchmark, Host, Job, Status
+from publisher.grid_identity import Entry
 from publisher.sources.fields import LineError
 
 Value = str | int | float | bool | dict[str, Any] | None
@@ -33,7 +34,7 @@ _READ: Final = (
     "GPUsProvisioned", "AssignedGPUs", "ExitCode", "ExitBySignal", "ExitSignal", "LastRemoteHost", "RemoteHost",
     "AccountingGroup", "AcctGroup", "ProjectName", "BatchQueue", "x509userproxysubject", "x509UserProxyVOName",
     "x509UserProxyFirstFQAN", "x509UserProxyFQAN", "AuthTokenSubject", "AuthTokenIssuer", "CurrentHosts", "MaxHosts",
-    "JobBatchName",
+    "JobBatchName", "GridJobId",
 )  # fmt: skip
 WANTED: Final = frozenset(name.lower() for name in (*_READ, *KEPT))
 """Attributes that are read, in lower case: HTCondor does not tell cases apart."""
@@ -50,6 +51,7 @@ _NUMBER: Final = re.compile(r"-?\d{1,18}(?:\.\d*)?(?:[eE][+-]?\d{1,3})?", re.ASC
 _PAIR: Final = re.compile(r"(\w{1,64})\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\s*(?:;|\])", re.ASCII)
 _BENCHMARKS: Final = {"hepspec": "HEPSPEC", "hepspec06": "HEPSPEC", "hepscore23": "HEPscore23", "si2k": "Si2k"}
 _COMPLETED, _REMOVED = 4, 3
+_GRID_JOB_WORDS: Final = 3
 _PARALLEL: Final = 11
 
 
@@ -138,6 +140,26 @@ def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:
         benchmarks=_benchmarks(scaling),
         extras=extras,
     )
+
+
+def grid_entry(ad: Mapping[str, Value]) -> Entry | None:
+    """Whose job it is that a computing element handed to its batch system, by the ad of the routed job in its history.
+
+    GridJobId names it there: `batch slurm ce_9619_ce#12.0#1790000000 slurm/20261101/4711`, `condor schedd pool 77.0`.
+    None for an ad that names nobody, or no job of a batch system. RoutedToJobId is not looked at: where the batch
+    system is no HTCondor, it is an id of the computing element's own, and could be taken for another job's. Raises
+    `LineError`.
+    """
+    words = (_text(ad, "gridjobid") or "").split()
+    dn, fqans = _text(ad, "x509userproxysubject"), tuple(each for each in _vo(ad)[1] if each.startswith("/"))
+    subject, issuer = _text(ad, "authtokensubject"), _text(ad, "authtokenissuer")
+    if len(words) < _GRID_JOB_WORDS or not (dn or fqans or subject):
+        return None
+    at = _whole(ad, "jobcurrentstartdate") or _whole(ad, "jobstartdate") or _whole(ad, "qdate")
+    if not at:
+        raise LineError("the ad has neither a start nor QDate")
+    lrms_id = f"{words[1]}#{words[-1]}#" if words[0] == "condor" else words[-1]
+    return Entry(at, lrms_id, dn, fqans, _identity(ad)[1], subject, issuer)
 
 
 def apel_job(text: str, cluster: str | None) -> Job | None:

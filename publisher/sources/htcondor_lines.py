@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from publisher.grid_identity import Entry
 from publisher.sources import htcondor_ad
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.lines import Line, Outcome, Refused
@@ -140,6 +141,10 @@ class HTCondorParser:
         except LineError as error:
             return Refused(str(error))
 
+    def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
+        """The run of a complete ad, or why there is none."""
+        return from_ad(ad, self._cluster)
+
     def _close(self, banner: bytes = b"") -> list[Outcome]:
         """The ad is complete: its run, or what else it is."""
         texts, self._ad, self._told = self._ad, {}, False
@@ -151,8 +156,26 @@ class HTCondorParser:
             or ad.setdefault("procid", int(named[2])) != int(named[2])
         ):
             return [Refused("the banner behind the ad names another job", raw=_raw(texts) + banner)]
-        outcome = from_ad(ad, self._cluster)
+        outcome = self.made_of(ad)
         return [Refused(outcome.reason, raw=_raw(texts) + banner) if isinstance(outcome, Refused) else outcome]
+
+
+class GridEntryParser(HTCondorParser):
+    """Of the ads in a computing element's history only whose jobs they are: `entries`."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.entries: list[Entry] = []
+
+    def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
+        """Keep the entry of an ad, if it is one."""
+        try:
+            entry = htcondor_ad.grid_entry(ad)
+        except LineError as error:
+            return Refused(str(error))
+        if entry is not None:
+            self.entries.append(entry)
+        return Line.SKIPPED
 
 
 def _raw(ad: dict[str, str]) -> bytes:

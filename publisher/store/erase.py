@@ -100,7 +100,8 @@ def forget(
         _rename_groups(connection, target_id, show, names, pseudonym) for target_id, show in shown.items()
     )
     for name in entries:
-        connection.execute(update(grid_jobs).where(grid_jobs.c.user_dn == name).values(user_dn=pseudonym))
+        for column in (grid_jobs.c.user_dn, grid_jobs.c.token_subject):
+            connection.execute(update(grid_jobs).where(column == name).values({column: pseudonym}))
     for name in sorted(names.union(entries), key=len, reverse=True):
         _rename_in_texts(connection, name, pseudonym)
     salt = secrets.token_bytes(_SALT_BYTES)
@@ -117,8 +118,11 @@ def _names(job: Job, person: str) -> list[str]:
 
 
 def _entries(connection: Connection, person: str) -> list[str]:
-    names = connection.execute(select(grid_jobs.c.user_dn).where(grid_jobs.c.user_dn.is_not(None)).distinct()).scalars()
-    return [name for name in names if erased.is_person(name, person)]
+    names: dict[str, None] = {}
+    for column in (grid_jobs.c.user_dn, grid_jobs.c.token_subject):
+        found = connection.execute(select(column).where(column.is_not(None)).distinct()).scalars()
+        names.update(dict.fromkeys(name for name in found if erased.is_person(name, person)))
+    return list(names)
 
 
 def _require_new(connection: Connection, pseudonym: str) -> None:

@@ -105,8 +105,13 @@ class Veil:
 
     def entry(self, entry: Entry) -> Entry:
         """An entry of a grid log as it is stored."""
-        row = self._row_of(entry.user_dn, entry.at) if self._rows else None
-        return entry if row is None else msgspec.structs.replace(entry, user_dn=row.pseudonym)
+        if not self._rows:
+            return entry
+        if row := self._row_of(entry.user_dn, entry.at):
+            entry = msgspec.structs.replace(entry, user_dn=row.pseudonym)
+        if row := self._row_of(entry.token_subject, entry.at):
+            entry = msgspec.structs.replace(entry, token_subject=row.pseudonym)
+        return entry
 
     def _row_of(self, name: str | None, at: int) -> ErasedRow | None:
         """The first erasure of a person after an instant."""

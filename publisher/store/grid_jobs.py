@@ -41,6 +41,8 @@ def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> No
             "user_dn": entry.user_dn,
             "fqans": msgspec.json.encode(entry.fqans).decode(),
             "submit_host": entry.submit_host,
+            "token_subject": entry.token_subject,
+            "token_issuer": entry.token_issuer,
         }
         for entry in map(veil.entry, entries)
     ]
@@ -54,7 +56,8 @@ def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) 
         query = select(grid_jobs).where(grid_jobs.c.source_id == source_id, grid_jobs.c.key.in_(part))
         for row in connection.execute(query).mappings():
             fqans = msgspec.json.decode(row["fqans"], type=tuple[str, ...])
-            entry = Entry(row["at"], row["lrms_id"], row["user_dn"], fqans, row["submit_host"])
+            told = (row["user_dn"], fqans, row["submit_host"], row["token_subject"], row["token_issuer"])
+            entry = Entry(row["at"], row["lrms_id"], *told)
             found.setdefault(row["key"], []).append(entry)
     return found
 

@@ -216,6 +216,8 @@ grid_jobs = Table(
     Column("user_dn", Text),
     Column("fqans", Text, nullable=False),
     Column("submit_host", Text),
+    Column("token_subject", Text),
+    Column("token_issuer", Text),
     sqlite_with_rowid=False,
 )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.grid_identity import Entry
+from formats.job import Job
+from publisher.grid_identity import Entry, entry_for
 from publisher.sources.fields import LineError
 from publisher.sources.grid_log import MAX_LINE_BYTES, entry, pages
 
@@ -87,6 +89,96 @@ def test_a_log_is_read_on_from_where_it_stopped(tmp_path: Path) -> None:
     (tmp_path / "blahp.log-20261121").write_text(f'{AT} "userDN=/CN=C" "lrmsID=3"\n', encoding="ascii")
     found = [each.lrms_id for page in pages(tmp_path / "blahp.log*", first.cursor) for each in page.entries]
     assert found == ["2", "3"]
+
+
+ROUTED = """GlobalJobId = "ce1.example.org#12.0#1795190000"
+ClusterId = 12
+ProcId = 0
+JobStatus = 4
+QDate = 1795190000
+JobStartDate = 1795200000
+CompletionDate = 1795203600
+RemoteWallClockTime = 3600.0
+RoutedFromJobId = "11.0"
+GridJobId = "batch slurm ce1.example.org_9619_ce1.example.org#12.0#1795190000 slurm/20261120/4711"
+x509userproxysubject = "/DC=org/CN=Ada"
+x509UserProxyFirstFQAN = "/atlas/Role=production/Capability=NULL"
+x509UserProxyFQAN = "/DC=org/CN=Ada,/atlas/Role=production/Capability=NULL,/atlas/Role=NULL"
+AuthTokenSubject = "5f3c"
+AuthTokenIssuer = "https://atlas-auth.example.org/"
+*** Offset = 0 ClusterId = 12 ProcId = 0 Owner = "atlprd" CompletionDate = 1795203600
+"""
+OF_ADA = Entry(
+    1_795_200_000,
+    "slurm/20261120/4711",
+    "/DC=org/CN=Ada",
+    ("/atlas/Role=production/Capability=NULL", "/atlas/Role=NULL"),
+    "ce1.example.org",
+    "5f3c",
+    "https://atlas-auth.example.org/",
+)
+
+
+def test_the_history_of_a_computing_element_names_the_jobs_it_handed_on(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    incoming = ROUTED.replace("#12.0", "#11.0").replace("12", "11").replace("RoutedFromJobId", "RoutedToJobId")
+    incoming = "".join(line for line in incoming.splitlines(keepends=True) if not line.startswith("GridJobId"))
+    history.write_text(incoming + ROUTED, encoding="ascii")
+    (page,) = pages(history, {})
+    assert (page.entries, page.unreadable) == ((OF_ADA,), ())
+
+
+def test_an_ad_that_comes_in_pieces_is_one(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    lines = ROUTED.splitlines(keepends=True)
+    history.write_text("".join(lines[:7]), encoding="ascii")
+    (*_, begun) = pages(history, {})
+    assert begun.entries == ()
+    history.write_text(ROUTED, encoding="ascii")
+    (page,) = pages(history, begun.cursor)
+    assert page.entries == (OF_ADA,)
+
+
+def test_files_of_a_per_job_history_are_an_ad_each(tmp_path: Path) -> None:
+    ads = [ROUTED.rpartition("***")[0].replace("4711", str(number)) for number in (4711, 4712)]
+    for number, ad in enumerate(ads):
+        (tmp_path / f"history.{number}.0").write_text(ad, encoding="ascii")
+    found = [each.lrms_id for page in pages(tmp_path, {}) for each in page.entries]
+    assert sorted(found) == ["slurm/20261120/4711", "slurm/20261120/4712"]
+
+
+@pytest.mark.parametrize(
+    ("ad", "entries", "reasons"),
+    [
+        (
+            ROUTED.replace("batch slurm ", "slurm ").replace(
+                "ce1.example.org_9619_ce1.example.org#12.0#1795190000 ", ""
+            ),
+            0,
+            0,
+        ),
+        ("".join(each for each in ROUTED.splitlines(keepends=True) if "x509" not in each and "Auth" not in each), 0, 0),
+        (ROUTED.replace("JobStartDate", "Nothing").replace("QDate", "Nothing"), 0, 1),
+        (ROUTED.replace('#1795190000"', '"', 1), 1, 0),
+        (ROUTED.replace("ClusterId = 12 ", "ClusterId = 99 "), 0, 1),
+    ],
+)
+def test_ads_that_tell_nothing(tmp_path: Path, ad: str, entries: int, reasons: int) -> None:
+    history = tmp_path / "history"
+    history.write_text(ad, encoding="ascii")
+    (page,) = pages(history, {})
+    assert (len(page.entries), len(page.unreadable)) == (entries, reasons)
+
+
+def test_a_job_handed_to_another_schedd_is_known_by_that_schedds_id(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    routed = '"condor schedd.example.org pool.example.org 77.0"'
+    history.write_text(re.sub('"batch.*', routed, ROUTED), encoding="ascii")
+    ((entry_of_ada,),) = (page.entries for page in pages(history, {}))
+    run = Job(record_id="r", system="htcondor", status="completed", local_id="77.0", end=1_795_203_600)
+    assert entry_for(run, [entry_of_ada]) == entry_of_ada
+    given = entry_of_ada.given_to(run)
+    assert (given.token_subject, given.token_issuer, given.vo) == ("5f3c", "https://atlas-auth.example.org/", "atlas")
 
 
 def test_the_samples(shared: Path) -> None:
