@@ -29,7 +29,8 @@ __all__ = [
     "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "REPORT_KINDS", "SNAPSHOT_KINDS", "SUMMARY_KINDS", "AddOnTarget",
     "AmsTarget", "Benchmark", "BenchmarkRule", "Config", "Credentials", "DirectoryTarget", "FilePath", "GridLog",
     "HttpsTarget", "Instant", "MapRule", "RecordsKind", "ReportingSettings", "Seconds", "Selected", "Settings",
-    "SgasTarget", "Site", "Source", "SourceType", "Store", "Target", "TargetSettings", "When", "ZoneName",
+    "SgasTarget", "Site", "Source", "SourceType", "SpoolContext", "Store", "Target", "TargetSettings", "When",
+    "ZoneName",
 ]  # fmt: skip
 
 
@@ -188,7 +189,10 @@ class TargetSettings(Settings):
     local_id_prefix: str = Field(default="", description="ARC's localid_prefix: before every LocalJobId.")
     machine_name: str | None = Field(default=None, description="Instead of the host of the endpoint or cluster.")
     submit_host: SubmitHostSpelling = Field(default="arc", description="Spelling of APEL's SubmitHost.")
-    vo_spelling: VoSpelling = Field(default="plain", description="Of VO groups and roles towards APEL.")
+    vo_spelling: VoSpelling = Field(default="plain", description="Of VO groups and roles.")
+    infrastructure_description: str | None = Field(
+        default=None, description="Of CAR and APEL job records, instead of USAGE-PUBLISHER-middleware-LRMS."
+    )
     benchmark_type: str | None = Field(default=None, description="Which benchmark to use where a job has several.")
     ur_extensions: frozenset[UrExtension] = Field(
         default=frozenset({"vo", "file-transfers", "submit-time", "exit-code", "runtime-environment", "user-time"}),
@@ -336,6 +340,7 @@ class Config(Settings):
     notices: Notices = Notices()
     log: Log = Log()
     serve: Serve = Serve()
+    spool: dict[str, SpoolContext] = Field(default_factory=dict)
     file: Path | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")

@@ -24,6 +24,7 @@ from publisher.config import (
     Selected,
     Site,
     Source,
+    SpoolContext,
     Store,
     TargetSettings,
     When,
@@ -82,7 +83,7 @@ def parse(table: dict[str, Any], file: Path) -> Config:
 def store_url(url: str, folder: Path) -> str:
     """The URL of a store; a relative path is relative to a folder. Raises `UsageError` for another kind of URL."""
     if url.startswith("sqlite:///") and not url.startswith("sqlite:////"):
-        return f"sqlite:///{(folder / url.removeprefix('sqlite:///')).resolve()}"
+        return f"sqlite:///{(folder / url.removeprefix('sqlite:///')).absolute()}"
     if not url.startswith(("sqlite:////", "postgresql://", "postgresql+psycopg://")):
         raise UsageError("a store is sqlite:////path or postgresql://...")
     return url
@@ -122,6 +123,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "site": Site,
     "store": Store,
     "sources": Source,
+    "spool": SpoolContext,
     "credentials": Credentials,
     "charges": Charges,
     "serve": Serve,
@@ -154,7 +156,7 @@ def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseMode
             return _RULES[part]
         case ["targets", _, "credentials" | "select" as part]:
             return Credentials if part == "credentials" else Selected
-        case [str(section), *rest] if section in _SECTIONS and len(rest) == (section == "sources"):
+        case [str(section), *rest] if section in _SECTIONS and len(rest) == (section in {"sources", "spool"}):
             return _SECTIONS[section]
         case _:
             return Config

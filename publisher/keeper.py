@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,6 +31,9 @@ from publisher.store.erase import Forgotten, Shown
 from publisher.store.exclusive import exclusive
 from publisher.store.integrity import Miscounted
 from publisher.store.purge import MonthPlan, Owed
+
+if TYPE_CHECKING:
+    from publisher.spool.exchange import Manifest
 
 _NOT_COMPARED = frozenset({"user_dn", "token_subject", "local_user"})
 
@@ -101,6 +105,12 @@ class Keeper:
     def vacuum(self) -> None:
         """Give the space of what was taken out back to the system."""
         self._store.vacuum()
+
+    def export(self, folder: Path, form: str) -> Manifest:
+        """Write everything into files: see `publisher.spool.exchange`."""
+        from publisher.spool.exchange import export  # noqa: PLC0415 - a leaf
+
+        return export(self._store, folder, form)
 
     # --- taking out
 

@@ -1,10 +1,11 @@
-"""store: look after the store itself: copy, check, backup, purge, export, import, forget."""
+"""store: look after the store itself, and after the spooling contexts that follow it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,7 +25,7 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = typer.Typer(help="Look after the store itself.", no_args_is_help=True, rich_markup_mode=None)
-    for name, command in (("copy", copy), ("check", check), ("backup", backup), ("purge", purge), ("forget", forget)):
+    for name, command in _COMMANDS.items():
         group.command(name)(command)
     app.add_typer(group, name="store")
 
@@ -173,9 +174,67 @@ def forget(
         say("Services still have what they were sent; copies and backups of the store still have the name")
 
 
+def export(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New, or empty.")],
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="json-lines, classic, delimited or xml.")
+    ] = "json-lines",
+) -> None:
+    """Write everything the store holds into files, in a format of the spooling contexts."""
+    with session.publisher() as publisher:
+        manifest = publisher.keeper.export(directory, form)
+    _show_objects(manifest.objects, "was exported")
+
+
+def import_(directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `store export` wrote.")]) -> None:
+    """Put what was exported into the store of the configuration, which must be empty or not there yet."""
+    with session.publisher() as publisher:
+        manifest = publisher.import_store(directory)
+    _show_objects(manifest.objects, "was imported, and found sound")
+
+
+def _show_objects(objects: dict[str, int], done: str) -> None:
+    if session.json:
+        json_object({"objects": objects})
+        return
+    rows: list[list[object]] = [[kind, count] for kind, count in objects.items() if count]
+    show(make_table("", ["kind", "objects"], rows, right={"objects"}))
+    say(f"everything {done}")
+
+
+def spool() -> None:
+    """Write to the spooling contexts what they have not got, and tidy up their files. Exit code 1 if one cannot be."""
+    with session.publisher() as publisher:
+        states = publisher.spool()
+    if session.json:
+        keys = ("name", "format", "kinds", "trouble")
+        json_object({"contexts": [{key: getattr(each, key) for key in keys} for each in states]})
+    elif states:
+        rows: list[list[object]] = [
+            [each.name, each.format, " ".join(each.kinds), each.trouble or "up to date"] for each in states
+        ]
+        show(make_table("", ["context", "format", "kinds", "how it is"], rows))
+    else:
+        say("no spooling context is configured")
+    if any(each.trouble for each in states):
+        raise typer.Exit(exit_code.WAITING)
+
+
 def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise UsageError("nobody is there to confirm", hint="Add --yes")
     typer.confirm(question, abort=True, err=True)
+
+
+_COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    "check": check,
+    "backup": backup,
+    "copy": copy,
+    "purge": purge,
+    "forget": forget,
+    "export": export,
+    "import": import_,
+    "spool": spool,
+}

@@ -17,9 +17,11 @@ from publisher.errors import StoreCorruptError, UsageError
 from publisher.store import dialect, upkeep
 from publisher.store.database import Store
 from publisher.store.exclusive import exclusive
-from publisher.store.tables import metadata
+from publisher.store.tables import metadata, spool_changes
 
 _AT_ONCE: Final = 1000
+_TABLES: Final = [table for table in metadata.sorted_tables if table is not spool_changes]
+"""What contexts have yet to write is a matter of the store that they follow."""
 _SUM_BITS: Final = 128
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -56,14 +58,14 @@ def copy(source: Store, destination: Store, tell: Callable[[str], None] = lambda
     and its kinds, with nothing in the destination changed.
     """
     with exclusive(source), source.read() as read, destination.write() as write:
-        for table in metadata.sorted_tables:
+        for table in _TABLES:
             if write.execute(select(table).limit(1)).first() is not None:
                 raise UsageError(
                     f"there is something in the store {destination.place} already (table {table.name})",
                     hint="Copy into a new place; nothing was changed",
                 )
-        copied = [_copy_table(read, write, table, tell) for table in metadata.sorted_tables]
-        upkeep.set_sequences(write, [table for table in metadata.sorted_tables if "id" in table.c])
+        copied = [_copy_table(read, write, table, tell) for table in _TABLES]
+        upkeep.set_sequences(write, [table for table in _TABLES if "id" in table.c])
     destination.refresh_statistics()
     return copied
 

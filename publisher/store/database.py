@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from sqlalchemy import Connection, Engine, inspect, text
 
@@ -21,11 +21,28 @@ HEAD: Final = "0007"
 """The newest migration; a test holds it against the scripts. Known here so that Alembic is loaded only to migrate."""
 
 
+class TransactionObserver(Protocol):
+    """Who follows the store, transaction by transaction."""
+
+    def prepare(self, connection: Connection) -> None:
+        """At the end of a writing transaction, before it is committed; what is raised here rolls it back."""
+        ...
+
+    def commit(self) -> None:
+        """It is committed. Raises nothing: what was done is done."""
+        ...
+
+
 class Store:
     """The opened store. Threads may share it; each transaction has a connection of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._observer: TransactionObserver | None = None
+
+    def observe(self, observer: TransactionObserver) -> None:
+        """Have every writing transaction of this process prepared and committed there too."""
+        self._observer = observer
 
     @property
     def place(self) -> str:
@@ -48,6 +65,10 @@ class Store:
         """A transaction that writes: all of it or nothing. Raises `StoreError` and its kinds."""
         with dialect.transaction(self._engine, writes=True) as connection:
             yield connection
+            if self._observer is not None:
+                self._observer.prepare(connection)
+        if self._observer is not None:
+            self._observer.commit()
 
     @contextmanager
     def lock(self, name: str) -> Iterator[bool]:

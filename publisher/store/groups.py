@@ -110,7 +110,11 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
 
 
 def keep_sync(connection: Connection, month: Month, now: int) -> None:
-    """Keep the sync counts of a month for every target, because its jobs are purged. What was kept before stays."""
+    """Keep the sync counts of a month for every target, because its jobs are purged.
+
+    They hold what was kept before, when other jobs of the month were.
+    """
+    connection.execute(delete(groups).where(groups.c.kind == KEPT_SYNC, groups.c.month == month.number))
     counts = select(
         groups.c.target_id, literal(KEPT_SYNC), groups.c.month, groups.c.key, groups.c.state, groups.c.digest,
         groups.c.jobs, groups.c.body, literal(now),

@@ -1,0 +1,1 @@
+"""Spooling contexts: what the store holds, written out as files or into another database, as it changes. A leaf."""

@@ -1,0 +1,262 @@
+"""Another database: a table a kind, and one for each sublist, whose rows name the object they belong to.
+
+    spool_jobs                  key and attributes
+    spool_jobs_fqans            a list: key, position, value
+    spool_jobs_extras           name/value pairs: key, position, name, value (as text that tells its type)
+    spool_jobs_hosts            subordinate objects: key, position, their attributes
+
+Only attributes that changed are updated, and only sublists that changed are put in anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import SQLAlchemyError
+
+from publisher.errors import StoreError
+from publisher.spool import text
+from publisher.spool.errors import SpoolError
+from publisher.spool.objects import Kind, Object, Scalar
+from publisher.store import dialect
+
+_TYPES: Final[Mapping[Scalar, Any]] = {
+    "int": BigInteger, "float": Double, "text": Text, "bytes": LargeBinary, "flag": SmallInteger,
+}  # fmt: skip
+_BUSY_TIMEOUT_S: Final = 30.0
+
+
+class _Tables:
+    """The tables of a kind."""
+
+    def __init__(self, metadata: MetaData, kind: Kind) -> None:
+        name = f"spool_{kind.name}"
+        self.main = Table(
+            name,
+            metadata,
+            Column("key", Text, primary_key=True),
+            *(Column(f"a_{field}", _TYPES[of]) for field, of in kind.scalars.items()),
+        )
+        self.lists = {field: self._sub(metadata, name, field, {"value": of}) for field, of in kind.lists.items()}
+        self.pairs = {
+            field: self._sub(metadata, name, field, {"name": "text", "value": "text"}) for field in kind.pairs
+        }
+        self.parts = {field: self._sub(metadata, name, field, fields) for field, fields in kind.parts.items()}
+
+    def _sub(self, metadata: MetaData, name: str, field: str, columns: Mapping[str, Scalar]) -> Table:
+        return Table(
+            f"{name}_{field}",
+            metadata,
+            Column("key", Text, ForeignKey(f"{name}.key"), primary_key=True),
+            Column("position", Integer, primary_key=True),
+            *(Column(f"a_{column}", _TYPES[of]) for column, of in columns.items()),
+        )
+
+    @property
+    def subs(self) -> dict[str, Table]:
+        """The tables of the sublists by attribute."""
+        return {**self.lists, **self.pairs, **self.parts}
+
+
+class Database:
+    """See the module and `publisher.spool.context`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._metadata = MetaData()
+        self._notes = Table(
+            "spool_context", self._metadata, Column("key", Text, primary_key=True), Column("note", Text)
+        )
+        self._tables: dict[str, _Tables] = {}
+        self._engine: Any = None
+        self._connection: Connection | None = None
+
+    def startup(self) -> None:
+        """Connect; the database must be there, unless it is a file."""
+        with self._told():
+            self._engine = dialect.make_engine(self._url, _BUSY_TIMEOUT_S, create=True)
+            with dialect.transaction(self._engine, writes=True) as connection:
+                self._notes.create(connection, checkfirst=True)
+
+    def shutdown(self) -> None:
+        """Hang up; what was not committed is not there."""
+        self._end(commit=False)
+        if self._engine is not None:
+            self._engine.dispose()
+
+    def maintain(self, kinds: Sequence[Kind]) -> None:
+        """Nothing is left behind by what is gone."""
+
+    def commit(self) -> None:
+        """Of all since the last one, in one transaction."""
+        with self._told():
+            self._end(commit=True)
+
+    def note(self, text: str | None) -> None:
+        """See `Context`."""
+        with self._told():
+            connection = self._open()
+            connection.execute(delete(self._notes))
+            if text is not None:
+                connection.execute(insert(self._notes).values(key="", note=text))
+            self._end(commit=True)
+
+    def noted(self) -> str | None:
+        """See `Context`."""
+        with self._told(), dialect.transaction(self._engine, writes=False) as connection:
+            found: str | None = connection.execute(select(self._notes.c.note)).scalar_one_or_none()
+            return found
+
+    def clear(self, kind: Kind) -> None:
+        """Take all objects of a kind out."""
+        with self._told():
+            tables = self._of(kind)
+            for table in (*tables.subs.values(), tables.main):
+                self._open().execute(delete(table))
+
+    def write_object(self, kind: Kind, item: Object) -> bool:
+        """What changed of it."""
+        with self._told():
+            tables, connection = self._of(kind), self._open()
+            row = {"key": item.key, **{f"a_{name}": item.values.get(name) for name in kind.scalars}}
+            there = connection.execute(select(tables.main).where(tables.main.c.key == item.key)).mappings().first()
+            changed = False
+            if there is None:
+                connection.execute(insert(tables.main).values(row))
+                changed = True
+            elif different := {name: value for name, value in row.items() if _plain(there[name]) != _plain(value)}:
+                connection.execute(update(tables.main).where(tables.main.c.key == item.key).values(different))
+                changed = True
+            for name, table in tables.subs.items():
+                rows = _rows(kind, name, item.values.get(name, ()))
+                if there is None or _of_key(connection, table, item.key) != rows:
+                    connection.execute(delete(table).where(table.c.key == item.key))
+                    if rows:
+                        connection.execute(
+                            insert(table),
+                            [{"key": item.key, "position": place, **each} for place, each in enumerate(rows)],
+                        )
+                    changed = changed or bool(rows) or there is not None
+            return changed
+
+    def delete_object(self, kind: Kind, key: str) -> None:
+        """With its sublists."""
+        with self._told():
+            tables, connection = self._of(kind), self._open()
+            for table in (*tables.subs.values(), tables.main):
+                connection.execute(delete(table).where(table.c.key == key))
+
+    def read_list(self, kind: Kind) -> Iterator[Object]:
+        """By their keys."""
+        with self._told():
+            tables, connection = self._of(kind), self._open()
+            keys = connection.execute(select(tables.main.c.key).order_by(tables.main.c.key)).scalars().all()
+        for key in keys:
+            found = self.read_object(kind, key)
+            if found is not None:
+                yield found
+
+    def read_object(self, kind: Kind, key: str) -> Object | None:
+        """With its sublists."""
+        with self._told():
+            tables, connection = self._of(kind), self._open()
+            row = connection.execute(select(tables.main).where(tables.main.c.key == key)).mappings().first()
+            if row is None:
+                return None
+            values: dict[str, Any] = {}
+            for name, of in kind.scalars.items():
+                value = row[f"a_{name}"]
+                if value is not None:
+                    values[name] = bytes(value) if of == "bytes" else bool(value) if of == "flag" else value
+            for name, table in tables.subs.items():
+                rows = _of_key(connection, table, key)
+                if rows:
+                    values[name] = _value(kind, name, rows)
+            return Object(kind.name, key, values)
+
+    def _of(self, kind: Kind) -> _Tables:
+        if kind.name not in self._tables:
+            made = self._tables[kind.name] = _Tables(self._metadata, kind)
+            for table in (made.main, *made.subs.values()):
+                table.create(self._open(), checkfirst=True)
+        return self._tables[kind.name]
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            connection: Connection = self._engine.connect()
+            self._connection = connection
+        return self._connection
+
+    def _end(self, *, commit: bool) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if commit:
+                connection.commit()
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (StoreError, SQLAlchemyError) as error:
+            self._end(commit=False)
+            self._tables.clear()
+            self._metadata = MetaData()
+            place = dialect.place(self._engine) if self._engine is not None else "its database"
+            why = str(getattr(error, "orig", None) or error)
+            raise SpoolError(
+                f"the spooling context in {place} cannot be used: {why}",
+                hint="What it has not got is written when it can be",
+            ) from error
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytes | memoryview) else value
+
+
+def _rows(kind: Kind, name: str, value: Any) -> list[dict[str, Any]]:
+    if name in kind.lists:
+        return [{"a_value": each} for each in value]
+    if name in kind.pairs:
+        return [{"a_name": key, "a_value": text.loose(each)} for key, each in dict(value).items()]
+    return [{f"a_{field}": each.get(field) for field in kind.parts[name]} for each in value]
+
+
+def _value(kind: Kind, name: str, rows: list[dict[str, Any]]) -> Any:
+    if name in kind.lists:
+        return tuple(row["a_value"] for row in rows)
+    if name in kind.pairs:
+        return {row["a_name"]: text.loose_of(row["a_value"]) for row in rows}
+    flags = [field for field, of in kind.parts[name].items() if of == "flag"]
+    return tuple(
+        {field: (bool(row[f"a_{field}"]) if field in flags else row[f"a_{field}"]) for field in kind.parts[name]}
+        for row in rows
+    )
+
+
+def _of_key(connection: Connection, table: Table, key: str) -> list[dict[str, Any]]:
+    names = [column.name for column in table.c if column.name not in {"key", "position"}]
+    query = select(*(table.c[name] for name in names)).where(table.c.key == key).order_by(table.c.position)
+    return [dict(zip(names, row, strict=True)) for row in connection.execute(query)]

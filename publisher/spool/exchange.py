@@ -1,0 +1,266 @@
+"""export and import: everything the store holds as files of a format of the contexts, and back into an empty store.
+
+Each way in one transaction: an export is one state, an import is all there or not at all. Every job is compared with
+its digest, every kind with the number of objects that was written, and the store is checked before it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, insert, select
+
+from formats.identity import digest, encode
+from formats.job import Job
+from publisher.config import SpoolContext
+from publisher.errors import UsageError
+from publisher.spool import reading
+from publisher.spool.context import FILE_FORMATS, Context, make_context
+from publisher.spool.errors import SpoolError
+from publisher.spool.journal import Journal
+from publisher.spool.kinds import EXPORTED, JOBS, REFERENCES, TABLES, VERSIONS, job_of_values, kind_named
+from publisher.spool.objects import Object
+from publisher.store import dialect, integrity, upkeep
+from publisher.store.classes import JOINED, Interner, Marked
+from publisher.store.database import HEAD, Store
+from publisher.store.exclusive import exclusive
+from publisher.store.runs import cpu_total_ms
+from publisher.store.tables import metadata, runs, sources, spool_changes, targets, versions
+
+_FORM: Final = "usage-publisher export"
+_VERSION: Final = 1
+_PAGE: Final = 1000
+_TOLD: Final = ("user_dn", "vo", "fqans", "endpoint_url")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What an export is: the note of its folder."""
+
+    form: str
+    version: int
+    format: str
+    revision: str
+    objects: dict[str, int]
+
+
+def export(store: Store, folder: Path, form: str) -> Manifest:
+    """Write everything into a folder that is new or empty. Its note comes last: without it, it is not whole.
+
+    Raises `UsageError` for a folder with something in it, `SpoolError` and `StoreError`.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"there is something in {folder} already", hint="Export into a new folder")
+    context = _context(folder, form)
+    context.startup()
+    counts: dict[str, int] = {}
+    with store.read() as connection:
+        for name in EXPORTED:
+            kind = kind_named(name)
+            count = 0
+            for item in reading.all_of(connection, name):
+                context.write_object(kind, item)
+                count += 1
+            context.commit()
+            counts[name] = count
+    manifest = Manifest(_FORM, _VERSION, form, HEAD, counts)
+    context.note(msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n")
+    context.shutdown()
+    return manifest
+
+
+def _context(folder: Path, form: str) -> Context:
+    if form not in FILE_FORMATS:
+        raise UsageError(f"there is no format {form!r} of files", hint=f"There are: {', '.join(FILE_FORMATS)}")
+    context = make_context(SpoolContext(format=form, path=folder))  # type: ignore[arg-type]
+    if isinstance(context, Journal):
+        context.once = True
+    return context
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What an export is. Raises `UsageError` for a folder that is none, or not whole."""
+    note = _context(folder, FILE_FORMATS[0]).noted() if folder.is_dir() else None
+    try:
+        manifest = msgspec.json.decode(note or "", type=Manifest)
+    except msgspec.DecodeError:
+        manifest = None
+    if manifest is None or manifest.form != _FORM:
+        raise UsageError(f"{folder} holds no export that is whole", hint="`usage-publisher store export` makes one")
+    if manifest.version > _VERSION or manifest.revision > HEAD:
+        raise UsageError(f"{folder} was exported by a later version of this program", hint="Use that version")
+    return manifest
+
+
+def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _kind: None) -> Manifest:
+    """Put an export into an empty store.
+
+    Raises `UsageError` where the store holds anything or a publisher is at work, `SpoolError` where the files are not
+    what was exported; then nothing is imported.
+    """
+    manifest = read_manifest(folder)
+    context = _context(folder, manifest.format)
+    with exclusive(store), store.write() as connection:
+        for table in metadata.sorted_tables:
+            if table is not spool_changes and connection.execute(select(table).limit(1)).first() is not None:
+                raise UsageError(
+                    f"there is something in the store {store.place} already (table {table.name})",
+                    hint="Import into a new store; nothing was changed",
+                )
+        importer = _Importer(connection)
+        for name in EXPORTED:
+            tell(name)
+            count = importer.put(name, context.read_list(kind_named(name)))
+            if count != manifest.objects.get(name, 0):
+                raise SpoolError(
+                    f"{folder}: {manifest.objects.get(name, 0)} {name} were exported, {count} are there",
+                    hint="Nothing was imported; export again",
+                )
+        upkeep.set_sequences(connection, [table for table in metadata.sorted_tables if "id" in table.c])
+        wrong = [f"{found.subject}: {found.message}" for found in integrity.check(connection) if found.level == "red"]
+        if wrong:
+            raise SpoolError(f"{folder}: what was exported does not agree with itself: {'; '.join(wrong)}")
+    store.refresh_statistics()
+    return manifest
+
+
+class _Importer:
+    """Puts objects into the store, kind by kind, those that others refer to first."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._ids: dict[str, dict[str, int]] = {"source": {}, "target": {}}
+        self._interners: dict[str, tuple[Interner, _Join]] = {}
+
+    def put(self, name: str, items: Iterator[Object]) -> int:
+        """All objects of a kind; gives how many."""
+        count = 0
+        while page := list(islice(items, _PAGE)):
+            if name == JOBS.name:
+                self._put_jobs(page)
+            elif name == VERSIONS.name:
+                self._put_versions(page)
+            else:
+                self._put_rows(name, page)
+            count += len(page)
+        for word, table in (("source", sources), ("target", targets)):
+            if name == f"{word}s":
+                self._ids[word] = {row[0]: row[1] for row in self._connection.execute(select(table.c.name, table.c.id))}
+        return count
+
+    def _put_rows(self, name: str, page: Sequence[Object]) -> None:
+        each = TABLES[name]
+        numbers = {word: number for number, word in each.states.items()}
+        run_ids = self._run_ids(item.values["record_id"] for item in page if "record_id" in item.values)
+        rows = []
+        for item in page:
+            row = {}
+            for column in each.table.c:
+                field = REFERENCES.get(column.name, column.name)
+                value = item.values.get(field)
+                if value is not None and field in self._ids and field != column.name:
+                    value = self._known(self._ids[field], field, value)
+                elif value is not None and field == "record_id":
+                    value = self._known(run_ids, "run", value)
+                elif value is not None and field == "state":
+                    value = self._known(numbers, "state", value)
+                row[column.name] = value
+            rows.append(row)
+        self._connection.execute(insert(each.table), rows)
+
+    @staticmethod
+    def _known(numbers: Mapping[str, int], what: str, name: str) -> int:
+        if name not in numbers:
+            raise SpoolError(f"an object names a {what} {name!r}, which is not there")
+        return numbers[name]
+
+    def _run_ids(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = sorted(set(names))
+        found: dict[str, int] = {}
+        for start in range(0, len(wanted), _PAGE):
+            query = select(runs.c.record_id, runs.c.id).where(runs.c.record_id.in_(wanted[start : start + _PAGE]))
+            found.update((row[0], row[1]) for row in self._connection.execute(query))
+        return found
+
+    def _put_jobs(self, page: Sequence[Object]) -> None:
+        by_source: dict[str, list[tuple[Object, Job]]] = {}
+        for item in page:
+            by_source.setdefault(item.values.get("source", ""), []).append((item, _job(item)))
+        rows: dict[str, dict[str, Any]] = {}
+        for source, items in by_source.items():
+            interner, join = self._interner(source)
+            join.items = [item for item, _ in items]
+            class_ids = interner.ids_of(self._connection, [job for _, job in items])
+            for (item, job), class_id in zip(items, class_ids, strict=True):
+                rows[item.key] = {"class_id": class_id, **_columns(job), "stored_at": item.values["stored_at"]}
+        run_ids = dialect.allocate_run_ids(self._connection, runs, len(page))
+        listed = [{"id": run_id, **rows[item.key]} for run_id, item in zip(run_ids, page, strict=True)]
+        self._connection.execute(insert(runs), listed)
+
+    def _interner(self, source: str) -> tuple[Interner, _Join]:
+        if source not in self._interners:
+            join = _Join()
+            number = self._known(self._ids["source"], "source", source)
+            self._interners[source] = Interner(number, source, join), join
+        return self._interners[source]
+
+    def _put_versions(self, page: Sequence[Object]) -> None:
+        run_ids = self._run_ids(item.values["record_id"] for item in page)
+        rows = [
+            {
+                "run_id": self._known(run_ids, "run", item.values["record_id"]),
+                "digest": item.values["digest"],
+                "stored_at": item.values["stored_at"],
+                "job": encode(_job(item)),
+            }
+            for item in page
+        ]
+        self._connection.execute(insert(versions), rows)
+
+
+class _Join:
+    """What the grid log told of the jobs at hand, as it was exported."""
+
+    def __init__(self) -> None:
+        self.items: Sequence[Object] = ()
+
+    def __call__(self, _connection: Connection, jobs: Sequence[Job]) -> list[Marked]:
+        return [_marked(job, item.values) for job, item in zip(jobs, self.items, strict=True)]
+
+
+def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
+    mark = values.get("grid_log")
+    if mark != JOINED:
+        return job, mark
+    told = {name: values.get(f"told_{name}") for name in _TOLD}
+    return msgspec.structs.replace(job, **told | {"fqans": told["fqans"] or ()}), mark
+
+
+def _job(item: Object) -> Job:
+    """The job of an object. Raises `SpoolError` where it is not the one that was exported."""
+    try:
+        job = job_of_values(item.values)
+        mark = digest(encode(job))
+    except (TypeError, ValueError, KeyError) as error:
+        raise SpoolError(f"{item.kind} {item.key}: it is no job: {error}") from None
+    if mark != item.values.get("digest"):
+        raise SpoolError(f"{item.kind} {item.key}: it is not what was exported: its digest is another one")
+    return job
+
+
+def _columns(job: Job) -> dict[str, Any]:
+    blob = encode(job)
+    return {
+        "record_id": job.record_id,
+        "finished": int(job.finished),
+        "end_time": job.end,
+        "wall_ms": job.wall_ms or 0,
+        "cpu_ms": cpu_total_ms(job),
+        "local_id": job.local_id,
+        "global_id": job.global_id,
+        "digest": digest(blob),
+        "job": blob,
+    }

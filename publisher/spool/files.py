@@ -1,0 +1,179 @@
+"""Files of a context: private, whole or not there, on the disk when they are said to be."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from publisher.spool.errors import SpoolError
+
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
+_NOTE: Final = "context"
+_LONGEST_NAME: Final = 180
+_HIDDEN: Final = re.compile(r"^\.")
+
+
+@contextmanager
+def told(place: Path) -> Iterator[None]:
+    """Turn errors of the system into `SpoolError`, naming the place."""
+    try:
+        yield
+    except OSError as error:
+        raise SpoolError(
+            f"the spooling context in {place} cannot be used: {error.strerror or error}",
+            hint="What it has not got is written when it can be",
+        ) from error
+
+
+def name_of(key: str) -> str:
+    """A file name for a key: readable, different for every key, never a path."""
+    name = _HIDDEN.sub("%2E", quote(key, safe="@:+=,%").replace("/", "%2F"))
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}~{blake2b(key.encode(), digest_size=8).hexdigest()}"
+
+
+def part_of(key: str) -> str:
+    """One of 256 folders, so that none has too many files."""
+    return blake2b(key.encode(), digest_size=1).hexdigest()
+
+
+class Folder:
+    """The folder of a context. Files that were written are synced by `sync`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._unsynced: set[Path] = set()
+
+    def make(self) -> None:
+        """Make it, private. Raises `SpoolError`, also where others may write in it."""
+        with told(self.path):
+            _make(self.path)
+            if self.path.stat().st_mode & 0o022:
+                raise SpoolError(f"the folder {self.path} is open to other users", hint=f"chmod go-w {self.path}")
+
+    def read(self, file: Path) -> str | None:
+        """A file's text; None where there is none."""
+        with told(self.path):
+            try:
+                return file.read_text("utf-8")
+            except FileNotFoundError:
+                return None
+
+    def replace(self, file: Path, text: str) -> bool:
+        """Let a file have this text; gives False where it had it."""
+        if self.read(file) == text:
+            return False
+        with told(self.path):
+            _make(file.parent)
+        self.rewrite(file, iter(text.removesuffix("\n").split("\n")))
+        return True
+
+    def remove(self, file: Path) -> None:
+        """Take a file away, if it is there."""
+        with told(self.path):
+            file.unlink(missing_ok=True)
+        if file.parent.exists():
+            self._unsynced.add(file.parent)
+
+    def append(self, file: Path, text: str) -> None:
+        """Put text behind what a file has, in one write; what a kill left without an end of line goes first."""
+        with told(self.path):
+            descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(descriptor, "r+b") as opened:
+                end = _whole_lines(opened.fileno())
+                opened.truncate(end)
+                opened.seek(end)
+                opened.write(text.encode("utf-8"))
+        self._unsynced |= {file, file.parent}
+
+    def rewrite(self, file: Path, lines: Iterator[str]) -> None:
+        """Let a file have these lines, whole or not at all; they may be read from it meanwhile."""
+        with told(self.path):
+            fresh = file.with_name(f".{file.name}.new")
+            descriptor = os.open(
+                fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE
+            )
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as opened:
+                opened.writelines(f"{line}\n" for line in lines)
+            fresh.replace(file)
+        self._unsynced |= {file, file.parent}
+
+    def lines(self, file: Path) -> Iterator[str]:
+        """The whole lines of a file, without their ends; what a kill left behind the last one is left out."""
+        with told(self.path):
+            try:
+                opened = file.open(encoding="utf-8", newline="\n")
+            except FileNotFoundError:
+                return
+            with opened:
+                for line in opened:
+                    if line.endswith("\n"):
+                        yield line[:-1]
+
+    def files(self, folder: str, pattern: str) -> Iterator[Path]:
+        """The files of a kind, in the order of their folders and names."""
+        with told(self.path):
+            yield from sorted(file for file in (self.path / folder).glob(pattern) if not file.name.startswith("."))
+
+    def remove_all(self, folder: str) -> None:
+        """Take the folder of a kind away with all that is in it."""
+        with told(self.path):
+            if (self.path / folder).exists():
+                shutil.rmtree(self.path / folder)
+        self._unsynced.discard(self.path / folder)
+
+    def sync(self) -> None:
+        """See that what was written is on the disk: after all of it, which is much quicker than one by one."""
+        with told(self.path):
+            for place in sorted(self._unsynced):
+                with suppress(FileNotFoundError):  # removed since
+                    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+                    try:
+                        os.fsync(descriptor)
+                    finally:
+                        os.close(descriptor)
+        self._unsynced.clear()
+
+    def note(self, text: str | None) -> None:
+        """See `Context.note`."""
+        file = self.path / _NOTE
+        if text is None:
+            self.remove(file)
+        else:
+            self.replace(file, text)
+        self.sync()
+
+    def noted(self) -> str | None:
+        """See `Context.noted`."""
+        text = self.read(self.path / _NOTE)
+        return text.removesuffix("\n") if text is not None else None
+
+
+def _make(folder: Path) -> None:
+    """A private folder in private folders, where they are missing."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+
+
+def _whole_lines(descriptor: int) -> int:
+    """Where the last whole line of a file ends."""
+    end = os.fstat(descriptor).st_size
+    block = 65_536
+    while end > 0:
+        start = max(0, end - block)
+        tail = os.pread(descriptor, end - start, start)
+        found = tail.rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

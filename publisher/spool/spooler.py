@@ -1,0 +1,181 @@
+"""Contexts kept up with the store: an observer of its transactions.
+
+What changes is put down in the transaction that changes it, by triggers; when it is committed it is written to every
+context, and then crossed off. So a kill at any instant leaves contexts that the next process brings up to date. Trouble
+with a context stops nothing else: its changes stay put down, and somebody is told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection
+
+from publisher.config import SpoolContext
+from publisher.errors import PublisherError
+from publisher.spool import reading, triggers
+from publisher.spool.context import Context, make_context
+from publisher.spool.errors import SpoolError
+from publisher.spool.kinds import kind_named
+from publisher.spool.objects import Kind, Object
+from publisher.store.database import Store
+
+_LOCK: Final = "spool"
+_PAGE: Final = 500
+_COMMIT_EVERY: Final = 5000
+
+Tell = Callable[[str, str], None]
+"""Called with the name of a context and what is wrong with it."""
+
+
+class ContextState(msgspec.Struct, frozen=True):
+    """How a context is. `trouble`: why it could not be written; None: it has all that was committed."""
+
+    name: str
+    format: str
+    kinds: tuple[str, ...]
+    trouble: str | None
+
+
+class Spooler:
+    """See the module; `publisher.store.database.TransactionObserver`."""
+
+    def __init__(self, store: Store, settings: Mapping[str, SpoolContext], tell: Tell) -> None:
+        self._store = store
+        self._settings = settings
+        self._tell = tell
+        self._contexts: dict[str, Context] = {name: make_context(each) for name, each in settings.items()}
+        self._trouble: dict[str, str] = {}
+        self._due = threading.Event()
+        self._at_work = threading.Lock()
+
+    def startup(self) -> None:
+        """Make the contexts ready, fill those that are new, and write what an earlier process could not."""
+        with self._store.read() as connection:
+            known = triggers.generation(connection)
+        if known is None:
+            with self._store.write() as connection:
+                known = triggers.install(connection)
+        for name, context in self._contexts.items():
+            try:
+                context.startup()
+                note = f"{known} {' '.join(sorted(self._settings[name].kinds))}"
+                if context.noted() != note:
+                    self._fill(name, context, note)
+            except PublisherError as error:
+                self._in_trouble(name, error)
+        self._due.set()
+        self.commit()
+
+    def _fill(self, name: str, context: Context, note: str) -> None:
+        with self._store.lock(_LOCK) as held:
+            if not held:
+                return  # another process is at it
+            context.note(None)
+            for each in self._settings[name].kinds:
+                kind = kind_named(each)
+                context.clear(kind)
+                with self._store.read() as connection:
+                    for count, item in enumerate(reading.all_of(connection, each)):
+                        context.write_object(kind, item)
+                        if count % _COMMIT_EVERY == 0:
+                            context.commit()
+                context.commit()
+            context.note(note)
+
+    def prepare(self, connection: Connection) -> None:
+        """Whether the transaction leaves something to be written."""
+        if triggers.pending(connection, 1):
+            self._due.set()
+
+    def commit(self) -> None:
+        """Write what is put down, unless another thread or process is at it: that one finds it, or the next."""
+        if not self._due.is_set() or not self._at_work.acquire(blocking=False):
+            return
+        try:
+            self._due.clear()
+            with self._store.lock(_LOCK) as held:
+                if held:
+                    self._write_pending()
+        except PublisherError as error:
+            for name in self._contexts:
+                self._in_trouble(name, error)
+        finally:
+            self._at_work.release()
+
+    def _write_pending(self) -> None:
+        while True:
+            with self._store.read() as connection:
+                changes = triggers.pending(connection, _PAGE)
+                keys: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+                for kind, key, target, _times in changes:
+                    keys[kind].append((key, target))
+                found = {kind: list(reading.some_of(connection, kind, each)) for kind, each in keys.items()}
+            if not changes:
+                return
+            failed = False
+            for name, context in self._contexts.items():
+                try:
+                    for each in self._settings[name].kinds:
+                        _write(context, kind_named(each), found.get(each, ()))
+                    context.commit()
+                    self._trouble.pop(name, None)
+                except SpoolError as error:
+                    failed = True
+                    self._in_trouble(name, error)
+            if failed:
+                return
+            with self._store.write() as connection:  # observed as well, and not due
+                triggers.written(connection, changes)
+
+    def _in_trouble(self, name: str, error: PublisherError) -> None:
+        if name not in self._trouble:
+            self._tell(name, str(error))
+        self._trouble[name] = str(error)
+
+    def maintain(self) -> None:
+        """Write what is put down, and tidy up."""
+        self._due.set()
+        self.commit()
+        with self._store.lock(_LOCK) as held:
+            if not held:
+                return
+            for name, context in self._contexts.items():
+                try:
+                    context.maintain([kind_named(each) for each in self._settings[name].kinds])
+                except SpoolError as error:
+                    self._in_trouble(name, error)
+
+    def states(self) -> list[ContextState]:
+        """How the contexts are."""
+        return [
+            ContextState(name, each.format, each.kinds, self._trouble.get(name))
+            for name, each in self._settings.items()
+        ]
+
+    def shutdown(self) -> None:
+        """Write what is put down, and let the contexts go."""
+        self._due.set()
+        self.commit()
+        for context in self._contexts.values():
+            context.shutdown()
+
+
+def _write(context: Context, kind: Kind, changed: Iterable[tuple[str, Object | None]]) -> None:
+    for key, item in changed:
+        if item is None:
+            context.delete_object(kind, key)
+        else:
+            context.write_object(kind, item)
+
+
+def attach(store: Store, settings: Mapping[str, SpoolContext], tell: Tell) -> Spooler:
+    """Keep contexts up with a store from now on."""
+    spooler = Spooler(store, settings, tell)
+    spooler.startup()
+    store.observe(spooler)
+    return spooler

@@ -1,0 +1,119 @@
+"""One object a file, as XML, sublists inside it.
+
+    <jobs key="..."><queue>main</queue><fqans><item>/atlas</item></fqans><extras><pair name="x">1</pair></extras>
+    <hosts><part><name>wn1</name></part></hosts></jobs>
+
+Characters that XML cannot hold are escaped as in the other files of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from lxml import etree
+
+from publisher.spool import text
+from publisher.spool.errors import SpoolError
+from publisher.spool.files import Folder, name_of, part_of
+from publisher.spool.objects import Kind, Object, Scalar
+
+_SUFFIX: Final = ".xml"
+_PARSER: Final = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
+
+
+class Xml:
+    """See the module and `publisher.spool.context`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Folder(folder)
+        self.startup = self._folder.make
+        self.commit = self._folder.sync
+        self.note = self._folder.note
+        self.noted = self._folder.noted
+
+    def maintain(self, kinds: Sequence[Kind]) -> None:
+        """Nothing is left behind by what is gone."""
+
+    def shutdown(self) -> None:
+        """Nothing is kept open."""
+
+    def clear(self, kind: Kind) -> None:
+        """The folder of the kind goes."""
+        self._folder.remove_all(kind.name)
+
+    def write_object(self, kind: Kind, item: Object) -> bool:
+        """One file."""
+        root = _element(kind, item)
+        etree.indent(root)
+        return self._folder.replace(self._place(kind, item.key), etree.tostring(root, encoding="unicode") + "\n")
+
+    def delete_object(self, kind: Kind, key: str) -> None:
+        """The file goes."""
+        self._folder.remove(self._place(kind, key))
+
+    def read_list(self, kind: Kind) -> Iterator[Object]:
+        """In the order of the files."""
+        for file in self._folder.files(kind.name, f"??/*{_SUFFIX}"):
+            found = self._read(kind, file)
+            if found is not None:
+                yield found
+
+    def read_object(self, kind: Kind, key: str) -> Object | None:
+        """By its key."""
+        return self._read(kind, self._place(kind, key))
+
+    def _place(self, kind: Kind, key: str) -> Path:
+        return self._folder.path / kind.name / part_of(key) / f"{name_of(key)}{_SUFFIX}"
+
+    def _read(self, kind: Kind, file: Path) -> Object | None:
+        shown = self._folder.read(file)
+        if shown is None:
+            return None
+        try:
+            root = etree.fromstring(shown.encode(), etree.XMLParser(**_PARSER))  # type: ignore[arg-type]
+            return _object(kind, root)
+        except (etree.XMLSyntaxError, KeyError) as error:
+            raise SpoolError(f"{file}: {error}") from None
+
+
+def _element(kind: Kind, item: Object) -> etree._Element:
+    root = etree.Element(kind.name, key=text.escaped(item.key, ""))
+    for name, value in item.values.items():
+        one = etree.SubElement(root, name)
+        if name in kind.scalars:
+            one.text = text.scalar(value, kind.scalars[name], "")
+        elif name in kind.lists:
+            for each in value:
+                etree.SubElement(one, "item").text = text.scalar(each, kind.lists[name], "")
+        elif name in kind.pairs:
+            for key, each in value.items():
+                etree.SubElement(one, "pair", name=text.escaped(key, "")).text = text.loose(each)
+        else:
+            for row in value:
+                part = etree.SubElement(one, "part")
+                for field, of in kind.parts[name].items():
+                    if row.get(field) is not None:
+                        etree.SubElement(part, field).text = text.scalar(row[field], of, "")
+    return root
+
+
+def _object(kind: Kind, root: etree._Element) -> Object:
+    values: dict[str, Any] = {}
+    for one in root:
+        name = str(one.tag)
+        if name in kind.scalars:
+            values[name] = text.scalar_of(one.text or "", kind.scalars[name])
+        elif name in kind.lists:
+            values[name] = tuple(text.scalar_of(each.text or "", kind.lists[name]) for each in one)
+        elif name in kind.pairs:
+            values[name] = {text.unescaped(str(each.get("name"))): text.loose_of(each.text or "") for each in one}
+        else:
+            values[name] = tuple(_row(kind.parts[name], part) for part in one)
+    return Object(kind.name, text.unescaped(str(root.attrib["key"])), values)
+
+
+def _row(fields: Mapping[str, Scalar], part: etree._Element) -> dict[str, Any]:
+    there = {str(each.tag): each.text or "" for each in part}
+    return {name: text.scalar_of(there[name], of) if name in there else None for name, of in fields.items()}

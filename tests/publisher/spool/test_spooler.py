@@ -1,0 +1,204 @@
+"""Contexts follow the store: what was committed is there, whatever happens to the process or to a context."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.month import Month
+from publisher.config import SpoolContext
+from publisher.errors import StoreFullError
+from publisher.observe.events import TargetPaused
+from publisher.spool import reading, spooler, triggers
+from publisher.spool.context import make_context
+from publisher.spool.kinds import kind_named
+from publisher.spool.objects import Object
+from publisher.store.database import open_store
+from publisher.store.states import State
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+KINDS = ("jobs", "deliveries", "messages")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A site with a context of each format."""
+    site = Site(tmp_path, [ListSource("ce1", page=4)], [Receiver("sgas")])
+    site.table["targets"]["sgas"]["batch_records"] = 3
+    site.table["spool"] = {
+        form: {"format": form, "path": f"spool-{form}"} for form in ("classic", "delimited", "json-lines", "xml")
+    }
+    site.table["spool"]["database"] = {"format": "database", "url": f"sqlite:///{tmp_path}/other.db"}
+    site.sources["ce1"].add(*make_jobs(10))
+    yield site
+    site.reopen()
+    store = open_store(site.config.store.url)  # of a server: the next test has it
+    with store.write() as connection:
+        triggers.remove(connection)
+    store.close()
+
+
+def contents(site: Site, form: str) -> dict[str, list[Object]]:
+    """What a context holds by kind, as another process reads it."""
+    table = dict(site.table["spool"][form])
+    if "path" in table:
+        table["path"] = site.folder / table["path"]
+    context = make_context(SpoolContext(**table))
+    context.startup()
+    try:
+        return {kind: sorted(context.read_list(kind_named(kind)), key=lambda item: item.key) for kind in KINDS}
+    finally:
+        context.shutdown()
+
+
+def stored(site: Site) -> dict[str, list[Object]]:
+    """What the store holds."""
+    store = open_store(site.config.store.url)
+    try:
+        with store.read() as connection:
+            return {kind: sorted(reading.all_of(connection, kind), key=lambda item: item.key) for kind in KINDS}
+    finally:
+        store.close()
+
+
+def assert_all_the_same(site: Site) -> None:
+    """Every context holds what the store does, and nothing is left to be written."""
+    there = stored(site)
+    for form in site.table["spool"]:
+        found = contents(site, form)
+        assert found == there, form
+    assert site.rows("SELECT count(*) FROM spool_changes WHERE kind <> 'generation'") == [(0,)]
+
+
+def test_contexts_have_what_was_committed(site: Site) -> None:
+    site.collect()
+    assert_all_the_same(site)
+    site.receivers["sgas"].poison = {make_job(3).record_id}
+    site.publish()
+    assert len(site.in_state("sgas", State.REJECTED)) == 1
+    assert_all_the_same(site)
+    site.publisher.waive(State.REJECTED, "sgas", [make_job(3).record_id], "a test")
+    site.sources["ce1"].add(make_job(1, wall_s=7), make_job(11))
+    site.collect()
+    assert_all_the_same(site)
+    assert {len(each) for each in stored(site).values()} >= {11}
+
+
+def test_purged_and_forgotten_leave_the_contexts(site: Site) -> None:
+    site.sources["ce1"].add(make_job(50, end=OCTOBER))
+    site.collect()
+    site.publish()
+    assert site.publisher.keeper.purge(Month(2026, 11)).runs == 1
+    site.publisher.keeper.forget("/DC=org/CN=Ada")
+    assert_all_the_same(site)
+    site.publisher.spool()
+    assert_all_the_same(site)
+    left = [file for file in site.folder.glob("spool-*/**/*") if file.is_file() and b"Ada" in file.read_bytes()]
+    assert left == []
+
+
+def test_a_context_that_is_new_is_filled(site: Site) -> None:
+    contexts = site.table.pop("spool")
+    site.collect()
+    site.publish()
+    site.table["spool"] = contexts
+    site.reopen()
+    site.publisher.status()
+    assert_all_the_same(site)
+    site.table["spool"]["xml"]["kinds"] = ["messages"]
+    site.reopen()
+    site.publisher.status()
+    assert [item.kind for item in contents(site, "xml")["messages"]] == ["messages"] * 4
+
+
+def test_trouble_with_a_context_stops_nothing_and_is_mended(site: Site) -> None:
+    (site.folder / "spool-classic").write_text("a file where the folder should be")
+    site.collect()
+    site.publish()
+    told = [event for event in site.events if isinstance(event, TargetPaused)]
+    assert [event.target for event in told] == ["spool classic"]
+    assert len(site.in_state("sgas", State.ACCEPTED)) == 10
+    assert [each.name for each in site.publisher.spool() if each.trouble] == ["classic"]
+    (site.folder / "spool-classic").unlink()
+    site.reopen()
+    site.publisher.status()
+    assert_all_the_same(site)
+
+
+def test_a_transaction_that_is_rolled_back_leaves_no_trace(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.collect()
+    site.publish()
+    before = stored(site)
+
+    def full(*_arguments: Any, **_names: Any) -> None:
+        raise StoreFullError("the disk is full")
+
+    monkeypatch.setattr("publisher.store.registry.advance", full)
+    site.sources["ce1"].add(make_job(90))
+    with pytest.raises(StoreFullError):
+        site.collect()
+    assert stored(site) == before
+    assert_all_the_same(site)
+
+
+@pytest.mark.parametrize("step", range(0, 40, 7))
+def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(
+    site: Site, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    count = 0
+    real = spooler._write
+
+    def write(context: Any, kind: Any, changed: Any) -> None:
+        nonlocal count
+        changed = list(changed)
+        count += 1
+        if count > step:
+            real(context, kind, changed[: len(changed) // 2])
+            context.commit()
+            raise Killed
+        real(context, kind, changed)
+
+    monkeypatch.setattr(spooler, "_write", write)
+    try:
+        site.collect()
+        site.publish()
+        killed = False
+    except Killed:
+        killed = True
+    monkeypatch.undo()
+    monkeypatch.setattr(site.publisher.spooler, "shutdown", lambda: None)  # the process is gone
+    site.reopen()
+    site.collect()
+    site.publish()
+    assert killed
+    assert len(site.in_state("sgas", State.ACCEPTED)) == 10
+    assert_all_the_same(site)
+
+
+def test_without_contexts_there_are_no_triggers(tmp_path: Path) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site.sources["ce1"].add(make_job(1))
+    site.collect()
+    site.publish()
+    assert site.rows("SELECT count(*) FROM spool_changes") == [(0,)]
+
+
+def test_a_copied_store_starts_contexts_of_its_own(site: Site, tmp_path: Path) -> None:
+    from publisher.keeper import copy_store
+
+    site.collect()
+    site.publish()
+    site.reopen()
+    copy_store(site.config.store.url, f"sqlite:///{tmp_path}/copy/store.db", 1, lambda _table: None)
+    connection = sqlite3.connect(tmp_path / "copy" / "store.db")
+    assert connection.execute("SELECT count(*) FROM spool_changes").fetchone() == (0,)
+    connection.close()
