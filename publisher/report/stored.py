@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from publisher.store.database import Store
 from publisher.store.stored import decode
 
 _PAGE: Final = 4_000
+_system: Final = attrgetter("system")
 _ARRAY: Final = b"\xdd"
 """MessagePack: an array follows, its length in four bytes."""
 
@@ -42,8 +44,7 @@ class StoreRuns:
         with self._store.read() as connection:
             for page in stored_runs(connection, start, stop, _PAGE, running=running_until is not None):
                 runs = made.decoded([blob for _, blob in page])
-                class_ids = [class_id for class_id, _ in page]
-                if unknown := made.unknown(runs, class_ids):
+                if unknown := made.unknown(runs, page):
                     with self._store.read() as other:  # the first has a cursor open
                         made.learn(other, unknown)
                 yield from made.of(runs, page, running_until)
@@ -54,18 +55,18 @@ class _Frames:
         self.maker = maker
         self._prefixes = {name: source.local_id_prefix for name, source in config.sources.items()}
         self._enrichers = enrichers
-        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[maker.slim])  # type: ignore[name-defined]
+        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[int | maker.slim])  # type: ignore[name-defined]
         self._places: dict[int, int] = {}
         self._all_classes = bool(maker.wanted & {"vo", "source"}) or (
             "job" in maker.wanted and any(self._prefixes.values())
         )
 
-    def unknown(self, runs: list[Any], class_ids: list[int]) -> set[int]:
+    def unknown(self, runs: list[Any], page: Sequence[tuple[int, bytes]]) -> set[int]:
         """The classes that something must be known of, and is not."""
         if self._all_classes:
-            needed = set(class_ids)
+            needed = {class_id for class_id, _ in page}
         elif "owner" in self.maker.wanted:
-            needed = {class_id for run, class_id in zip(runs, class_ids, strict=True) if not run.local_user}
+            needed = {class_id for run, (class_id, _) in zip(runs, page, strict=True) if not run.local_user}
         else:
             return set()
         return needed - self._places.keys()
@@ -78,22 +79,26 @@ class _Frames:
             self._places[known.id] = self.maker.learn(shared)
 
     def decoded(self, blobs: list[bytes]) -> list[Any]:
-        """The slim runs of stored jobs. Raises the errors of `publisher.store.stored`."""
-        if any(blob[0] != ENCODING_VERSION for blob in blobs):
+        """The slim runs of stored jobs. Raises the errors of `publisher.store.stored`.
+
+        All are read at once, as one array: the version byte before each happens to be a small number in MessagePack.
+        """
+        joined = b"".join([_ARRAY, (2 * len(blobs)).to_bytes(4, "big"), *blobs])
+        try:
+            found = self._decoder.decode(joined)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return [self.maker.slim_of(decode(blob)) for blob in blobs]  # or says what is wrong
+        if found[::2].count(ENCODING_VERSION) != len(blobs):
             for blob in blobs:
                 decode(blob)  # says what is wrong
-        try:
-            joined = b"".join([_ARRAY, len(blobs).to_bytes(4, "big"), *[blob[1:] for blob in blobs]])
-            return self._decoder.decode(joined)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return [self.maker.slim_of(decode(blob)) for blob in blobs]
+        return found[1::2]
 
     def of(self, runs: list[Any], page: Sequence[tuple[int, bytes]], now: int | None) -> Iterator[Frame]:
         """Frames of stored runs: of DQS, of the lines that they were made of."""
         places = self._places
         at = [places.get(class_id, 0) for class_id, _ in page] if places else None
-        dqs = [place for place, run in enumerate(runs) if run.system == "dqs"]
-        if dqs:
+        if "dqs" in set(map(_system, runs)):
+            dqs = [place for place, run in enumerate(runs) if run.system == "dqs"]
             lines = [(line, at[place] if at else 0) for place in dqs for line in _line_jobs(decode(page[place][1]))]
             yield self.maker.frame([self.maker.slim_of(line) for line, _ in lines], [where for _, where in lines], now)
             others = [place for place, run in enumerate(runs) if run.system != "dqs"]
