@@ -1,0 +1,6 @@
+"""The sites of the commands' tests, and the simulator of its own."""
+
+from tests.publisher.cli.conftest import collected, collected_site, fresh, fresh_site
+from tests.publisher.simulator.conftest import client, connect, pki, simulator
+
+__all__ = ["client", "collected", "collected_site", "connect", "fresh", "fresh_site", "pki", "simulator"]
