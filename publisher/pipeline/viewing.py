@@ -19,6 +19,8 @@ def view_of(target: Target, config: Config) -> View:
         local_id_prefix=target.local_id_prefix,
         submit_host=target.submit_host,
         vo_spelling=target.vo_spelling,
+        vo_groups_for_sgas="stripped" if target.vo_spelling == "plain" else "arc",
+        infrastructure_description=target.infrastructure_description,
         benchmark=target.benchmark_type,
         ur_extensions=target.ur_extensions,
         namespace_style=target.namespace_style,

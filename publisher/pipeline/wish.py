@@ -126,6 +126,7 @@ _NOT_WISHES: Final = {
     "project",
     "topic",
     "options",
+    "infrastructure_description",
     "period",
     "bin",
     "measure",
