@@ -38,8 +38,10 @@ _FAILED: Final = {
     27: "searching shell", 28: "changing into working directory", 29: "AFS setup", 30: "application error",
     36: "checking configured daemons", 37: "enforced h_rt", 38: "adding supplementary group", 100: "after job",
 }  # fmt: skip
-_ENDED_BY_JOB: Final = frozenset({12, 13, 14, 15, 30, 100})
-"""Failed codes of runs whose job itself had ended or died; any other code of a run is the system's doing."""
+_ENDED_BY_JOB: Final = frozenset({12, 13, 14, 15, 30, 37, 100})
+"""Failed codes of runs whose job itself had ended, died or used more than it may; any other is the system's doing."""
+
+_OVER_RUN_TIME: Final = 37
 
 NONE: Final = frozenset({"", "NONE"})
 
@@ -173,8 +175,10 @@ def outcome(
 
 def status_of(failed: int, exit_status: int, deleted_by: str | None) -> Status:
     """How a run that ran ended: see the table in the documentation of the source."""
-    if deleted_by is not None:
-        return "aborted" if deleted_by.startswith("execd@") else "cancelled"
+    if deleted_by is not None and not deleted_by.startswith("execd@"):
+        return "cancelled"
+    if deleted_by is not None and failed != _OVER_RUN_TIME:
+        return "aborted"
     if failed == 0:
         return "completed" if exit_status == 0 else "failed"
     return "failed" if failed in _ENDED_BY_JOB else "aborted"

@@ -27,7 +27,7 @@ RUNS = """\
 11       crashed    bob   failed     0   12 1 139
 5        rerun99    alice aborted    4  448 1  99
 8        warned     alice failed     3    9 1 138
-7        overtime   alice aborted    4    8 1 137
+7        overtime   alice failed     4    8 1 137
 17       badshell   bob   completed  0   10 1   0
 12       grid       carol completed  3  609 1   0
 13       a;b|c=x-.+,() carol completed 1 11 1 0
