@@ -130,6 +130,9 @@ HOSTILE: Final = {
         nodes=40_000, exit_code=2**40, memory_rss_kib=-1, scratch_bytes=2**70, charge=float("nan"), stage_in_ms=-5000
     ),
     "negative-wall": _hostile(wall_ms=-1),
+    "wall-beyond-32-bits": _hostile(wall_ms=2**31 * 1000),
+    "cpu-beyond-64-bits": _hostile(cpu_ms=2**63 * 1000, cpu_user_ms=2**63 * 1000, cpu_system_ms=0),
+    "dn-of-10000": _hostile(user_dn="/CN=" + "n" * 10_000),
     "year-1900": _hostile(start=-2_208_988_800, end=-2_208_988_799),
     "year-9999": _hostile(end=253_402_300_799),
     "beyond-9999": _hostile(end=253_402_300_800),
@@ -137,6 +140,7 @@ HOSTILE: Final = {
     "no-benchmark": _hostile(benchmarks=()),
     "unknown-benchmark": _hostile(benchmarks=(Benchmark("custom", 1.0),)),
     "month-boundary": _hostile(start=1_793_491_199, end=1_793_491_200),
+    "last-second-of-a-month": _hostile(start=1_793_491_198, end=1_793_491_199),
     "leap-day": _hostile(start=1_709_164_800, end=1_709_251_199),
     "no-queue-no-user-no-local-id": _hostile(queue=None, local_user=None, local_id=None),
 }

@@ -92,6 +92,35 @@ def test_golden_summaries(name: str, version: str, fixtures: Path, rewrite_golde
     compare(fixtures / "golden" / name / f"hostile-{version}.txt", message, rewrite=rewrite_golden)
 
 
+@pytest.mark.parametrize(("name", "version"), [*SUMMARY_VERSIONS, ("apel-sync", "0.1")])
+def test_golden_summaries_and_counts_of_wrong_input(
+    name: str, version: str, fixtures: Path, rewrite_golden: bool
+) -> None:
+    """Each of the hostile runs alone: the message, what was altered, or why the run is held."""
+    view = View(site="EXAMPLE-SITE", version=version)
+    content = ""
+    for job_name, one in sorted(GOLDEN.items()):
+        content += f"== {job_name}\n"
+        try:
+            if name == "apel-sync":
+                counts = SyncFold(view)
+                counts.add(one)
+                content += SyncFormat(view).message([SyncFormat(view).record(c).body for c in counts.counts()]).decode()
+                continue
+            renderer = summary_format(name, view)
+            fold = Fold(view, normalised=renderer.normalised)
+            fold.add(one)
+            rendered = [renderer.record(group) for group in fold.groups()]
+        except CannotRenderError as error:
+            content += f"held: {error}\n"
+            continue
+        content += renderer.message([record.body for record in rendered]).decode("ascii")
+        notes = [note for record in rendered for note in record.notes]
+        content += "".join(f"# {note.field}: {note.rule}: {note.before} -> {note.after}\n" for note in notes)
+    path = fixtures / "golden" / name / f"wrong-input-{version}.txt"
+    compare(path, content.encode("ascii"), rewrite=rewrite_golden)
+
+
 def test_golden_sync(fixtures: Path, rewrite_golden: bool) -> None:
     view = View(site="EXAMPLE-SITE")
     renderer, made = sync_format(view), SyncFold(view)
