@@ -15,6 +15,7 @@ from formats.summary import Fold, Group
 from formats.view import View
 from publisher.config import Config
 from publisher.config import Target as TargetSettings
+from publisher.pipeline import erased_groups
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import GroupSender, Mail, Members
@@ -75,6 +76,7 @@ class Summariser(SnapshotSender):
             return False
         fold, members, held = self._fold(month)
         mails, unchanged = self._changed(month, fold, members)
+        mails = self._without_erased(month, mails)
         self._settle_unsent(unchanged, held)
         if mails or held:
             with self._store.write() as connection:
@@ -108,6 +110,19 @@ class Summariser(SnapshotSender):
         owed = owed_groups(fold, known)
         mails = [self._mail(month, group, members.pop(group.key.text, Members())) for group in owed]
         return mails, list(members.values())
+
+    def _without_erased(self, month: Month, mails: list[Mail]) -> list[Mail]:
+        """What can be sent: the jobs of summaries that the service has under an erased name are held."""
+        with self._store.read() as connection:
+            fixed = erased_groups.fixed(connection, self._target_id, month, self._view)
+        kept = [mail for mail in mails if mail.row.key in fixed]
+        if kept:
+            late = (
+                (*one, State.WAITING, State.HELD, erased_groups.HELD) for mail in kept for one in mail.members.seen
+            )
+            with self._store.write() as connection:
+                self.sent.held += deliveries.move_seen(connection, self._target_id, late, self._tools.clock())
+        return [mail for mail in mails if mail.row.key not in fixed]
 
     def _mail(self, month: Month, group: Group, waiting: Members) -> Mail:
         body = self._format.record(group).body

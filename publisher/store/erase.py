@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
+from formats.dn import to_rfc2253, to_slash
 from formats.identity import digest, encode
 from formats.job import Job
 from formats.summary import Group
@@ -83,7 +84,8 @@ def forget(
     it is not sent yet.
     """
     found = [each for each in all_classes(connection) if _names(each.facts, person)]
-    names = {person, *(name for each in found for name in _names(each.facts, person))}
+    names = {person, to_slash(person), to_rfc2253(person)}
+    names.update(name for each in found for name in _names(each.facts, person))
     entries = _entries(connection, person)
     if not found and not entries:
         raise UsageError("the store has no jobs of a person of this name", hint="Spell it as `jobs ID` shows it")

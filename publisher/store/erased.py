@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, select
 
-from formats.dn import to_slash
+from formats.dn import to_rfc2253, to_slash
 from formats.job import Job
 from publisher.grid_identity import Entry
 from publisher.store.tables import erased
@@ -55,7 +55,7 @@ def veiled(job: Job, names: Iterable[str], pseudonym: str) -> Job:
 
     Local users stay where mapping rules may look at them: who is paid for a job does not change with its user's name.
     """
-    told = {name: pseudonym for name in names if name}
+    told = {spelling: pseudonym for name in names for spelling in (name, to_slash(name), to_rfc2253(name))}
     if job.local_user and not local_tells(job):
         job = msgspec.structs.replace(job, local_user=pseudonym)
     changes = {

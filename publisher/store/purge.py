@@ -139,8 +139,14 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
             for state, jobs, seen in _take_deliveries(connection, target_id, ids):
                 delivered[target_id, state] += jobs
                 confirmed[target_id, state] += seen
-        marks = [{"run": purged.key_of(row[1]), "digest": bytes(row[2])} for row in page if row[3]]
-        dialect.upsert(connection, purged_runs, marks, keys=("run",))
+        finished = {row[0]: purged.key_of(row[1]) for row in page if row[3]}
+        marks = [(row[0], bytes(row[2])) for row in page if row[3]]
+        earlier = connection.execute(
+            select(versions.c.run_id, versions.c.digest).where(versions.c.run_id.in_(finished))
+        )
+        marks += [(row[0], bytes(row[1])) for row in earlier]
+        rows = [{"run": finished[run_id], "digest": mark} for run_id, mark in marks]
+        dialect.insert_missing(connection, purged_runs, rows)
         connection.execute(delete(versions).where(versions.c.run_id.in_(ids)))
         connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(ids)))
         connection.execute(delete(runs).where(runs.c.id.in_(ids)))

@@ -1,14 +1,15 @@
 """What is known of jobs that were purged: that they were here and in which version, and which months are gone.
 
 Keeps the promises that nothing counts twice and nothing is lost: a purged run that is read again is recognised by a
-hash of its record id and by its digest, and is not put down anew. One that changed since, or a run of a purged month
-that was never here, is stored, and held with the reason: the month is not whole in the store any more, and somebody
-must decide. A purged month is never summarised again.
+hash of its record id and the digests of its versions, and is not put down anew. One that changed since, or a run of a
+purged month that was never here, is stored, and held with the reason: the month is not whole in the store any more, and
+somebody must decide. A purged month is never summarised again.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -53,24 +54,28 @@ def months(connection: Connection) -> frozenset[int]:
 
 
 def sift(connection: Connection, jobs: Sequence[Job], veil: Callable[[Job], Job]) -> Sifted:
-    """Leave out what was purged and is unchanged; `veil` gives a job as it is stored where its person was erased."""
+    """Leave out what was purged and is unchanged, be it in an earlier version: a log tells all of them.
+
+    `veil` gives a job as it is stored where its person was erased.
+    """
     if not jobs or not months(connection):
         return Sifted(jobs)
     keys = {key_of(job.record_id): job for job in jobs}
-    known: dict[bytes, bytes] = {}
+    known: defaultdict[bytes, set[bytes]] = defaultdict(set)
     listed = list(keys)
     for start in range(0, len(listed), _MANY):
         query = select(purged_runs.c.run, purged_runs.c.digest).where(
             purged_runs.c.run.in_(listed[start : start + _MANY])
         )
-        known.update((bytes(key), bytes(mark)) for key, mark in connection.execute(query))
+        for key, mark in connection.execute(query):
+            known[bytes(key)].add(bytes(mark))
     kept: list[Job] = []
     changed: set[str] = set()
     for job in jobs:
-        mark = known.get(key_of(job.record_id))
-        if mark is None or not job.finished:
+        marks = known.get(key_of(job.record_id))
+        if marks is None or not job.finished:
             kept.append(job)
-        elif mark not in {digest(encode(job)), digest(encode(veil(job)))}:
+        elif marks.isdisjoint({digest(encode(job)), digest(encode(veil(job)))}):
             kept.append(job)
             changed.add(job.record_id)
     return Sifted(kept, len(jobs) - len(kept), frozenset(changed))

@@ -271,7 +271,7 @@ purged_runs = Table(
     "purged_runs",
     metadata,
     Column("run", LargeBinary, primary_key=True),
-    Column("digest", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, primary_key=True),
     sqlite_with_rowid=False,
 )
 

@@ -20,7 +20,7 @@ def upgrade() -> None:
     op.create_table(
         "purged_runs",
         sa.Column("run", sa.LargeBinary(), primary_key=True),
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
         sqlite_with_rowid=False,
     )
     op.create_table(
