@@ -12,28 +12,39 @@ from publisher.config import Config
 from publisher.credentials import load_credentials, rfc2253_dn, slash_dn
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
+from publisher.pipeline import check_site, check_trust
 from publisher.pipeline.check_rules import colliding_ids, reading_the_same, unused_rules
 from publisher.pipeline.viewing import view_of
-from publisher.sources import grid_log, make_source
+from publisher.sources import grid_log, known_kinds, make_source
 from publisher.store.database import Store
 from publisher.targets import make_target
 from publisher.targets.context import TargetContext
 
 _FEW_DAYS = 14
 _LITTLE_SPACE_BYTES = 200 * 1024 * 1024
+_NO_SPACE_BYTES = 20 * 1024 * 1024
 
 
 def check(config: Config, store: Callable[[], Store | None], clock: Callable[[], int]) -> list[Finding]:
-    """One finding for each thing; those that cannot be looked at are red with the reason."""
+    """One finding for each thing; those that cannot be looked at are red with the reason.
+
+    Raises `ConfigError` for a type of source that is not known: there is nothing to look at then.
+    """
+    kinds = known_kinds()
+    for name, settings in config.sources.items():
+        if settings.type not in kinds:
+            make_source(name, settings)
     return [
         *_configuration(config),
         *_store(config, store),
         *_credentials(config, clock()),
+        *check_trust.trust(config, clock()),
         *_sources(config),
+        *check_site.zones(config),
         *_targets(config),
         *colliding_ids(config),
         *reading_the_same(config),
-        *_rules(config, store),
+        *_stored(config, store, clock()),
     ]
 
 
@@ -58,8 +69,8 @@ def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Findin
     if opened.file is not None:
         space = os.statvfs(opened.file)
         free = space.f_bavail * space.f_frsize
-        level: Level = "yellow" if free < _LITTLE_SPACE_BYTES else "green"
-        hint = "Free some: a run that cannot write its state sends nothing" if level == "yellow" else ""
+        level: Level = "red" if free < _NO_SPACE_BYTES else "yellow" if free < _LITTLE_SPACE_BYTES else "green"
+        hint = "Free some: a run that cannot write its state sends nothing" if level != "green" else ""
         yield Finding("store", level, f"{free // (1024 * 1024)} MiB are free beside it", hint)
 
 
@@ -114,10 +125,18 @@ def _targets(config: Config) -> Iterator[Finding]:
             yield Finding(f"target {name}", "red", error.message, error.hint)
 
 
-def _rules(config: Config, store: Callable[[], Store | None]) -> Iterator[Finding]:
+def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iterator[Finding]:
+    """What can be said of what is in the store."""
     try:
         opened = store()
+    except PublisherError:
+        opened = None  # told with the store
+    try:
+        yield from check_site.modes(config, opened)
         if opened is not None:
+            yield from check_site.collected(config, opened, now)
+            yield from check_site.targets(config, opened, now)
+            yield from check_site.machine_names(config, opened)
             yield from unused_rules(config, opened)
     except PublisherError as error:
         yield Finding("rules", "red", error.message, error.hint)

@@ -1,0 +1,143 @@
+"""check, of this host and what was collected on it: modes of files, time zones, what sources gave, names at SGAS."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from formats.machine import machine_name
+from publisher.config import Config
+from publisher.credentials import load_certificates
+from publisher.enrich import Enrichers
+from publisher.errors import PublisherError
+from publisher.finding import Finding, Level
+from publisher.pipeline.status import status
+from publisher.pipeline.viewing import view_of
+from publisher.store.classes import all_classes
+from publisher.store.database import Store
+from publisher.times import iso
+
+_LOCAL_TIMES: Final = frozenset({"torque", "pbs", "slurm", "gridengine", "lsf"})
+"""Types of source some of whose logs have local times."""
+_SUFFIX_LABELS: Final = 2
+"""Labels of a host's name that SGAS compares, `check_depth` (facts on receivers, 1)."""
+_MOST_NAMES: Final = 5
+_DAY_S: Final = 86400
+
+
+def modes(config: Config, store: Store | None) -> Iterator[Finding]:
+    """Who else may read or change the configuration and the state."""
+    if config.file is not None:
+        mode = _mode(config.file)
+        if mode is not None and mode & (stat.S_IWGRP | stat.S_IWOTH):
+            text = f"{config.file} can be changed by others (mode {mode:04o})"
+            yield Finding("configuration", "red", text, f"chmod go-w {config.file}")
+    file = store.file if store is not None else None
+    if file is None:
+        return
+    mode = _mode(file)
+    if mode is not None and mode & 0o077:
+        text = f"{file} can be read by others (mode {mode:04o}): it holds names of users"
+        yield Finding("store", "yellow", text, f"chmod 600 {file}")
+    mode = _mode(file.parent)
+    if mode is not None and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        text = f"{file.parent} can be changed by others (mode {mode:04o})"
+        yield Finding("store", "red", text, f"chmod 700 {file.parent}")
+
+
+def _mode(file: Path) -> int | None:
+    try:
+        return stat.S_IMODE(file.stat().st_mode)
+    except OSError:
+        return None  # told where it is read
+
+
+def zones(config: Config) -> Iterator[Finding]:
+    """Whether logs with local times are read as what they are: this host's zone is a good guess at theirs."""
+    offset_s = time.localtime().tm_gmtoff
+    here = time.strftime("%Z, UTC%z")
+    for name, source in config.sources.items():
+        if source.type in _LOCAL_TIMES and "timezone" not in source.model_fields_set and offset_s:
+            text = f"local times in its logs are taken as UTC, and this host has {here}"
+            hint = f"Set sources.{name}.timezone, such as Europe/Oslo, or UTC if that is right"
+            yield Finding(f"source {name}", "yellow", text, hint)
+
+
+def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
+    """What each source gave so far, and how fresh it is."""
+    for name, found in status(store, config, lambda: now).sources.items():
+        subject = f"source {name}"
+        if found.last_collected is None:
+            yield Finding(subject, "yellow", "was never read", f"usage-publisher collect {name}")
+            continue
+        last = f"the last ended {iso(found.last_job_end)}" if found.last_job_end is not None else "none has ended"
+        text = f"{found.jobs} jobs collected, {last}; last read {iso(found.last_collected)}"
+        level: Level = "green"
+        hint = ""
+        if found.error is not None:
+            level, text, hint = "red", f"{text}; {found.error}", "Mend that; what was not read is read then"
+        elif found.silent:
+            level, hint = "yellow", "It is silent for longer than `expect_every`: is the batch system well?"
+        elif found.unreadable:
+            level, text = "yellow", f"{text}; {found.unreadable} pieces of input are unreadable"
+            hint = "usage-publisher collect --unreadable"
+        yield Finding(subject, level, text, hint)
+
+
+def machine_names(config: Config, store: Store) -> Iterator[Finding]:
+    """Whether SGAS is likely to take the machine names of the jobs from our certificate."""
+    enrichers = Enrichers(config)
+    for name, settings in config.targets.items():
+        given = config.credentials_of(settings)
+        if settings.type != "sgas" or given.certificate is None:
+            continue
+        try:
+            host = _host_of(given.certificate)
+            view = view_of(settings, config)
+        except PublisherError:
+            continue  # told with the credentials
+        with store.read() as connection:
+            names = {
+                machine_name(enrichers.apply(each.source, each.facts), view)
+                for each in all_classes(connection)
+                if not settings.sources or each.source in settings.sources
+            }
+        strangers = sorted(each for each in names if each and _suffix(each) != _suffix(host))
+        if strangers:
+            listed = ", ".join(strangers[:_MOST_NAMES]) + (" ..." if len(strangers) > _MOST_NAMES else "")
+            text = f"the certificate is for {host}, and jobs ran on {listed}: SGAS compares the domains"
+            hint = (
+                "Ask its operators for jobinsert:all or jobinsert:machine_name=..., or set machine_name of the target"
+            )
+            yield Finding(f"target {name}", "yellow", text, hint)
+
+
+def _host_of(certificate: Path) -> str:
+    """The host in a certificate's name, without the `host/` of grid certificates; empty where there is none."""
+    from cryptography.x509.oid import NameOID  # noqa: PLC0415 - loads OpenSSL
+
+    names = load_certificates(certificate)[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[-1].value).rpartition("/")[2] if names else ""
+
+
+def _suffix(host: str) -> list[str]:
+    return host.lower().rstrip(".").split(".")[-_SUFFIX_LABELS:]
+
+
+def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
+    """What each target was last told, where that is not well; and settings that hold back what should go."""
+    for name, found in status(store, config, lambda: now).targets.items():
+        subject = f"target {name}"
+        if found.shadow:
+            text = f"is a shadow: nothing is sent, {found.waiting} jobs wait"
+            hint = f"When it is to take over: usage-publisher shadow {name} --take-over, then take out `shadow`"
+            yield Finding(subject, "yellow", text, hint)
+        elif found.last_error is not None:
+            since = iso(found.last_success) or "never"
+            yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
+        if found.rejected or found.held:
+            text = f"{found.rejected} records are rejected and {found.held} held"
+            yield Finding(subject, "yellow", text, f"usage-publisher rejected list --target {name}; held list likewise")

@@ -1,0 +1,122 @@
+"""check, of whom we trust and who we are: authorities, their revocation lists, and our certificate among them.
+
+OpenSSL refuses every certificate of an authority whose revocation list has expired, so a list that nobody renews stops
+delivery; `publisher.tls` says which lists count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from publisher.config import Config, Credentials
+from publisher.credentials import load_certificates
+from publisher.errors import PublisherError
+from publisher.finding import Finding
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+_AUTHORITY: Final = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch
+_LIST: Final = re.compile(r"[0-9a-f]{8}\.r\d+").fullmatch
+_NAMED: Final = 3
+_LARGEST_BYTES: Final = 64 * 2**20
+
+
+def trust(config: Config, now: int) -> Iterator[Finding]:
+    """Findings about each directory of authorities, and each certificate of ours that it is used with."""
+    used: dict[Path, list[Credentials]] = {}
+    for target in config.targets.values():
+        given = config.credentials_of(target)
+        if given.ca_directory is not None:
+            used.setdefault(given.ca_directory, []).append(given)
+    for directory, settings in used.items():
+        try:
+            yield from _directory(directory, settings, datetime.fromtimestamp(now, UTC))
+        except OSError as error:
+            hint = "Check ca_directory in [credentials]"
+            yield Finding("authorities", "red", f"{directory} cannot be read: {error.strerror}", hint)
+
+
+def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -> Iterator[Finding]:
+    authorities, bad = _authorities(directory)
+    lists, bad_lists = _lists(directory)
+    old = [file.name for file, one in authorities for each in one if each.not_valid_after_utc < at]
+    said = f"{directory}: {len(authorities)} authorities, {len(lists)} revocation lists"
+    if not authorities:
+        hint = "Install the IGTF distribution, or run openssl rehash on the directory"
+        yield Finding("authorities", "red", said, hint)
+        return
+    yield Finding(
+        "authorities", "green", said, "" if lists else "Nothing is revoked without lists: fetch-crl gets them"
+    )
+    if bad:
+        yield Finding("authorities", "yellow", f"cannot be read: {_some(bad)}", "Install the distribution anew")
+    if old:
+        yield Finding("authorities", "yellow", f"expired: {_some(old)}", "Install a later distribution of authorities")
+    expired = [file.name for file, one in lists if one.next_update_utc is not None and one.next_update_utc < at]
+    if expired or bad_lists:
+        text = f"revocation lists that expired or cannot be read: {_some([*expired, *bad_lists])}"
+        hint = "Let fetch-crl run, as a rule by cron: services of these authorities are refused"
+        yield Finding("revocation lists", "yellow", text, hint)
+    for given in {each.certificate: each for each in settings if each.certificate is not None}.values():
+        assert given.certificate is not None  # chosen so
+        yield from _ours(given.certificate, [one for _, each in authorities for one in each], lists)
+
+
+def _ours(
+    file: Path, authorities: Iterable[x509.Certificate], lists: Iterable[tuple[Path, x509.CertificateRevocationList]]
+) -> Iterator[Finding]:
+    """Whether services are likely to take our certificate: known authority, not revoked."""
+    try:
+        ours = load_certificates(file)[0]
+    except PublisherError:
+        return  # told with the credentials
+    if not any(one.subject == ours.issuer for one in authorities):
+        issuer = ours.issuer.rfc4514_string()
+        text = f"{file} is of an authority that is not among ours: {issuer}"
+        yield Finding(
+            "authorities", "yellow", text, "Services trust the same distribution as a rule, and may refuse it"
+        )
+    for path, one in lists:
+        if one.issuer == ours.issuer and one.get_revoked_certificate_by_serial_number(ours.serial_number) is not None:
+            text = f"{file} is revoked, says {path.name}"
+            yield Finding("certificate", "red", text, "Get a new certificate: every service will refuse this one")
+
+
+def _authorities(directory: Path) -> tuple[list[tuple[Path, list[x509.Certificate]]], list[str]]:
+    found: list[tuple[Path, list[x509.Certificate]]] = []
+    bad: list[str] = []
+    for file in sorted(directory.iterdir()):
+        if _AUTHORITY(file.name):
+            try:
+                found.append((file, load_certificates(file)))
+            except PublisherError:
+                bad.append(file.name)
+    return found, bad
+
+
+def _lists(directory: Path) -> tuple[list[tuple[Path, x509.CertificateRevocationList]], list[str]]:
+    from cryptography import x509  # noqa: PLC0415 - loads OpenSSL
+
+    found: list[tuple[Path, x509.CertificateRevocationList]] = []
+    bad: list[str] = []
+    for file in sorted(directory.iterdir()):
+        if not _LIST(file.name):
+            continue
+        try:
+            with file.open("rb") as stream:
+                content = stream.read(_LARGEST_BYTES)
+            pem = content.lstrip().startswith(b"-----")
+            found.append((file, (x509.load_pem_x509_crl if pem else x509.load_der_x509_crl)(content)))
+        except (OSError, ValueError):
+            bad.append(file.name)
+    return found, bad
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
