@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format bench bench-quick constraints wheel clean
+.PHONY: help demo test test-long lint format bench bench-quick constraints wheel sbom audit clean
 
 help:  ## this list
 	@echo "usage publisher: make TARGET"
@@ -61,9 +61,18 @@ constraints:  ## resolve constraints.txt anew for every supported Python
 	@mv build/constraints.txt constraints.txt
 	@git --no-pager diff --stat constraints.txt 2>/dev/null || true
 
-wheel: $(VENV)/.plain  ## the distribution, into dist/
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+wheel: $(VENV)/.plain  ## the distribution, into dist/; the same bytes from the same commit
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+sbom: $(VENV)/.plain $(VENV)/.audit  ## what the program is made of, as CycloneDX, into build/sbom.json
+	@mkdir -p build
+	@$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file build/sbom.json $(BIN)/python
+	@echo "build/sbom.json"
+
+audit: $(VENV)/.audit  ## known holes in what it is made of (asks the network)
+	@$(VENV)/audit/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
 
 clean:  ## remove all that make made here
 	@rm -rf $(VENV) build dist usage_publisher.egg-info .demo .bench .hypothesis .mypy_cache .ruff_cache .import_linter_cache
@@ -84,6 +93,12 @@ $(VENV)/.test: $(VENV)/.plain
 $(VENV)/.lint: $(VENV)/.plain
 	@echo "Installing the linters ..."
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[lint]'
+	@touch $@
+
+# Apart, so that what audits is not what is audited.
+$(VENV)/.audit: | $(BIN)/python
+	@$(BIN)/python -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.7,<3' 'cyclonedx-bom>=5,<8'
 	@touch $@
 
 $(BIN)/python:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,18 +15,33 @@ PACKAGES = ("formats", "publisher")
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
-@pytest.fixture(scope="module")
-def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def _build(root: Path, copy: Path) -> Path:
     """Built in a copy, so that nothing is left in the checkout and nothing in it that git ignores is picked up."""
-    copy = tmp_path_factory.mktemp("copy")
     for name in (*PACKAGES, "tests"):
         shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(root / name, copy / name)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(copy / "dist")], cwd=copy, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", build, str(copy / "dist")],
+        cwd=copy, check=True, capture_output=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1790812800"},
+    )  # fmt: skip
     (path,) = (copy / "dist").glob("*.whl")
-    return zipfile.ZipFile(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel_file(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build(root, tmp_path_factory.mktemp("copy"))
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(wheel_file)
+
+
+def test_built_again_it_is_the_same_to_the_byte(root: Path, wheel_file: Path, tmp_path: Path) -> None:
+    assert _build(root, tmp_path).read_bytes() == wheel_file.read_bytes()
 
 
 def test_the_wheel_has_every_file_of_the_packages(root: Path, wheel: zipfile.ZipFile) -> None:
