@@ -142,7 +142,7 @@ class _Pages:
         return await self._shown(request, partial(self._view, request, view), view)
 
     def _view(self, request: Request, view: str, person: Person) -> Response:
-        query = _query(request)
+        query = _query(request, person)
         now = self._site.clock()
         around = self._around(person, view) | {
             "fields": asking.fields(view, query, now, person), "action": request.url.path,
@@ -167,7 +167,7 @@ class _Pages:
         return await self._shown(request, partial(self._download, request, view, form), view)
 
     def _download(self, request: Request, view: str, form: str, person: Person) -> Response:
-        query = _query(request)
+        query = _query(request, person)
         asked = asking.asked(view, query, self._site.clock(), self._ends(), person)
         report = self._report(view, asked.request, person)
         if form in _TEXTS:
@@ -316,8 +316,10 @@ def _path(view: str) -> str:
     return "/" if view == "utilization" else f"/{view}"
 
 
-def _query(request: Request) -> dict[str, str]:
-    return {name: value.strip() for name, value in request.query_params.items() if name in asking.NAMES}
+def _query(request: Request, person: Person) -> dict[str, str]:
+    """What is asked; of whom is not asked where it can only be one."""
+    names = asking.NAMES - {"owner"} if person.owner is not None else asking.NAMES
+    return {name: value.strip() for name, value in request.query_params.items() if name in names}
 
 
 def _page(text: str, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -10,12 +10,13 @@ from threading import Lock
 from typing import Final
 
 import uvicorn
+from cryptography import x509
 from starlette.types import ASGIApp
 
 from publisher.api import Publisher
 from publisher.config import Config
 from publisher.config_serve import Serve
-from publisher.credentials import load_credentials
+from publisher.credentials import load_certificates, load_credentials
 from publisher.errors import PublisherError, StoreMissingError, UsageError
 from publisher.page.answers import Answers
 from publisher.page.app import Site, application
@@ -39,7 +40,8 @@ class Server:
         _require_private(settings, people, tls)
         self._socket = _bound(settings.host, settings.port)
         self._tls = tls
-        names = (settings.host, *settings.names)
+        self._stopping = publisher.tools.stopping
+        names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
         self._app: ASGIApp = application(_site(publisher, settings, people, say), names)
 
     @property
@@ -59,9 +61,21 @@ class Server:
         )  # fmt: skip
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         try:
-            uvicorn.Server(config).run(sockets=[self._socket])
+            _Stoppable(config, self._stopping).run(sockets=[self._socket])
         finally:
             self._socket.close()
+
+
+class _Stoppable(uvicorn.Server):
+    """Stops also for a signal that came before it began to listen for signals."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], bool]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called several times a second; whether to stop."""
+        return await super().on_tick(counter) or self._stopping()
 
 
 def _site(publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None]) -> Site:
@@ -116,12 +130,23 @@ def _tls(settings: Serve, now: int) -> tuple[Path, Path] | None:
     return settings.certificate, settings.key
 
 
+def _names_of(certificate: Path) -> list[str]:
+    """What a certificate vouches for: browsers that call us otherwise would not come as far as to us."""
+    extensions = load_certificates(certificate)[0].extensions
+    try:
+        alternative = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return alternative.get_values_for_type(x509.DNSName)
+
+
 def _bound(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen()  # who comes before the server is up waits
     except OSError as error:
         raise PublisherError(
             f"{host} port {port} cannot be listened on: {error.strerror or error}",

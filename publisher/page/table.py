@@ -16,6 +16,10 @@ MOST_ROWS: Final = 5_000
 """More make a page that browsers are slow with; CSV and JSON have them all."""
 
 
+_LARGE: Final = 1000
+"""From here on one decimal is shown; CSV and JSON have more."""
+
+
 class Heading(msgspec.Struct, frozen=True):
     """The head of a column; `number` stands to the right."""
 
@@ -46,6 +50,13 @@ def table(report: Report) -> Table:
     return Table(heads, rows, len(report.rows))
 
 
+def _name(column: Column) -> str:
+    """The name for people: without the unit at its end, which stands beside it."""
+    words = safe(column.name).split("_")
+    last = column.unit.lower().split()[-1:]
+    return " ".join(words[:-1] if len(words) > 1 and words[-1:] == last else words)
+
+
 def _unit(column: Column) -> str:
     return "%" if column.kind == "ratio" and not column.unit else safe(column.unit)
 
@@ -58,7 +69,7 @@ def _text(cell: Cell, kind: Kind) -> str:
     if kind == "ratio" and isinstance(cell, int | float | Decimal):
         return f"{cell * 100:.1f}"
     if isinstance(cell, float):
-        return f"{cell:,.4f}"
+        return f"{cell:,.4f}" if abs(cell) < _LARGE else f"{cell:,.1f}"
     if kind == "count" and isinstance(cell, int):
         return f"{cell:,}"
     return safe(cell)

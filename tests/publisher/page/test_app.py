@@ -1,0 +1,311 @@
+"""What the server answers, and to whom: without a browser, and without trusting one."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from publisher.api import Publisher
+from publisher.errors import StoreMissingError
+from publisher.page.answers import Answers
+from publisher.page.app import Site, application
+from publisher.page.people import People, Person
+from publisher.page.sessions import Sessions
+from publisher.report.request import ReportRequest
+from publisher.report.result import Report
+from tests.publisher.cli.program import Program
+from tests.publisher.page.conftest import DAY, EVIL, JOBS, TOKENS, act_line, token_file
+
+NOW = DAY + 30 * 86_400
+MONTH = "start=2026-11-01&days=30"
+
+
+class Site_:  # noqa: N801 - the site under test, beside the class that it fills
+    """An application in this process, and what it said and noted."""
+
+    def __init__(self, publisher: Publisher, people: People | None = None, names: tuple[str, ...] = ()) -> None:
+        self.said: list[str] = []
+        self.came: list[tuple[str, str]] = []
+        self.now = NOW
+        self.made = 0
+        answers = Answers(publisher.store, self._counting(publisher))
+        self.site = Site(
+            publisher.config.site.name, lambda: answers, publisher.status, self._came_in, self.said.append, people,
+            Sessions(3600, lambda: self.now), lambda: self.now,
+        )  # fmt: skip
+        self.app = application(self.site, names)
+
+    def _counting(self, publisher: Publisher) -> Any:
+        def make(view: str, request: ReportRequest) -> Report:
+            self.made += 1
+            return publisher.view(view, request)
+
+        return make
+
+    def _came_in(self, person: Person, address: str) -> None:
+        self.came.append((person.name, address))
+
+    def ask(self, path: str, method: str = "GET", *, base: str = "http://localhost", **rest: Any) -> httpx.Response:
+        """An answer. Redirections are not followed."""
+
+        async def asked() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, client=("192.0.2.7", 1))
+            async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+                return await client.request(method, path, **rest)
+
+        return asyncio.run(asked())
+
+
+@pytest.fixture(scope="module")
+def publisher(month: Program) -> Iterator[Publisher]:
+    with Publisher.from_file(month.config, read_only=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def opened(publisher: Publisher) -> Site_:
+    return Site_(publisher)
+
+
+@pytest.fixture
+def guarded(publisher: Publisher, tmp_path: Path) -> Site_:
+    return Site_(publisher, People(token_file(tmp_path)))
+
+
+def as_(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {TOKENS[name]}"}
+
+
+# --- what is answered
+
+
+def test_every_answer_tells_browsers_to_be_careful(opened: Site_) -> None:
+    for path in ("/", "/help", "/nosuch", f"/totals.csv?{MONTH}", "/?days=x"):
+        headers = opened.ask(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "server" not in headers
+    assert "strict-transport-security" not in opened.ask("/").headers
+    assert "strict-transport-security" in opened.ask("/", base="https://localhost").headers
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_can_be_done_but_looking(opened: Site_, method: str) -> None:
+    assert opened.ask("/", method).status_code == 405
+    assert opened.ask("/totals", method).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("base", "code"),
+    [("http://localhost:8642", 200), ("http://[::1]", 200), ("http://127.0.0.1", 200), ("http://evil.example", 421)],
+)
+def test_it_answers_to_its_names_alone(opened: Site_, base: str, code: int) -> None:
+    assert opened.ask("/help", base=base).status_code == code
+
+
+def test_further_names_are_configured(publisher: Publisher) -> None:
+    assert (
+        Site_(publisher, names=("usage.example.org",)).ask("/help", base="http://USAGE.example.org").status_code == 200
+    )
+
+
+def test_downloads_are_the_same_report(opened: Site_) -> None:
+    table = list(csv.DictReader(io.StringIO(opened.ask(f"/totals.csv?{MONTH}&by=owner").text)))
+    told = json.loads(opened.ask(f"/totals.json?{MONTH}&by=owner").text)
+    assert {row["owner"] for row in table} == {row["owner"] for row in told["totals"]}
+    page = opened.ask(f"/totals?{MONTH}&by=owner").text
+    assert all(f">{int(row['jobs']):,}<" in page for row in table)
+    for form, begins in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("ps", b"%!PS")):
+        found = opened.ask(f"/utilization.{form}?{MONTH}&bin=1d&grid=1&style=bar")
+        assert found.content.startswith(begins)
+        assert found.headers["content-disposition"] == f'attachment; filename="utilization.{form}"'
+    second = opened.ask(f"/utilization.svg?{MONTH}&bin=1d&plot=2").text
+    assert "CPU, user" in second
+
+
+def test_names_of_jobs_are_escaped_everywhere(opened: Site_) -> None:
+    for path in (f"/totals?{MONTH}&by=owner", f"/totals?{MONTH}&by=owner&by2=queue"):
+        assert EVIL not in opened.ask(path).text
+        assert "&lt;script&gt;alert(" in opened.ask(path).text
+    asked = opened.ask("/", params={"owner": EVIL, "queue": '" onfocus="alert(1)'}).text
+    assert EVIL not in asked
+    assert 'value="" onfocus' not in asked
+    assert "<script" not in opened.ask(f"/utilization.svg?{MONTH}&bin=1d&by=owner").text
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("days=0", "days is a whole number"),
+        ("days=-1", "days is a whole number"),
+        ("start=yesterday", "start: a time is written like"),
+        ("start=0001-01-01&days=200000000", "days is a whole number"),
+        ("start=9999-12-30&days=9", "years 1 to 9999"),
+        ("bin=1s&days=30", "too many for a page"),
+        ("bin=soon", "bin: a duration"),
+        ("by=colour", "there are: queue, host"),
+        (f"owner={'x' * 300}", "longer than"),
+    ],
+)
+def test_what_makes_no_sense_is_told_beside_the_form(opened: Site_, query: str, said: str) -> None:
+    found = opened.ask(f"/?{query}")
+    assert found.status_code == 400
+    assert said in found.text
+    assert 'id="f-days"' in found.text
+
+
+def test_a_query_names_no_files(opened: Site_) -> None:
+    found = opened.ask(f"/?{MONTH}&archive=/etc&stat_file=/etc/passwd&bin=1d")
+    assert found.status_code == 200
+    assert "/etc" not in found.text.partition("</form>")[2]
+
+
+def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Site_) -> None:
+    default = opened.ask("/utilization.json").json()
+    assert (default["start"], default["stop"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
+    whole = opened.ask("/utilization.json?start=&days=&shown=1").json()
+    assert (whole["start"], whole["stop"]) == ("2026-11-01T00:00:00Z", "2026-12-02T00:00:00Z")
+    assert whole["jobs"] == JOBS
+
+
+def test_a_report_is_made_once_as_long_as_nothing_changes(month: Program, tmp_path: Path) -> None:
+    site = month.copy(tmp_path / "changing")
+    with Publisher.from_file(site.config, read_only=True) as reading:
+        looked = Site_(reading)
+        for _ in range(3):
+            looked.ask(f"/totals?{MONTH}")
+            looked.ask(f"/totals.csv?{MONTH}")
+        assert looked.made == 1
+        before = looked.ask(f"/totals.json?{MONTH}").json()["all"]["jobs"]
+        with (site.folder / "act_file").open("a", encoding="utf-8") as log:
+            log.write(act_line(JOBS + 1, "alice", DAY, 60) + "\n")
+        site("collect").ok()
+        assert looked.ask(f"/totals.json?{MONTH}").json()["all"]["jobs"] == before + 1
+        assert looked.made == 2
+
+
+def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
+    with Publisher.from_file(month.config, read_only=True) as reading:
+        site = Site_(reading)
+
+        def missing() -> Answers:
+            raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
+
+        empty = Site("S", missing, reading.status, lambda *_: None, site.said.append, None, Sessions(1, int), int)
+        site.app = application(empty, ())
+        found = site.ask("/")
+        assert "there is no store" in found.text
+        assert site.ask("/help").status_code == 200
+
+
+# --- to whom
+
+
+def test_strangers_see_nothing(guarded: Site_) -> None:
+    for path in ("/", "/totals", "/status", "/help"):
+        found = guarded.ask(path)
+        assert (found.status_code, found.headers["location"]) == (303, "/login")
+        assert "alice" not in found.text
+    for path in ("/totals.csv", "/utilization.png"):
+        assert guarded.ask(path).status_code == 401
+    assert guarded.ask("/totals", headers={"Authorization": "Bearer guess"}).status_code == 401
+    assert guarded.ask("/totals", headers={"Authorization": "Basic YWxpY2U6"}).status_code == 401
+    assert guarded.ask("/totals", headers={"Cookie": "session=guess"}).status_code == 303
+    assert guarded.ask(f"/totals?token={TOKENS['root']}").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "path", ["/totals.json?by=owner&", "/utilization.json?by=owner&", "/totals.json?by=owner&owner=*&"]
+)
+def test_users_see_their_own_jobs_only(guarded: Site_, path: str) -> None:
+    mine = guarded.ask(f"{path}{MONTH}", headers=as_("alice")).text
+    everybodys = guarded.ask(f"{path}{MONTH}", headers=as_("root")).text
+    assert '"alice"' in mine
+    assert "bob" in everybodys
+    assert "bob" not in mine
+
+
+def test_users_are_not_told_what_there_is_of_others(guarded: Site_) -> None:
+    hidden = guarded.ask(f"/totals?{MONTH}&queue=nosuch*&owner=bob", headers=as_("alice")).text
+    assert "No job of yours matches" in hidden
+    assert "slow.q" not in hidden
+    assert "bob" not in hidden
+    assert "slow.q" in guarded.ask(f"/totals?{MONTH}&queue=nosuch*", headers=as_("root")).text
+
+
+def test_roles_have_their_views(guarded: Site_) -> None:
+    asked = ("/", "/status", "/occupation", "/job")
+    codes = {name: [guarded.ask(f"{path}?{MONTH}", headers=as_(name)).status_code for path in asked] for name in TOKENS}
+    assert codes["alice"][:3] == [200, 403, 403]
+    assert codes["boss"] == [200, 200, 200, 403]
+    assert codes["root"][:3] == [200, 200, 200]
+    menu = guarded.ask("/help", headers=as_("alice")).text
+    assert "/scarce" not in menu
+    assert "/totals" in menu
+
+
+def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Site_) -> None:
+    found = guarded.ask("/login", "POST", data={"token": TOKENS["root"]}, base="https://localhost")
+    cookie = found.headers["set-cookie"]
+    assert cookie.startswith("__Host-session=")
+    for word in ("HttpOnly", "Secure", "SameSite=strict", "Path=/"):
+        assert word in cookie
+    assert TOKENS["root"] not in cookie
+    assert guarded.came == [("root", "192.0.2.7")]
+    value = cookie.partition("=")[2].partition(";")[0]
+    jar = {"Cookie": f"__Host-session={value}"}
+    assert guarded.ask("/status", base="https://localhost", headers=jar).status_code == 200
+    guarded.now += 3600
+    assert guarded.ask("/status", base="https://localhost", headers=jar).status_code == 303
+
+
+def test_wrong_tokens_are_refused_and_told_to_whoever_runs_it(guarded: Site_) -> None:
+    found = guarded.ask("/login", "POST", data={"token": "guess-guess"})
+    assert found.status_code == 403
+    assert "set-cookie" not in found.headers
+    (said,) = guarded.said
+    assert "192.0.2.7" in said
+    assert "guess" not in said
+    assert guarded.came == []
+
+
+@pytest.mark.parametrize(
+    ("rest", "code"),
+    [
+        ({"data": {"token": TOKENS["root"]}, "headers": {"Origin": "https://evil.example"}}, 403),
+        ({"data": {"token": TOKENS["root"]}, "headers": {"Origin": "null"}}, 403),
+        ({"json": {"token": TOKENS["root"]}}, 415),
+        ({"data": {"token": "x" * 10_000}}, 413),
+        ({"data": {}}, 415),
+    ],
+)
+def test_only_our_own_form_logs_in(guarded: Site_, rest: dict[str, Any], code: int) -> None:
+    assert guarded.ask("/login", "POST", **rest).status_code == code
+    assert guarded.came == []
+
+
+def test_where_all_may_see_nobody_logs_in(opened: Site_) -> None:
+    assert opened.ask("/login").headers["location"] == "/"
+    assert opened.ask("/login", "POST", data={"token": "x"}).status_code == 403
+
+
+def test_a_broken_token_file_shuts_the_door(publisher: Publisher, tmp_path: Path) -> None:
+    site = Site_(publisher, People(token_file(tmp_path)))
+    (tmp_path / "tokens.toml").chmod(0o644)
+    (tmp_path / "tokens.toml").write_text("broken", encoding="utf-8")
+    found = site.ask("/totals", headers=as_("root"))
+    assert found.status_code == 503
+    assert "tokens.toml" not in found.text
+    assert "tokens.toml" in site.said[0]
