@@ -16,7 +16,7 @@ from formats.rules import is_domain_name
 from formats.validate import standard_part, validate
 from formats.view import View
 from formats.xml_text import duration_seconds
-from tests.strategies import HOSTILE, jobs, plain_jobs
+from tests.strategies import HOSTILE, jobs, often, plain_jobs
 
 CREATED = 1_795_000_000
 VIEWS = (
@@ -37,6 +37,7 @@ def attempt(renderer: RecordFormat, job: Job) -> Rendered | str:
 
 
 @pytest.mark.parametrize("name", XML_NAMES)
+@often
 @given(job=jobs())
 def test_any_job_is_valid_ascii_or_held(name: str, job: Job) -> None:
     for view in VIEWS:
@@ -54,6 +55,7 @@ def test_any_job_is_valid_ascii_or_held(name: str, job: Job) -> None:
 
 
 @pytest.mark.parametrize("name", XML_NAMES)
+@often
 @given(job=jobs() | plain_jobs())
 def test_any_job_is_valid_against_the_official_schema(name: str, job: Job, shared: Path) -> None:
     renderer = WARM[name, VIEWS[1]]
@@ -72,6 +74,7 @@ def official_schema(shared: Path, name: str) -> etree.XMLSchema:
     return _schemas[name]
 
 
+@often
 @given(job=plain_jobs())
 def test_usage_record_reads_back(job: Job) -> None:
     renderer = record_format("ogf-ur", VIEWS[0])
@@ -94,6 +97,7 @@ def test_usage_record_reads_back(job: Job) -> None:
     assert rendered.notes == ()
 
 
+@often
 @given(job=plain_jobs())
 def test_compute_record_reads_back(job: Job) -> None:
     renderer = record_format("emi-car", VIEWS[0])

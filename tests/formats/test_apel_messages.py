@@ -24,7 +24,7 @@ from formats.xml_text import duration_seconds
 from tests.formats import apel_server
 from tests.formats.golden_jobs import CREATED, GOLDEN
 from tests.formats.test_summary import NOVEMBER, job
-from tests.strategies import hostile_text, jobs, plain_jobs
+from tests.strategies import hostile_text, jobs, often, plain_jobs
 
 JOB_VERSIONS = ("0.3", "0.4")
 SUMMARY_VERSIONS = (
@@ -117,7 +117,7 @@ def test_golden_summaries_and_counts_of_wrong_input(
         content += renderer.message([record.body for record in rendered]).decode("ascii")
         notes = [note for record in rendered for note in record.notes]
         content += "".join(f"# {note.field}: {note.rule}: {note.before} -> {note.after}\n" for note in notes)
-    path = fixtures / "golden" / name / f"wrong-input-{version}.txt"
+    path = fixtures / "golden" / "wrong-input" / name / f"{version}.txt"
     compare(path, content.encode("ascii"), rewrite=rewrite_golden)
 
 
@@ -131,6 +131,7 @@ def test_golden_sync(fixtures: Path, rewrite_golden: bool) -> None:
 
 
 @pytest.mark.parametrize("version", JOB_VERSIONS)
+@often
 @given(one=jobs() | plain_jobs())
 def test_any_run_renders_to_what_the_server_takes_or_is_held(version: str, one: Job) -> None:
     renderer = ApelJobFormat(View(site="EXAMPLE-SITE", version=version, dn="hash", dn_key=b"k"))
@@ -148,6 +149,7 @@ def test_any_run_renders_to_what_the_server_takes_or_is_held(version: str, one: 
 
 
 @pytest.mark.parametrize("version", JOB_VERSIONS)
+@often
 @given(one=plain_jobs())
 def test_a_plain_run_reads_back(version: str, one: Job) -> None:
     renderer = ApelJobFormat(View(site="EXAMPLE-SITE", version=version))

@@ -291,6 +291,15 @@ def test_every_golden_message_would_be_taken(fixtures: Path) -> None:
         assert told <= GOLDEN_WARNINGS, name
 
 
+def test_every_golden_message_of_a_source_would_be_taken(fixtures: Path) -> None:
+    messages = golden_messages(fixtures / "golden" / "sources")
+    assert len(messages) > 60
+    for name, payload in messages:
+        if not name.startswith("utilization"):  # of a day, which cuts the jobs that ran over its edges
+            inspection = inspect_message(payload, now=None)
+            assert inspection.valid, (name, inspection.violations)
+
+
 @given(plain_jobs())
 def test_whatever_we_render_would_be_taken(job: Job) -> None:
     for name in ("ogf-ur", "emi-car", "apel-job"):

@@ -84,3 +84,17 @@ def test_exact_sums_grow_and_carry() -> None:
     sums.grow(2)
     sums.add(at + 1, 3, 3)
     assert sums.slice(0, 2) == [5 << 61, 3]
+
+
+@given(runs, runs, intervals)
+def test_sums_over_any_split_of_runs_add_up(some: list[Ran], others: list[Ran], bins: Bins) -> None:
+    apart = zip(columns(some, bins).sums(), columns(others, bins).sums(), strict=True)
+    assert columns(some + others, bins).sums() == [tuple(map(sum, zip(*pair, strict=True))) for pair in apart]
+
+
+@given(runs, st.integers(1, 20), st.integers(1, 5), st.integers(1, 5), st.integers(-50, 150))
+def test_sums_over_any_split_of_the_interval_add_up(some: list[Ran], size: int, a: int, b: int, start: int) -> None:
+    whole = columns(some, Bins(start, start + (a + b) * size, size)).sums()
+    first = columns(some, Bins(start, start + a * size, size)).sums()
+    second = columns(some, Bins(start + a * size, start + (a + b) * size, size)).sums()
+    assert whole == first + second
