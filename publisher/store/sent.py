@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, func, null, select, tuple_, update
+from sqlalchemy import Connection, and_, func, null, select, tuple_, update
 
 from publisher.store.states import BatchState, State
 from publisher.store.tables import batches, deliveries, groups, purged_months, runs
@@ -37,41 +37,48 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
     cpu_ms: int
 
 
-_COLUMNS = (
-    runs.c.id,
-    runs.c.record_id,
-    runs.c.class_id,
-    runs.c.end_time,
+_RUN = ("id", "record_id", "class_id", "end_time", "digest", "wall_ms", "cpu_ms")
+_DELIVERY = (
     deliveries.c.state,
     deliveries.c.sent_digest,
-    runs.c.digest,
     deliveries.c.confirmed_at,
     deliveries.c.batch_id,
     deliveries.c.reason,
-    runs.c.wall_ms,
-    runs.c.cpu_ms,
 )
 
 
 def page(
     connection: Connection, target_id: int, bounds: tuple[int, int], after: tuple[int, int] | None, limit: int
-) -> list[Sent]:
-    """The next deliveries of runs that ended within bounds (the second exclusive), by end time and run id."""
+) -> tuple[list[Sent], tuple[int, int] | None]:
+    """The deliveries of the next so many runs that ended within bounds (the second exclusive), by end time and run id;
+    and where to go on (end time, run id), None at the end.
+
+    Runs are chosen first, and their deliveries looked up: the other way round the database would go through all
+    deliveries of the target for every page.
+    """
     first, behind = bounds
-    query = (
-        select(*_COLUMNS)
-        .join(deliveries, deliveries.c.run_id == runs.c.id)
-        .where(deliveries.c.target_id == target_id, runs.c.end_time >= first, runs.c.end_time < behind)
+    chosen = (
+        select(*(runs.c[name] for name in _RUN))
+        .where(runs.c.end_time >= first, runs.c.end_time < behind)
         .order_by(runs.c.end_time, runs.c.id)
         .limit(limit)
     )
     if after is not None:
-        query = query.where(tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
-    return [_sent(row) for row in connection.execute(query)]
+        chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    some = chosen.subquery("some")
+    on = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
+    query = (
+        select(*(some.c[name] for name in _RUN), *_DELIVERY)
+        .select_from(some.outerjoin(deliveries, on))
+        .order_by(some.c.end_time, some.c.id)
+    )
+    rows = connection.execute(query).all()
+    place = (rows[-1].end_time, rows[-1].id) if len(rows) == limit else None
+    return [_sent(row) for row in rows if row.state is not None], place
 
 
 def _sent(row: Sequence[Any]) -> Sent:
-    run_id, record_id, class_id, end, state, mark, present, confirmed_at, batch_id, reason, wall_ms, cpu_ms = row
+    run_id, record_id, class_id, end, present, wall_ms, cpu_ms, state, mark, confirmed_at, batch_id, reason = row
     return Sent(
         run_id,
         record_id,

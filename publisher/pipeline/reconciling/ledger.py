@@ -61,16 +61,15 @@ class Ledger:
         after: tuple[int, int] | None = None
         while True:
             with self.store.read() as connection:
-                found = sent.page(connection, self.target_id, month_bounds(month), after, _PAGE)
+                found, after = sent.page(connection, self.target_id, month_bounds(month), after, _PAGE)
                 versions = {
                     run.run_id: runs.version_of(connection, run.run_id, run.sent_digest)
                     for run in found
                     if run.changed and run.sent_digest is not None
                 }
             yield [_entry(run, versions.get(run.run_id)) for run in found]
-            if len(found) < _PAGE:
+            if after is None:
                 return
-            after = (found[-1].end, found[-1].run_id)
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[Entry]]:
         """The same, counting them into the month."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from formats.job import Job
 from formats.month import Month
@@ -20,6 +21,8 @@ from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki, make_pki
 from publisher.store.states import State
+from publisher.store.tables import purged_months
+from publisher.targets.sgas import SgasTarget
 from tests.publisher.simulator.records import Client, message, record
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
@@ -279,11 +282,67 @@ def test_jobs_that_may_or_may_not_be_there_prove_nothing(simulator: Simulator, p
     assert (differences, found.again_jobs) == ([], 0)
 
 
+def test_a_service_that_does_not_remember_our_last_batch_was_perhaps_restored(
+    simulator: Simulator, pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site_of(tmp_path, pki, make_jobs(2), neic=sgas(simulator))
+    assert reconciled(site)[0].notes == []
+    monkeypatch.setattr(SgasTarget, "last_registration_s", lambda _self, _machine: 7200.0)
+    assert "restored from an earlier state" in reconciled(site)[0].notes[0]
+    simulator.sgas.forget([make_job(1).record_id])
+    assert "some 20 s later" in reconciled(site)[0].notes[0], "it was sent just now"
+    site.now += 600
+    assert "some 20 s later" not in reconciled(site)[0].notes[0]
+
+
+def test_of_a_purged_month_nothing_is_said(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    site = site_of(tmp_path, pki, make_jobs(2), neic=sgas(simulator))
+    with site.publisher.store.write() as connection:
+        connection.execute(insert(purged_months).values(month=202611, runs=2, purged_at=site.now))
+    found, differences = reconciled(site)
+    assert month(found).purged
+    assert (month(found).sent, month(found).told_jobs, differences) == (0, None, [])
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_killed_while_it_sends_again_the_next_run_goes_on(
+    simulator: Simulator, pki: Pki, tmp_path: Path, step: int
+) -> None:
+    jobs = make_jobs(6)
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator, batch_records=2))
+    simulator.sgas.forget(job.record_id for job in jobs[:4])
+    killed = site.killed_at(step, lambda: resent(site, NOV))
+    site.publisher.publish()
+    held = simulator.sgas.holdings()
+    assert held.keys() == {job.record_id for job in jobs}
+    assert killed
+    assert reconciled(site)[0].agrees
+    assert confirmed(site) == 6
+
+
+def test_what_changed_between_looking_and_sending_is_left_alone(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    jobs = make_jobs(2)
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    simulator.sgas.forget([jobs[0].record_id])
+    with site.publisher.reconcile((), (NOV,)) as found:
+        site.sources["ce1"].add(make_job(1, wall_s=9))
+        site.collect()
+        site.publisher.send_missing(found)
+    assert site.in_state("neic", State.SUPERSEDED) == {jobs[0].record_id}
+    assert simulator.sgas.holdings().keys() == {jobs[1].record_id}
+    site.assert_counters_right()
+
+
 def test_a_run_at_work_is_not_disturbed(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     site = site_of(tmp_path, pki, make_jobs(1), neic=sgas(simulator))
-    with site.publisher.store.lock("target-neic"):
-        found, _ = reconciled(site)
+    with site.publisher.store.lock("target-neic"), site.publisher.reconcile() as result:
+        found = result.targets["neic"]
+        assert not result.agrees
     assert found.busy
+    simulator.sgas.forget([make_job(1).record_id])
+    lock = site.publisher.store.lock("target-neic")
+    with site.publisher.reconcile() as result, lock, pytest.raises(UsageError, match="another run is at work"):
+        site.publisher.send_missing(result)
 
 
 # --- records in a file that somebody gave
