@@ -37,6 +37,10 @@ _JOB_ID: Final = re.compile(r"[!-\[\]-~]+")
 _LATEST: Final = 253_402_300_799
 """Last second of the year 9999: what is later is no time."""
 
+_LONGEST_S: Final = 10**12
+_LARGEST: Final = 2**63
+"""What is larger cannot be stored, and no database of ARC's can have it."""
+
 
 class UnreadableRowError(ValueError):
     """A row that no job can be made of; the text is the reason, for people."""
@@ -79,6 +83,8 @@ class RowReader:
             raise UnreadableRowError(_negative(row))
         if submit > _LATEST or end > _LATEST:
             raise UnreadableRowError("SubmitTime or EndTime is after the year 9999")
+        if wall > _LONGEST_S or cpu_user > _LONGEST_S or cpu_kernel > _LONGEST_S:
+            raise UnreadableRowError("UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than any real one")
         running = status == "running"
         if not running and not end:
             raise UnreadableRowError(f"status is {status}, but EndTime is 0")
@@ -294,10 +300,13 @@ def _transfers(packed: str | None, extras: Extras) -> tuple[Transfer, ...]:
     for kind, url, size, start, end in zip(*[iter(values)] * 5, strict=True):
         try:
             begun, ended, volume = int(start), int(end), int(size)
-            times = (begun if begun > 0 else None, ended if ended > 0 else None)
             direction = _DIRECTIONS[kind]
+            fits = -_LARGEST <= volume < _LARGEST and begun < _LARGEST and ended < _LARGEST
         except (ValueError, KeyError):
-            extras[f"DataTransfers {url}"] = f"{kind} {size} {start} {end}"
-        else:
+            fits = False
+        if fits:
+            times = (begun if begun > 0 else None, ended if ended > 0 else None)
             transfers.append(Transfer(direction, url, unsigned(volume), *times, kind == _CACHED))
+        else:
+            extras[f"DataTransfers {url}"] = f"{kind} {size} {start} {end}"
     return tuple(transfers)

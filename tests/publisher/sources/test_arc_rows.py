@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.identity import decode, encode
 from formats.job import Benchmark, Event, Host, Job, Transfer
+from publisher.sources.arc_database import SEPARATOR, ArcDatabase, Sides
+from publisher.sources.arc_rows import RowReader, UnreadableRowError
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob
 from tests.publisher.sources.arc_reading import Read, source
@@ -253,6 +258,8 @@ def test_text_that_is_not_utf_8_costs_nothing_but_itself(tmp_path: Path) -> None
         ({"wall": -5, "cpu_kernel": -1}, "UsedWalltime, UsedCPUKernelTime is negative"),
         ({"submit": -1}, "SubmitTime is negative"),
         ({"end": 2**62}, "SubmitTime or EndTime is after the year 9999"),
+        ({"wall": 2**62}, "UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than any real one"),
+        ({"cpu_user": 2**63 - 1}, "UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than any real one"),
         ({"cores": "many"}, "CPUCount is not a whole number"),
         ({"end": "soon"}, "EndTime is not a whole number"),
         ({"job_id": ""}, "JobID is empty or no printable ASCII text"),
@@ -278,3 +285,44 @@ def test_a_row_whose_names_are_missing(tmp_path: Path, table: str) -> None:
         writer.connection.execute(f"DELETE FROM {table}")
     (one,) = Read(source(tmp_path / "accounting.db")).unreadable
     assert one.reason == f"{table} has no row 1"
+
+
+def test_fuzz(tmp_path: Path) -> None:
+    assert _fuzzed(tmp_path / "accounting.db", 10_000) > 1_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_fuzz_long(tmp_path: Path) -> None:
+    assert _fuzzed(tmp_path / "accounting.db", 1_000_000) > 100_000
+
+
+def _fuzzed(path: Path, rounds: int) -> int:
+    """Jobs that came out of rows with some of their values changed; every one can be stored."""
+    chance = random.Random(20261121)
+    odd = (None, 0, 1, -1, 2**31, 2**32 - 1, 2**62, -(2**63), 0.5, "", "7", "x%27%0a", b"\xff")
+    texts = ("", "benchmark", "-9", "10", "%23", "HEPscore23:x", "9" * 30, "2026-11-01T00:00:60Z")
+    with ArcWriter(path, new=True) as writer:
+        for number in range(20):
+            writer.add(replace(FULL, job_id=f"fuzz{number}", events=FULL.events[number % 3 :]))
+    found = 0
+    with closing(ArcDatabase(path, 5)) as database:
+        rows = database.after(0, 100)
+        reader = RowReader(database.names)
+        for _ in range(rounds):
+            row = list(chance.choice(rows.aar))
+            for _ in range(chance.randint(0, 2)):
+                row[chance.randrange(1, len(row))] = chance.choice(odd)
+            sides: Sides = {table: {} for table in rows.sides}
+            for table, packed in rows.sides.items():
+                values = packed[row[0]].split(SEPARATOR)
+                if chance.random() < 0.4:
+                    values[chance.randrange(len(values))] = chance.choice(texts)
+                sides[table][row[0]] = SEPARATOR.join(values)
+            try:
+                job = reader.job(tuple(row), sides)
+            except UnreadableRowError:
+                continue
+            found += 1
+            assert decode(encode(job)) == job
+    return found

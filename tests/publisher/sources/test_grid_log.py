@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,8 @@ from formats.job import Job
 from publisher.grid_identity import Entry, entry_for
 from publisher.sources.fields import LineError
 from publisher.sources.grid_log import MAX_LINE_BYTES, entry, pages
+from publisher.sources.htcondor_lines import GridEntryParser
+from tests.publisher.sources.log_reading import mutated
 
 AT = '"timestamp=2026-11-20 18:40:00"'
 
@@ -185,3 +189,29 @@ def test_the_samples(shared: Path) -> None:
     found = [each for page in pages(shared / "samples" / "blah" / "blah-sample.log", {}) for each in page.entries]
     assert [each.lrms_id for each in found] == ["9575064.lrms1", "1_hepgrid6.ph.liv.ac.uk", "3639.grid012.ct.infn.it"]
     assert found[2].fqans[0] == "/atlas/Role=NULL/Capability=NULL"
+
+
+def test_fuzz() -> None:
+    assert _fuzzed(20_000) > 500
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_fuzz_long() -> None:
+    assert _fuzzed(1_000_000) > 25_000
+
+
+def _fuzzed(rounds: int) -> int:
+    """Entries that came out of mutated lines of BLAH and of ads."""
+    blah = f'{AT} "userDN=/O=Grid/CN=Ada" "userFQAN=/atlas/Role=NULL" "ceID=ce:9619/ce-condor" "lrmsID=95.lrms1"'
+    found = 0
+    for raw in mutated([blah.encode(), blah.replace("Ada", 'A \\"B\\"').encode()], rounds // 2):
+        with contextlib.suppress(LineError):
+            found += entry(raw) is not None
+    ads = GridEntryParser()
+    for raw in mutated(ROUTED.encode().splitlines(), rounds // 2):
+        ads.parse(raw)
+        found += len(ads.entries)
+        ads.entries.clear()
+    assert len(msgspec.json.encode(ads.state())) < 1 << 24
+    return found
