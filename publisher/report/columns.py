@@ -7,6 +7,8 @@ log add is taken from the run's class, to which it is applied once (`publisher.t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -102,20 +104,19 @@ _NOTHING: Final = Shared("", None, None)
 class ColumnMaker:
     """Makes frames of slim runs and their classes; holds the codings."""
 
-    def __init__(self, wanted: frozenset[str], *, running: bool = False) -> None:
-        """`running`: frames will be asked for with a `now`."""
+    def __init__(self, wanted: frozenset[str], *, running: bool = False, systems: bool = True) -> None:
+        """`running`: frames will be asked for with a `now`; `systems`: slim runs tell which system they are of."""
         if unknown := wanted - NUMBERS - WORDS - OBJECTS:
             raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
         self.wanted = wanted | {"start", "stop"}
         needed = {**_NUMBER_FIELDS, **_WORD_FIELDS, **_OBJECT_FIELDS}
-        fields = sorted(
-            {"system", *(["status"] if running else [])}
-            | {field for name in self.wanted for field in needed.get(name, ())}
-        )
+        always = [*(["system"] if systems else []), *(["status"] if running else [])]
+        fields = sorted({*always, *(field for name in self.wanted for field in needed.get(name, ()))})
         self.slim: type[msgspec.Struct] = msgspec.defstruct(
             "Slim", [(field, *_TYPES.get(field, (int, UNKNOWN))) for field in fields], frozen=True, gc=False
         )
         self._fields = fields
+        self._all_numbers = not any(field in _TYPES and field != "run" for field in fields)
         self.codings = {name: Coding(_words_of(name)) for name in self.wanted & WORDS}
         self.shared: list[Shared] = [_NOTHING]
         """By place: what `frame` is given the places of; the first tells nothing."""
@@ -140,7 +141,7 @@ class ColumnMaker:
 
         A run without times is left out.
         """
-        raw = _Raw(runs)
+        raw = _Raw(runs, self._fields if self._all_numbers else ())
         start, stop = _times(raw, now)
         numbers: dict[str, Ints] = {"start": start, "stop": stop}
         for name in self.wanted & NUMBERS - {"start", "stop"}:
@@ -181,9 +182,15 @@ class ColumnMaker:
 class _Raw:
     """The fields of slim runs as columns."""
 
-    def __init__(self, runs: Sequence[Any]) -> None:
+    def __init__(self, runs: Sequence[Any], numbers: Sequence[str] = ()) -> None:
+        """`numbers` are all fields of the runs where these are all numbers: they are then taken at once."""
         self.runs = runs
         self._columns: dict[str, Ints] = {}
+        if numbers:
+            cells = chain.from_iterable(map(msgspec.structs.astuple, runs))
+            with suppress(OverflowError):  # taken one by one, below
+                table = np.fromiter(cells, np.int64, len(runs) * len(numbers)).reshape(-1, len(numbers))
+                self._columns = dict(zip(numbers, np.ascontiguousarray(table.T), strict=True))
 
     def __getitem__(self, field: str) -> Ints:
         if field not in self._columns:

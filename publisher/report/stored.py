@@ -16,7 +16,7 @@ from publisher.enrich import Enrichers
 from publisher.report.columns import ColumnMaker, Shared
 from publisher.report.frame import Coding, Frame
 from publisher.sources.dqs import act_lines
-from publisher.store.columns import stored_classes, stored_runs
+from publisher.store.columns import has_source_of, stored_classes, stored_runs
 from publisher.store.database import Store
 from publisher.store.stored import decode
 
@@ -39,9 +39,11 @@ class StoreRuns:
         self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
         """See `Runs`. All frames are of one state of the store. Memory does not grow with the number of runs."""
-        made = _Frames(ColumnMaker(wanted, running=running_until is not None), self._config, self._enrichers)
-        self.codings = made.maker.codings
         with self._store.read() as connection:
+            dqs = has_source_of(connection, "dqs")
+            maker = ColumnMaker(wanted, running=running_until is not None, systems=dqs)
+            made = _Frames(maker, self._config, self._enrichers, dqs=dqs)
+            self.codings = maker.codings
             for page in stored_runs(connection, start, stop, _PAGE, running=running_until is not None):
                 runs = made.decoded([blob for _, blob in page])
                 if unknown := made.unknown(runs, page):
@@ -51,8 +53,9 @@ class StoreRuns:
 
 
 class _Frames:
-    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers) -> None:
+    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, dqs: bool) -> None:
         self.maker = maker
+        self._dqs = dqs
         self._prefixes = {name: source.local_id_prefix for name, source in config.sources.items()}
         self._enrichers = enrichers
         self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[int | maker.slim])  # type: ignore[name-defined]
@@ -97,7 +100,7 @@ class _Frames:
         """Frames of stored runs: of DQS, of the lines that they were made of."""
         places = self._places
         at = [places.get(class_id, 0) for class_id, _ in page] if places else None
-        if "dqs" in set(map(_system, runs)):
+        if self._dqs and "dqs" in set(map(_system, runs)):
             dqs = [place for place, run in enumerate(runs) if run.system == "dqs"]
             lines = [(line, at[place] if at else 0) for place in dqs for line in _line_jobs(decode(page[place][1]))]
             yield self.maker.frame([self.maker.slim_of(line) for line, _ in lines], [where for _, where in lines], now)

@@ -66,3 +66,8 @@ def months_ended_in(connection: Connection, start: int | None, stop: int | None)
     begin = first if start is None else max(first, month_bounds(month_of(start))[0])
     end = last if stop is None else min(last, month_bounds(month_of(stop - 1))[1] - 1)
     return months_between(begin, end + 1) if begin <= end else []
+
+
+def has_source_of(connection: Connection, kind: str) -> bool:
+    """Whether runs of a source of this kind may be in the store."""
+    return connection.execute(select(sources.c.id).where(sources.c.kind == kind).limit(1)).first() is not None

@@ -1,0 +1,117 @@
+"""What makes no sense is told, with what would; what is odd is counted by a documented rule."""
+
+from __future__ import annotations
+
+import csv
+import io
+from decimal import Decimal
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report.forms import json_object, to_csv, to_markdown
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.result import VIEWS, Column, Report
+from publisher.report.views import make
+from tests.publisher.cli.program import BASE, Program
+
+NOW = 1_800_000_000
+
+
+def asked(publisher: Publisher, view: str, **given: object) -> Report:
+    request = ReportRequest(**{"start": NOW - 10**7, "stop": NOW, **given})  # type: ignore[arg-type]
+    return make(view, Context(publisher.store, publisher.config, NOW), request)
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"job", "load", "charges"}))
+def test_an_interval_that_ends_before_it_begins(every_source: Publisher, view: str) -> None:
+    with pytest.raises(UsageError, match="stop before or when it starts"):
+        asked(every_source, view, start=NOW, stop=NOW - 1)
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"job", "load", "charges"}))
+def test_unknown_keys_are_told_with_those_there_are(every_source: Publisher, view: str) -> None:
+    with pytest.raises(UsageError, match=r"there are: "):
+        asked(every_source, view, by=("colour",))
+    with pytest.raises(UsageError, match=r"nothing is selected by 'colour'; there are: queue"):
+        asked(every_source, view, filters={"colour": "*"})
+
+
+@pytest.mark.parametrize("view", ["utilization", "totals", "waiting", "occupation", "paths"])
+def test_years_before_1970_and_the_ends_of_time(every_source: Publisher, view: str) -> None:
+    given = {"bin_s": 86_400 * 3_000} if view == "utilization" else {"period": "year"}
+    old = asked(every_source, view, start=-(10**10), stop=-(10**9), **given)
+    assert old.nothing is not None
+    assert "no run lies in the interval" in old.nothing
+    with pytest.raises(UsageError, match="years 1 to 9999"):
+        asked(every_source, view, start=-(10**12))
+
+
+def test_nothing_that_matches_says_what_there_is(every_source: Publisher) -> None:
+    found = asked(every_source, "totals", filters={"queue": "none", "owner": "*"})
+    assert found.nothing is not None
+    assert found.nothing.startswith("none of the ")
+    assert "owner alice" in found.nothing
+    assert "queue all.q" in found.nothing
+
+
+@pytest.mark.parametrize("tasks", ["5-1", "1-5:0"])
+def test_ranges_of_tasks_that_are_none(every_source: Publisher, tasks: str) -> None:
+    with pytest.raises(UsageError, match="a range of tasks is written like"):
+        asked(every_source, "totals", filters={"task": tasks})
+
+
+def test_ranges_of_tasks(every_source: Publisher) -> None:
+    def tasks(pattern: str) -> list[object]:
+        return [row[0] for row in asked(every_source, "totals", by=("task",), filters={"task": pattern}).rows]
+
+    assert set(tasks("1-5:2")) <= {"1", "3", "5"}
+    assert tasks("1-5:2") == tasks("[135]")
+    assert tasks("1-5:2")
+
+
+def test_more_cells_than_fit(every_source: Publisher) -> None:
+    with pytest.raises(UsageError, match="more than 5000000 cells"):
+        asked(every_source, "utilization", start=1_792_800_000, stop=1_793_800_000, bin_s=1, by=("host",))
+
+
+ODD = Report(
+    view="totals", title="T", site="S", start=0, stop=10,
+    columns=(Column("owner", "text"), Column("n", "number"), Column("cost", "money"), Column("at", "instant")),
+    rows=(("=1+1", 1.0, Decimal("0.10"), 0), ("a|b\n\x1b[31m\\", None, None, None)), notes=("a | note",),
+)  # fmt: skip
+
+
+def test_forms_of_hostile_words() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(ODD))))
+    assert rows[1] == ["'=1+1", "1.0000", "0.10", "1970-01-01T00:00:00Z"]
+    assert rows[2][0] == "a|b\n\x1b[31m\\"
+    lines = to_markdown(ODD).splitlines()
+    assert lines[3] == "| a\\|b  [31m\\\\ |  |  |  |"
+    assert lines[-1] == "a \\| note"
+    assert json_object(ODD)["rows"][0] == {"owner": "=1+1", "n": 1.0, "cost": "0.10", "at": "1970-01-01T00:00:00Z"}
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return Program(tmp_path_factory.mktemp("empty"), BASE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--days", "0"), "at least one day"),
+        (("--days", "3", "--from", "2026-01-01"), "exclude each other"),
+        (("--month", "2026-11", "--until", "2026-12"), "a whole month"),
+        (("--month", "2026-13"), "is no time"),
+        (("--view", "totals"), "nothing was collected yet"),
+        (("--view", "colour"), "colour"),
+        (("--archive", "nowhere"), "there is no archive"),
+    ],
+)
+def test_commands_that_make_no_sense(empty: Program, arguments: tuple[str, ...], said: str) -> None:
+    done = empty("report", *arguments)
+    assert done.code == 2
+    assert said in done.err
