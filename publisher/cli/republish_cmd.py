@@ -61,6 +61,9 @@ def republish(
 
 def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
     say(f"Jobs that ended from {iso(plan.from_)} until {iso(plan.until)}, towards {target}:")
+    if plan.resumes is not None:
+        say(f"  begun at {iso(plan.resumes)} and not finished: {plan.new} are left, and will be sent")
+        return
     say(f"  {plan.new} new: the service has not got them")
     changed_means = "the service keeps the first version it got" if keeps_first else "the new version replaces the old"
     say(f"  {plan.changed + plan.kept} changed since they were sent: {changed_means}")
@@ -81,5 +84,6 @@ def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
         "kept_by_the_service": plan.kept,
         "waived": plan.waived,
         "assumed": plan.assumed,
+        "resumes": iso(plan.resumes),
         "to_send": plan.to_send,
     }

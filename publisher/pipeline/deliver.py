@@ -26,7 +26,7 @@ from publisher.pipeline.sync import SyncSender
 from publisher.pipeline.tools import StopSending, Tools
 from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wish import sends_sync
-from publisher.store import counters, registry
+from publisher.store import counters, registry, resends
 from publisher.store.database import Store
 from publisher.store.states import State
 from publisher.targets import make_target
@@ -171,6 +171,8 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
     said = str(error) if error is not None else sent.paused
     with store.write() as connection:
         registry.target_fared(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
+        if said is None:
+            resends.end_if_done(connection, plan.target_id)
     return Delivery(sent, error)
 
 

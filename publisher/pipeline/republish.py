@@ -1,7 +1,8 @@
 """republish: a window again to one target, with a plan first of what it means there.
 
 Carried out by letting the window's deliveries wait again: a kill in between leaves a ledger that the next run finishes,
-and the usual sending does the rest. Other targets are not touched.
+and the usual sending does the rest. Asked for once more before it was finished, it goes on; what was sent is not sent
+again. Other targets are not touched.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 
 from publisher.pipeline.collect import TargetPlan
-from publisher.store import audit, confirmations, counters, groups
+from publisher.store import audit, confirmations, counters, groups, resends
+from publisher.store.resends import Resend
 from publisher.store.states import State
 from publisher.store.tables import ARE_ASSUMED, deliveries, runs
 from publisher.times import iso
@@ -22,7 +24,8 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     `new`: the target has not got them. `changed`: it has an earlier version; `unchanged`: it has this one.
     `kept`: changed ones of which the service keeps the first version: they are not sent.
     `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
-    import says; counted in `unchanged`.
+    import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
+    what is left of it.
     """
 
     from_: int
@@ -33,6 +36,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     kept: int
     waived: int
     assumed: int
+    resumes: int | None = None
 
     @property
     def to_send(self) -> int:
@@ -47,6 +51,7 @@ def _in_window(target_id: int, from_: int, until: int) -> ColumnElement[bool]:
 _undelivered = deliveries.c.state.in_(
     [int(state) for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)]
 )
+_on_its_way = deliveries.c.state.in_([int(State.WAITING), int(State.IN_FLIGHT)])
 _accepted = deliveries.c.state == int(State.ACCEPTED)
 _assumed = and_(_accepted, ARE_ASSUMED)
 _same = or_(deliveries.c.sent_digest.is_(None), deliveries.c.sent_digest == runs.c.digest)
@@ -56,9 +61,10 @@ def plan_republish(
     connection: Connection, target: TargetPlan, from_: int, until: int, *, only_missing: bool
 ) -> RepublishPlan:
     """What sending the runs that ended in a window again would mean. `until` is exclusive; epoch seconds."""
+    resumes = resends.asked_at(connection, target.target_id, Resend(from_, until, only_missing))
     query = (
         select(
-            func.count().filter(_undelivered),
+            func.count().filter(_undelivered if resumes is None else _on_its_way),
             func.count().filter(and_(_accepted, ~_same)),
             func.count().filter(and_(_accepted, _same)),
             func.count().filter(deliveries.c.state == int(State.SUPERSEDED)),
@@ -71,15 +77,20 @@ def plan_republish(
     new, changed, unchanged, superseded, waived, assumed = connection.execute(query).one()
     kept = superseded if target.keeps_first else 0
     changed += 0 if target.keeps_first else superseded
-    if only_missing:
+    if resumes is not None:
+        changed, unchanged = 0, 0
+    elif only_missing:
         changed, unchanged = 0, assumed
-    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed)
+    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes)
 
 
 def let_wait_again(
     connection: Connection, target: TargetPlan, name: str, plan: RepublishPlan, now: int, *, only_missing: bool
 ) -> None:
-    """Let what the plan counts wait again, and put down who asked for it."""
+    """Let what the plan counts wait again, and put down who asked for it. Nothing to do for one that is resumed."""
+    if plan.resumes is not None:
+        return
+    resends.begin(connection, target.target_id, Resend(plan.from_, plan.until, only_missing), now)
     states: list[tuple[State, ColumnElement[bool]]] = [
         (State.HELD, deliveries.c.state == int(State.HELD)),
         (State.REJECTED, deliveries.c.state == int(State.REJECTED)),

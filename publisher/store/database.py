@@ -17,7 +17,7 @@ from publisher.errors import StoreError, StoreMissingError, StoreNewerError
 from publisher.store import dialect
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """The newest migration; a test holds it against the scripts. Known here so that Alembic is loaded only to migrate."""
 
 

@@ -13,6 +13,7 @@
     grid_jobs    its entries: whose a local job is
     grid_waits   runs that have no entry; those of them that are held for one
     unreadable   input that is no record, with file, line and reason
+    resends      windows that are being sent again
     audit        what people did
     notices      of which troubles somebody was told by mail
     purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were here, and were delivered
@@ -246,6 +247,17 @@ unreadable = Table(
     Column("raw", LargeBinary, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
     UniqueConstraint("source_id", "file", "line", "offset", "raw", name="unreadable_place"),
+)
+
+resends = Table(
+    "resends",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("begins", BigInteger, nullable=False),
+    Column("ends", BigInteger, nullable=False),
+    Column("only_missing", SmallInteger, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 audit = Table(

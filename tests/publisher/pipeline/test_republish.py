@@ -1,0 +1,96 @@
+"""Sending again goes on where it was cut off, and begins anew where it was finished."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from publisher.sources.base import Window
+from publisher.store.states import State
+from publisher.targets.base import Transient
+from tests.publisher.receivers import Receiver, SummaryReceiver, always
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+JOBS = 40
+WINDOW = Window(NOVEMBER, NOVEMBER + 30 * 86_400)
+
+
+def delivered(folder: Path, service: Receiver) -> Site:
+    source = ListSource("ce1")
+    source.add(*make_jobs(JOBS))
+    site = Site(folder, [source], [service])
+    site.configure(service.name, batch_records=10)
+    site.collect()
+    site.publish()
+    return site
+
+
+def again(site: Site, name: str = "apel", *, only_missing: bool = False) -> None:
+    site.republish(name, NOVEMBER, NOVEMBER + 30 * 86_400, only_missing=only_missing)
+
+
+@pytest.mark.parametrize("step", [1, 5, 8])
+def test_killed_and_asked_for_once_more_it_sends_what_is_left(tmp_path: Path, step: int) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    assert site.killed_at(step, lambda: again(site))
+    left = len(site.in_state("apel", State.WAITING) | site.in_state("apel", State.IN_FLIGHT))
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert plan.resumes == site.now
+    assert (plan.new, plan.changed, plan.unchanged, plan.to_send) == (left, 0, 0, left)
+    again(site)
+    assert site.counted("apel") == {State.ACCEPTED: JOBS}
+    came = Counter(service.posted())
+    assert set(came.values()) <= {2, 3}
+    assert sum(times == 3 for times in came.values()) <= 10, "only what was in flight came once more"
+    assert [entry.action for entry in site.publisher.audit()].count("republish") == 1
+
+
+def test_finished_it_begins_anew(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    again(site)
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.resumes, plan.unchanged) == (None, JOBS)
+    again(site)
+    assert set(Counter(service.posted()).values()) == {3}
+
+
+def test_what_another_run_finished_is_not_left_half_done(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    service.fault = always(Transient("HTTP 503"))
+    again(site)
+    service.fault = lambda _message: None
+    assert site.publisher.plan_republish("apel", WINDOW).resumes is not None
+    site.publish()  # the timer's
+    site.sources["ce1"].add(make_job(99))
+    site.collect()
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.resumes, plan.new, plan.unchanged) == (None, 1, JOBS)
+
+
+def test_another_window_is_another_request(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    service.fault = always(Transient("HTTP 503"))
+    again(site)
+    assert site.publisher.plan_republish("apel", Window(NOVEMBER, NOVEMBER + 3610)).resumes is None
+    assert site.publisher.plan_republish("apel", WINDOW, only_missing=True).resumes is None
+
+
+def test_summaries_go_on_as_well(tmp_path: Path) -> None:
+    service = SummaryReceiver("sums")
+    site = delivered(tmp_path, service)
+    before = dict(service.times_sent)
+    service.fault = always(Transient("HTTP 503"))
+    again(site, "sums")
+    service.fault = lambda _message: None
+    assert site.publisher.plan_republish("sums", WINDOW).resumes is not None
+    again(site, "sums")
+    assert service.times_sent == {key: times + 1 for key, times in before.items()}
+    assert site.publisher.plan_republish("sums", WINDOW).resumes is None
