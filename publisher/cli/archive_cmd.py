@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from publisher.cli import when
-from publisher.cli.output import json_object, say
+from publisher.cli.output import counted, json_object, say
 from publisher.cli.session import session
 
 
@@ -35,4 +35,4 @@ def archive(
     elif not written:
         say("no run ended in these months; nothing was written")
     else:
-        say(*(f"{month}: {runs} runs" for month, runs in written.items()))
+        say(*(f"{month}: {counted(runs, 'run')}" for month, runs in written.items()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,6 +15,7 @@ from publisher.errors import UsageError
 from publisher.times import iso
 
 if TYPE_CHECKING:
+    from publisher.api import ListedRecord
     from publisher.store.states import State
 
 TargetOption = Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only of this target.")]
@@ -49,6 +51,7 @@ def _list(group: typer.Typer, word: str) -> None:
     def command(
         target: TargetOption = None,
         limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many of each target.")] = 1000,
+        each: Annotated[bool, typer.Option("--each", help="Each record, not each reason.")] = False,
     ) -> None:
         with session.publisher() as publisher:
             found = publisher.listed(_state(word), target, limit)
@@ -64,14 +67,40 @@ def _list(group: typer.Typer, word: str) -> None:
             ]
             json_object({"records": records})
         elif found:
-            rows: list[list[object]] = [
-                [item.target, item.record_id, iso(item.end_time), item.reason] for item in found
-            ]
-            show(make_table("", ["target", "record", "ended", "reason"], rows))
+            _show_each(found) if each else _show_reasons(found)
+            for name, number in Counter(item.target for item in found).items():
+                if number == limit:
+                    say(f"{name}: only the first {limit}; --limit N shows more")
         else:
             say(f"nothing is {word}")
 
     _add(group, "list", command, f"List the records that are {word}, oldest first, with the reasons.")
+
+
+def _show_each(found: Sequence[ListedRecord]) -> None:
+    rows: list[list[object]] = [[item.target, item.record_id, iso(item.end_time), item.reason] for item in found]
+    show(make_table("", ["target", "record", "ended", "reason"], rows))
+
+
+_NAMED: Final = 3
+"""Records that are named for one reason."""
+
+
+def _show_reasons(found: Sequence[ListedRecord]) -> None:
+    """A row for each target and reason: how many records, from when until when, and which, as far as they are few."""
+    groups: dict[tuple[str, str], list[ListedRecord]] = {}
+    for item in found:
+        groups.setdefault((item.target, item.reason), []).append(item)
+    rows: list[list[object]] = []
+    for (target, reason), items in groups.items():
+        ended = str(iso(items[0].end_time))
+        if len(items) > 1:
+            ended += f" to {iso(items[-1].end_time)}"
+        named = [item.record_id for item in items[:_NAMED]]
+        if len(items) > _NAMED:
+            named[1:] = [f"and {len(items) - 1} more (--each)"]
+        rows.append([target, len(items), ended, reason, ", ".join(named)])
+    show(make_table("", ["target", "records", "ended", "reason", "which"], rows, right={"records"}))
 
 
 def _show(group: typer.Typer, word: str) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from publisher.cli import when
-from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
 from publisher.times import iso
@@ -108,7 +108,7 @@ def show_run(known: KnownRun) -> None:
     for place in known.whereabouts:
         line = f"  -> {safe(place.target)}: {place.state.word} since {iso(place.changed_at)}"
         if place.batch is not None:
-            line += f", batch {place.batch.uid} of {place.batch.records} records"
+            line += f", batch {place.batch.uid} of {counted(place.batch.records, 'record')}"
             receipt = place.batch.receipt.get(known.run.record_id)
             line += f", receipt {safe(receipt)}" if receipt else ""
         why = "delivered before us, as far as is known" if place.assumed else place.reason

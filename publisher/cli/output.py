@@ -28,6 +28,12 @@ _READABLE = 24
 _INDENT = 2
 _GAP = "   "
 
+
+def counted(number: int, what: str) -> str:
+    """So many of something, as people say it: 1 message, 2 messages."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 _watchers: list[Callable[[], None]] = []
 
 

@@ -40,6 +40,7 @@ class _Watcher:
         self._began = self._drawn = time.monotonic()
         self._read = 0
         self._sent: dict[str, int] = {}
+        self._answers: dict[str, str] = {}
         self._goals: dict[str, int] = {}
         self._width = 0
         output.before_output(self._clear)
@@ -66,14 +67,20 @@ class _Watcher:
             case TargetPaused():
                 return f"{event.target}: stopped: {event.reason}"
             case RetryPlanned():
-                return f"{event.target}: {event.answer}; trying again in {event.pause_s:.1f} s"
+                return f"{event.target}: {self._answer(event)}; trying again in {event.pause_s:.1f} s"
             case RecordSettled():
                 return f"{event.target}: {event.record_id} is {event.state}: {event.reason}"
             case PageStored() if self._verbose:
                 return f"{event.source}: {event.read} read, {event.new} new, {event.changed} changed"
             case BatchSettled() if self._verbose:
-                return f"{event.target}: batch {event.batch_id}: {event.records} records, {event.outcome.lower()}"
+                records = output.counted(event.records, "record")
+                return f"{event.target}: batch {event.batch_id}: {records}, {event.outcome.lower()}"
         return None
+
+    def _answer(self, event: RetryPlanned) -> str:
+        """What was answered, the first time; what to do about it is told if the run stops because of it."""
+        told, self._answers[event.target] = self._answers.get(event.target), event.answer
+        return "the same" if told == event.answer else event.answer.partition(". ")[0].rstrip(".")
 
     def _draw(self) -> None:
         now = time.monotonic()

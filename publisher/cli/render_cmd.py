@@ -10,7 +10,7 @@ import typer
 
 from publisher.cli import when
 from publisher.cli.exit_code import REJECTED
-from publisher.cli.output import data, json_object, safe, say
+from publisher.cli.output import counted, data, json_object, safe, say
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
 
@@ -182,4 +182,7 @@ def _finish(
     if more:
         say(f"(and {more} more; --json lists all)")
     place = f" in {output}" if output is not None else ""
-    say(f"{rendering.records} records in {files} messages, {size} bytes{place}; {len(rendering.held)} held")
+    say(
+        f"{counted(rendering.records, 'record')} in {counted(files, 'message')}, {counted(size, 'byte')}{place}; "
+        f"{len(rendering.held)} held"
+    )

@@ -9,7 +9,7 @@ import typer
 
 from formats.month import month_bounds, month_of
 from publisher.cli import when
-from publisher.cli.output import json_object, say
+from publisher.cli.output import counted, json_object, say
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
@@ -51,4 +51,4 @@ def statements(
         )
     else:
         say(*(f"{payer}: {total} {made.currency}" for payer, total in totals.items()))
-        say(f"{len(files)} files written to {output / made.month}" if files else "nothing was written")
+        say(f"{counted(len(files), 'file')} written to {output / made.month}" if files else "nothing was written")

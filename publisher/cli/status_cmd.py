@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from publisher.cli.output import data, json_object, level_text, make_table, show
+from publisher.cli.output import counted, data, json_object, level_text, make_table, show
 from publisher.cli.session import session
 from publisher.plain_text import safe
 from publisher.times import iso
@@ -131,7 +131,7 @@ def _target_word(item: TargetStatus) -> Text:
     if item.last_error is not None:
         return level_text("red", item.last_error)
     if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
-        return level_text("yellow", f"certificate ends in {item.certificate_days_left} days")
+        return level_text("yellow", f"certificate ends in {counted(item.certificate_days_left, 'day')}")
     if item.shadow or item.rejected or item.held or item.superseded:
         return level_text("yellow", "a shadow: nothing is sent" if item.shadow else "needs a look")
     if item.waiting > item.not_due or item.in_flight:

@@ -66,6 +66,7 @@ def describe(reply: Reply, *, secret: str = "") -> str:
     if text.lstrip().startswith("<"):
         text = html.unescape(_TAG.sub(" ", text))
     text = " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
+    text = re.sub(rf"^{reply.status}\b\W*", "", text)  # many pages begin with it
     if len(text) > _MOST_ANSWER_CHARACTERS:
         text = text[:_MOST_ANSWER_CHARACTERS] + "…"
     if reply.status // 100 == 3 and "location" in reply.headers:

@@ -90,3 +90,19 @@ def test_held_records_are_released_by_what_they_lack(collected: Program) -> None
     assert audited(collected) == [("waive held", "summaries", f"{OTHER}: counted by hand")]
     collected.configure(whole)
     assert collected("publish", "--json").object["targets"]["summaries"]["held"] == 0
+
+
+def test_equal_reasons_are_told_once_and_each_record_where_asked_for(collected: Program) -> None:
+    text = collected.config.read_text()
+    collected.configure(text.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
+    assert collected("publish", "-q").code == 3
+    records = collected("held", "list", "--json").ok().object["records"]
+    assert len(records) > 3
+    told = collected("held", "list").ok().out
+    assert told.count("cannot tell that it has every job") == 1
+    assert records[0]["record_id"] in told
+    assert f"and {len(records) - 1} more" in told
+    each = collected("held", "list", "--each").ok().out
+    assert all(record["record_id"] in each for record in records)
+    some = collected("held", "list", "--each", "--limit", "2").ok()
+    assert "only the first 2" in some.err

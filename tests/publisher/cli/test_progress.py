@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from publisher.cli import output, progress
-from publisher.observe.events import BatchSettled, DeliveryBegun, PageStored
+from publisher.observe.events import BatchSettled, DeliveryBegun, PageStored, RetryPlanned, TargetPaused
 
 
 class Terminal(io.StringIO):
@@ -73,3 +73,18 @@ def test_no_bar_where_none_belongs(
     now.append(5.0)
     watch(BatchSettled("neic", 1, "Accepted", 100, 5000))
     assert "[" not in terminal.getvalue()
+
+
+def test_the_same_answer_is_not_told_at_length_again(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = progress.observer(verbose=False, quiet=False, terminal=False)
+    answer = "no connection. Check the firewall"
+    for attempt in (2, 3):
+        watch(RetryPlanned("neic", 1, attempt, 1.0, answer))
+    watch(RetryPlanned("other", 1, 2, 1.0, answer))
+    watch(TargetPaused("neic", answer))
+    assert capsys.readouterr().err.splitlines() == [
+        "neic: no connection; trying again in 1.0 s",
+        "neic: the same; trying again in 1.0 s",
+        "other: no connection; trying again in 1.0 s",
+        f"neic: stopped: {answer}",
+    ]

@@ -18,7 +18,7 @@ from publisher import config
 from publisher.errors import ConfigError, CredentialError, SigningError
 from publisher.simulator.pki import Pki, make_pki
 from publisher.smime import decrypt, is_encrypted, open_signed
-from publisher.targets import make_target
+from publisher.targets import answers, make_target
 from publisher.targets.ams import body_of
 from publisher.targets.base import (
     Accepted,
@@ -33,6 +33,7 @@ from publisher.targets.base import (
     Unknown,
 )
 from publisher.targets.context import TargetContext
+from publisher.transport import Reply
 from tests.publisher.server import Connection, Request, Script, serve, unused_port
 
 SETTINGS: TypeAdapter[config.Target] = TypeAdapter(config.Target)
@@ -132,7 +133,7 @@ def test_the_receipt_of_sgas_is_checked_record_by_record(pki: Pki, body: bytes, 
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
-        (400, NGINX_400, Unauthorised("HTTP 400: 400 Bad Request No required SSL certificate was sent")),
+        (400, NGINX_400, Unauthorised("HTTP 400: Bad Request No required SSL certificate was sent")),
         (400, b"bad", Refused("HTTP 400: bad", certain=False)),
         (401, b"", Unauthorised("HTTP 401")),
         (403, b"No insert rights.", Unauthorised("HTTP 403: No insert rights.")),
@@ -537,3 +538,20 @@ def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: 
         type = "pigeon"
 
     assert make_target("t", Settings(), context(pki)) == ("t", "pigeon")  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (503, b"503", "HTTP 503"),
+        (
+            503,
+            b"<html><head><title>503 X</title></head><h1>503 Service Unavailable</h1>",
+            "HTTP 503: Service Unavailable",
+        ),
+        (500, b"5000 rows are locked", "HTTP 500: 5000 rows are locked"),
+        (404, b"404 page not found", "HTTP 404: page not found"),
+    ],
+)
+def test_a_status_is_told_once(status: int, body: bytes, told: str) -> None:
+    assert answers.describe(Reply(status, {}, body)) == told
