@@ -89,11 +89,13 @@ def show_status(found: Status) -> None:
         for name, item in found.sources.items()
     ]
     show(make_table("Sources", source_columns, rows, right={"jobs", "unreadable"}))
-    columns = ["target", "accepted", "waiting", "rejected", "held", "superseded", "sent up to", "complete until", ""]
+    columns = ["target", "accepted", "confirmed", "waiting", "rejected", "held", "superseded", "sent up to"]
+    columns += ["complete until", ""]
     rows = [
         [
             name,
             item.accepted,
+            item.confirmed,
             item.waiting + item.in_flight,
             item.rejected,
             item.held,
@@ -104,7 +106,7 @@ def show_status(found: Status) -> None:
         ]
         for name, item in found.targets.items()
     ]
-    show(make_table("Targets", columns, rows, right=set(columns[1:6])))
+    show(make_table("Targets", columns, rows, right=set(columns[1:7])))
     for advice in _advice(found):
         data(advice)
 
@@ -155,7 +157,7 @@ def _advice(found: Status) -> list[str]:
     if any(target.superseded for target in targets):
         advice.append(
             "Superseded: these runs changed after a service took them and keeps its first version: "
-            "usage-publisher jobs --state superseded"
+            "usage-publisher superseded list"
         )
     for name, target in found.targets.items():
         if target.assumed:
