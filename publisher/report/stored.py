@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from operator import attrgetter
 from typing import Any, Final
 
@@ -44,12 +45,14 @@ class StoreRuns:
             maker = ColumnMaker(wanted, running=running_until is not None, systems=dqs)
             made = _Frames(maker, self._config, self._enrichers, dqs=dqs)
             self.codings = maker.codings
-            for page in stored_runs(connection, start, stop, _PAGE, running=running_until is not None):
-                runs = made.decoded([blob for _, blob in page])
-                if unknown := made.unknown(runs, page):
-                    with self._store.read() as other:  # the first has a cursor open
-                        made.learn(other, unknown)
-                yield from made.of(runs, page, running_until)
+            pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
+            with closing(pages):
+                for page in pages:
+                    runs = made.decoded([blob for _, blob in page])
+                    if unknown := made.unknown(runs, page):
+                        with self._store.read() as other:  # the first has a cursor open
+                            made.learn(other, unknown)
+                    yield from made.of(runs, page, running_until)
 
 
 class _Frames:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
 from sqlalchemy import Connection, func, or_, select
@@ -23,7 +24,7 @@ _MOST: Final = 4
 
 def stored_runs(
     connection: Connection, from_: int, until: int | None, size: int, *, running: bool = False
-) -> Iterator[Rows]:
+) -> Generator[Rows, None, None]:
     """Finished runs that ended from `from_` until `until` (exclusive; None: open), in no order, `size` at a time.
 
     With `running`, those that still run are among them.
@@ -35,7 +36,8 @@ def stored_runs(
     query = select(runs.c.class_id, runs.c.job).where(
         or_(ended, (runs.c.finished == 0) & runs.c.end_time.is_(None)) if running else ended
     )
-    return dialect.streamed(connection, query, size)
+    with closing(dialect.streamed(connection, query, size)) as pages:
+        yield from pages
 
 
 def _is_most(connection: Connection, from_: int, until: int | None) -> bool:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from operator import itemgetter
@@ -247,17 +247,23 @@ class Bulk:
         return self._compiled[dialect.name]
 
 
-def streamed(connection: Connection, query: Select[Any], size: int) -> Iterator[list[Any]]:
-    """The rows of a query as tuples, `size` at a time, without holding them all.
+def streamed(connection: Connection, query: Select[Any], size: int) -> Generator[list[Any], None, None]:
+    """The rows of a query as tuples, `size` at a time, without holding them all. Close it where it is not used up.
 
     SQLite's are the driver's own: a row of SQLAlchemy's for each of a million costs as much as reading it.
     """
-    if connection.dialect.name == "sqlite":
-        cursor: Any = connection.execute(query).cursor
-        while rows := cursor.fetchmany(size):
-            yield rows
-        return
-    yield from map(list, connection.execute(query, execution_options={"stream_results": True}).partitions(size))
+    with connection.execute(query, execution_options=_streams(connection)) as result:
+        if connection.dialect.name == "sqlite":
+            cursor: Any = result.cursor
+            while rows := cursor.fetchmany(size):
+                yield rows
+        else:
+            yield from map(list, result.partitions(size))
+
+
+def _streams(connection: Connection) -> dict[str, Any]:
+    """SQLite streams by itself; asked to, SQLAlchemy would take the first row away from the driver's cursor."""
+    return {} if connection.dialect.name == "sqlite" else {"stream_results": True}
 
 
 def column_names(columns: ColumnCollection[str, Any]) -> tuple[str, ...]:

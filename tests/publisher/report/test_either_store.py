@@ -1,0 +1,79 @@
+"""Runs are read as columns from a file and a server alike: by end time or as they lie, and those that still run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from formats.job import Host, Job
+from formats.month import Month
+from publisher.errors import StoreCorruptError, StoreNewerError
+from publisher.report.request import ReportRequest
+from publisher.report.stored import StoreRuns
+from publisher.store.columns import months_ended_in
+from publisher.store.tables import runs as table
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+
+def collected(folder: Path, *jobs: Job) -> Site:
+    source = ListSource("ce1")
+    source.add(*jobs)
+    site = Site(folder, [source], [])
+    site.collect()
+    return site
+
+
+def starts(site: Site, start: int, stop: int | None = None, running_until: int | None = None) -> list[int]:
+    runs = StoreRuns(site.publisher.store, site.config)
+    frames = runs.frames(start, stop, frozenset({"owner", "slots"}), running_until=running_until)
+    return sorted(start for frame in frames for start in frame.numbers["start"].tolist())
+
+
+def test_windows_by_index_and_as_they_lie(tmp_path: Path) -> None:
+    """Ten thousand runs are more than a page; a narrow window goes by the index, a wide one over the table."""
+    jobs = make_jobs(9_000)
+    site = collected(tmp_path, *jobs)
+    begun = [job.start for job in jobs]
+    assert starts(site, 0) == begun
+    first = jobs[100].end or 0
+    assert starts(site, first, first + 50) == begun[100:150]
+    assert starts(site, first, first + 5_000) == begun[100:5_100]
+
+
+def test_running_ones_and_those_that_came_to_nothing(tmp_path: Path) -> None:
+    unfinished = {"end": None, "wall_ms": None, "cpu_ms": None}
+    running = make_job(2, status="running", **unfinished, start=NOVEMBER)
+    nothing = make_job(3, status="never_started", **unfinished, start=NOVEMBER + 1)
+    site = collected(tmp_path, make_job(1), running, nothing)
+    finished = make_job(1).start
+    assert starts(site, 0) == [finished]
+    assert starts(site, NOVEMBER * 2, running_until=NOVEMBER * 3) == [NOVEMBER]
+
+
+def test_numbers_beyond_any_machine(tmp_path: Path) -> None:
+    site = collected(tmp_path, make_job(1, cpu_ms=(1 << 63) - 1, slots=4, hosts=(Host("n1", 4),)))
+    request = ReportRequest(start=NOVEMBER, stop=NOVEMBER + 86_400, by=("host",))
+    (row,) = site.publisher.totals(request).rows
+    assert (row.key, row.jobs, row.slots_wall_ms) == (("n1",), 1, 400_000)
+
+
+def test_months_of_runs(tmp_path: Path) -> None:
+    site = collected(tmp_path, make_job(1, end=NOVEMBER), make_job(2, end=NOVEMBER + 70 * 86_400))
+    with site.publisher.store.read() as connection:
+        assert months_ended_in(connection, None, None) == [Month(2026, 11), Month(2026, 12), Month(2027, 1)]
+        assert months_ended_in(connection, NOVEMBER + 40 * 86_400, NOVEMBER + 41 * 86_400) == [Month(2026, 12)]
+        assert months_ended_in(connection, 0, 5) == []
+    assert list(site.publisher.archive(tmp_path / "archive")) == ["2026-11", "2027-01"]
+
+
+@pytest.mark.parametrize(("stored", "error"), [(b"\x02\x80", StoreNewerError), (b"\x01\xc1", StoreCorruptError)])
+def test_what_cannot_be_read_whole_is_not_read_in_part(tmp_path: Path, stored: bytes, error: type[Exception]) -> None:
+    site = collected(tmp_path, *make_jobs(3))
+    with site.publisher.store.write() as connection:
+        connection.execute(update(table).where(table.c.local_id == "2").values(job=stored))
+    with pytest.raises(error):
+        starts(site, 0)
