@@ -15,10 +15,11 @@
     │   ├── SourceMissingError          1
     │   ├── SourceBusyError             1  locked by its writer for too long
     │   └── SourceFormatError           1  not, or no longer, the format it should be
-    └── TargetError                     1  a service could not be reached or used
-        ├── UnreachableError            1  name, port, route, time-out
-        ├── UntrustedServerError        1  the server's certificate is not trusted by the CAs configured
-        └── ProtocolError               1  an answer that the protocol does not have
+    ├── TargetError                     1  a service could not be reached or used
+    │   ├── UnreachableError            1  name, port, route, time-out
+    │   ├── UntrustedServerError        1  the server's certificate is not trusted by the CAs configured
+    │   └── ProtocolError               1  an answer that the protocol does not have
+    └── StoppedError                    1  told to stop before the end
 
 The exit code of a run over several sources and targets is decided in `publisher.cli`, from all that happened.
 """
@@ -147,3 +148,9 @@ class UntrustedServerError(TargetError):
 
 class ProtocolError(TargetError):
     """The service gave an answer that its protocol does not have."""
+
+
+class StoppedError(PublisherError):
+    """The program was told to stop before a command had come to its end."""
+
+    retry_helps = True

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from formats.month import Month, month_bounds, month_numbered, month_of
 from publisher.config import REPORT_KINDS, SUMMARY_KINDS, Config, Target
-from publisher.errors import CredentialError, PublisherError, StoreError, UsageError
+from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, UsageError
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.reconciling.by_day import ByDay
 from publisher.pipeline.reconciling.by_group import ByGroup, dimensions_of
@@ -70,7 +70,7 @@ def reconcile(
 ) -> Found:
     """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `scratch`.
 
-    Raises `StoreError`, and `UsageError` for a file that cannot be read; other trouble is in the result.
+    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result tells other trouble.
     """
     with store.lock(f"target-{name}") as held:
         if not held:
@@ -110,14 +110,14 @@ class _OneTarget:
     ) -> None:
         self._store = store
         self._config = config
-        self._clock = tools.clock
+        self._clock, self._stopping = tools.clock, tools.stopping
         self._scratch = scratch
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
         self._found = Found(name, months=[], notes=[], registered={})
         self._keys = RecordKeys(store, config, self._settings, self._view)
         by_receipt = self._keys if self._settings.type == "sgas" else None
-        self._ledger = Ledger(store, config, plan.target_id, by_receipt)
+        self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
         self._verdicts = Verdicts(store, plan.target_id, self._found, scratch, tools.clock())
 
     def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
@@ -132,7 +132,8 @@ class _OneTarget:
             return found
         listed = self._months(months, [])
         try:
-            service = make_target(found.target, self._settings, TargetContext(self._config.credentials, time.time))
+            context = TargetContext(self._config.credentials, time.time, self._stopping)
+            service = make_target(found.target, self._settings, context)
             try:
                 if isinstance(service, KeepsMessages):
                     found.evidence = "files"
@@ -145,7 +146,7 @@ class _OneTarget:
                     self._by_receipts(listed)
             finally:
                 service.close()
-        except (StoreError, UsageError):
+        except (StoreError, UsageError, StoppedError):
             raise
         except PublisherError as error:
             found.untold, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from formats.month import Month, month_bounds
 from formats.xml_text import duration_seconds
 from publisher.config import Config
 from publisher.enrich import Enrichers
+from publisher.errors import StoppedError
 from publisher.pipeline.reconciling.found import MonthFound
 from publisher.pipeline.reconciling.record_keys import RecordKeys
 from publisher.store import runs, sent
@@ -49,17 +50,27 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Ledger:
     """The ledger of one target. `keys`: the ids of records in receipts, where the service's receipts name them."""
 
-    def __init__(self, store: Store, config: Config, target_id: int, keys: RecordKeys | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        target_id: int,
+        keys: RecordKeys | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.store = store
+        self._stopping = stopping
         self.target_id = target_id
         self._keys = keys
         self._enrichers = Enrichers(config)
         self._facts: dict[int, tuple[str, Job]] = {}
 
     def pages(self, month: Month) -> Iterator[list[Entry]]:
-        """The runs of a month by end time. Memory holds a page of them."""
+        """The runs of a month by end time. Memory holds a page of them. Raises `StoppedError`."""
         after: tuple[int, int] | None = None
         while True:
+            if self._stopping():
+                raise StoppedError("told to stop", hint="What was seen until then is confirmed; nothing was sent")
             with self.store.read() as connection:
                 found, after = sent.page(connection, self.target_id, month_bounds(month), after, _PAGE)
                 versions = {

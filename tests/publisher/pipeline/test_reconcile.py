@@ -15,7 +15,7 @@ from sqlalchemy import insert
 
 from formats.job import Job
 from formats.month import Month
-from publisher.errors import UsageError
+from publisher.errors import StoppedError, UsageError
 from publisher.pipeline.reconcile import Reconciliation
 from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
 from publisher.simulator import Fault, Simulator
@@ -293,6 +293,15 @@ def test_a_service_that_does_not_remember_our_last_batch_was_perhaps_restored(
     assert "some 20 s later" in reconciled(site)[0].notes[0], "it was sent just now"
     site.now += 600
     assert "some 20 s later" not in reconciled(site)[0].notes[0]
+
+
+def test_told_to_stop_it_leaves_with_what_it_has_seen(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    jobs = [make_job(1, end=OCTOBER + 9), make_job(2)]
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    site.stop_when = lambda: bool(site.rows("SELECT 1 FROM deliveries WHERE confirmed_at IS NOT NULL"))
+    with pytest.raises(StoppedError, match="told to stop"):
+        reconciled(site, OCT, NOV)
+    assert confirmed(site) == 1
 
 
 def test_of_a_purged_month_nothing_is_said(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
