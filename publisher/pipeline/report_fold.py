@@ -25,9 +25,9 @@ from publisher.config import Target as TargetSettings
 from publisher.entries import Entry, Filters, entries_of
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import Members
-from publisher.pipeline.owed import ended_in
+from publisher.pipeline.owed import EVER, Wants
 from publisher.pipeline.wholeness import known_from
-from publisher.store import deliveries, groups
+from publisher.store import groups
 from publisher.store.database import Store
 from publisher.store.deliveries import Waiting
 from publisher.store.groups import GroupRow
@@ -67,7 +67,7 @@ class ReportFold:
         store: Store,
         config: Config,
         settings: TargetSettings,
-        target_id: int,
+        wants: Wants,
         form: UtilizationFormat,
         limit_bytes: int | None,
         now: int,
@@ -76,7 +76,7 @@ class ReportFold:
         self._store = store
         assert isinstance(settings, ReportingSettings)  # no other kind of target is sent reports
         self._settings = settings
-        self._target_id = target_id
+        self._wants = wants
         self._site = config.site.name
         self._bin_s = int(settings.bin)
         self._now = now
@@ -86,23 +86,28 @@ class ReportFold:
         self._members: dict[Period, dict[int, Members]] = {}
         self._looked: dict[Period, Reach] = {}
         self.held: list[tuple[Waiting, str]] = []
-        with store.read() as connection:
-            self._known = {
-                number: msgspec.json.decode(body, type=Reach)
-                for number, body in groups.reaches(connection, target_id).items()
-            }
-            ends = (deliveries.first_end(connection, target_id), known_from(store, config, settings))
-        self._first = period_of(settings.period, max((end for end in ends if end is not None), default=0)).start
+        self._known: dict[int, Reach] = {}
+        if wants.target_id is not None:
+            with store.read() as connection:
+                reaches = groups.reaches(connection, wants.target_id)
+            self._known = {number: msgspec.json.decode(body, type=Reach) for number, body in reaches.items()}
+        there = wants.periods_from(settings.period, EVER)
+        since = known_from(store, config, settings)
+        self._first = max(
+            there[0].start if there else 0, period_of(settings.period, since).start if since is not None else EVER
+        )
         whole = Bins(0, LONGEST_S[settings.period], self._bin_s)
         self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
 
     def changed(self) -> tuple[set[Period], dict[Month, int]]:
         """The periods in which something waits, or that may have lost something; with the months marked for that."""
-        kind = self._settings.period
+        kind, target_id = self._settings.period, self._wants.target_id
+        periods = set(self._wants.waiting(kind))
+        if target_id is None:
+            return periods, {}
         with self._store.read() as connection:
-            periods = set(deliveries.periods_of(connection, self._target_id, State.WAITING, kind))
-            unsettled = groups.unsettled(connection, self._target_id, groups.UTILIZATION)
-            marked = groups.marked(connection, self._target_id, groups.REFOLD)
+            unsettled = groups.unsettled(connection, target_id, groups.UTILIZATION)
+            marked = groups.marked(connection, target_id, groups.REFOLD)
         periods.update(period_numbered(kind, number) for number in unsettled)
         for month in marked:
             first = period_of("month", period_numbered("month", month.number).start)
@@ -118,7 +123,7 @@ class ReportFold:
         since = known.at - _SLACK_S if known is not None else None
         first = period.stop
         bounds = (period.start, period.stop)
-        for state, delivery in ended_in(self._store, self._target_id, bounds, changed_since=since):
+        for state, delivery in self._wants.ended_in(bounds, changed_since=since):
             if state is not State.HELD:
                 with suppress(CannotRenderError):  # it will be held, and put down anew when it is released
                     first = min(first, _first_second(self._entries(delivery), first))
@@ -152,9 +157,10 @@ class ReportFold:
 
     def keep(self, now: int) -> None:
         """Remember how far back the runs reach of the periods that were looked at."""
+        assert self._wants.target_id is not None  # a dry run remembers nothing
         found = {period.number: msgspec.json.encode(reach) for period, reach in self._looked.items()}
         with self._store.write() as connection:
-            groups.put_reach(connection, self._target_id, found, now)
+            groups.put_reach(connection, self._wants.target_id, found, now)
 
     # --- inner
 
@@ -162,10 +168,7 @@ class ReportFold:
         """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
         if not touched:
             return set()
-        with self._store.read() as connection:
-            later = deliveries.periods_from(
-                connection, self._target_id, self._settings.period, min(period.stop for period in touched)
-            )
+        later = self._wants.periods_from(self._settings.period, min(period.stop for period in touched))
         found = set()
         for period in later:
             reach = self._looked.get(period) or self._known.get(period.number)
@@ -177,7 +180,7 @@ class ReportFold:
     def _fold(self, period: Period) -> int:
         """Tally the runs that ended in a period, in every period they ran in; gives the first second they used."""
         first = period.start
-        for state, delivery in ended_in(self._store, self._target_id, (period.start, period.stop)):
+        for state, delivery in self._wants.ended_in((period.start, period.stop)):
             if state is State.HELD:
                 continue
             try:

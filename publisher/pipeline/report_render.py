@@ -13,11 +13,12 @@ from formats.utilization_report import UtilizationReport, builtins, read_report
 from formats.xml_text import date_time
 from publisher.config import Config
 from publisher.pipeline.compare import Change, FieldChange
+from publisher.pipeline.owed import EVER, Planned, Unplanned, Wants
 from publisher.pipeline.render import Held, Noted, RenderedMessage, payload_limit
 from publisher.pipeline.report_fold import Part, ReportFold, owed_parts
 from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wholeness import known_until, why_not_known_from
-from publisher.pipeline.wish import period_kind
+from publisher.pipeline.wish import Wish, period_kind
 from publisher.sources.base import Window
 from publisher.store import deliveries, groups, registry
 from publisher.store.database import Store
@@ -73,32 +74,39 @@ class TargetReports:
         """The parts of each period to be shown, and what the service has of it."""
         with self._store.read() as connection:
             row = registry.get_target(connection, self._target)
-        if row is None:
-            self.held.append(Held(self._target, "nothing was planned for it yet; `usage-publisher collect` does"))
-            return
-        fold = ReportFold(self._store, self._config, self._settings, row.id, self._format, self._limit_bytes, self._now)
-        asked = self._asked(row.id, fold)
+        wants: Wants = (
+            Planned(self._store, row.id)
+            if row is not None
+            else Unplanned(self._store, Wish(self._target, self._settings, self._config))
+        )
+        fold = ReportFold(self._store, self._config, self._settings, wants, self._format, self._limit_bytes, self._now)
+        asked = self._asked(wants, fold)
         why = {period: self._why_not(period) for period in asked}
         self.held += [Held(str(period), reason) for period, reason in why.items() if reason is not None]
         for period in fold.touched(asked):
             if (not self._waits_only and period not in why) or why.get(period, self._why_not(period)) is not None:
                 continue
-            with self._store.read() as connection:
-                known = groups.of_month(connection, row.id, groups.UTILIZATION, period.number)
+            known: dict[str, GroupRow] = {}
+            if row is not None:
+                with self._store.read() as connection:
+                    known = groups.of_month(connection, row.id, groups.UTILIZATION, period.number)
             parts = fold.parts(period)
             if known or any(part.row.jobs for part in parts):
                 yield parts, known
         self.held += [Held(one.run.record_id, reason) for one, reason in fold.held]
 
-    def _asked(self, target_id: int, fold: ReportFold) -> list[Period]:
+    def _asked(self, wants: Wants, fold: ReportFold) -> list[Period]:
         kind, window = period_kind(self._settings), self._window
-        with self._store.read() as connection:
-            if self._waits_only:
-                return sorted(fold.changed()[0].union(deliveries.periods_of(connection, target_id, State.HELD, kind)))
-            first = deliveries.first_end(connection, target_id)
-        if first is None:
+        if self._waits_only:
+            held: list[Period] = []
+            if wants.target_id is not None:
+                with self._store.read() as connection:
+                    held = deliveries.periods_of(connection, wants.target_id, State.HELD, kind)
+            return sorted(fold.changed()[0].union(held))
+        there = wants.periods_from(kind, EVER)
+        if not there:
             return []
-        begin = first if window.from_ is None else max(first, window.from_)
+        begin = there[0].start if window.from_ is None else max(there[0].start, window.from_)
         return periods_between(kind, begin, self._now + 1 if window.until is None else min(self._now + 1, window.until))
 
     def _why_not(self, period: Period) -> str | None:

@@ -17,6 +17,7 @@ from publisher.config import Config
 from publisher.config import Target as TargetSettings
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.group_sender import GroupSender, Mail
+from publisher.pipeline.owed import Planned
 from publisher.pipeline.post import Patience
 from publisher.pipeline.report_fold import Part, ReportFold, owed_parts
 from publisher.pipeline.snapshots import SnapshotSender
@@ -74,7 +75,13 @@ class ReportSender(SnapshotSender):
         """Period by period, oldest first."""
         now = self._tools.clock()
         fold = ReportFold(
-            self._store, self._config, self._settings, self._target_id, self._format, self._limit_bytes, now
+            self._store,
+            self._config,
+            self._settings,
+            Planned(self._store, self._target_id),
+            self._format,
+            self._limit_bytes,
+            now,
         )
         known = known_until(self._store, self._config, self._settings)
         over = min(now, known) if known is not None else None

@@ -36,6 +36,7 @@ from sqlalchemy import (
 from formats.month import Month, month_bounds, month_of
 from formats.period import Period, PeriodKind, period_of
 from publisher.store import confirmations, counters, dialect
+from publisher.store.part import WHOLE, Part
 from publisher.store.runs import RUN_COLUMNS, Put, StoredRun, stored_run
 from publisher.store.states import State
 from publisher.store.tables import ARE_ASSUMED, ASSUMED, OPEN, classes, deliveries, runs, sources
@@ -263,7 +264,11 @@ def _with_runs() -> Select[Any]:
 def _waiting(*, behind: bool) -> Select[Any]:
     chosen = (
         select(deliveries.c.end_time, deliveries.c.run_id, deliveries.c.stale)
-        .where(deliveries.c.target_id == bindparam("target"), in_state(State.WAITING))
+        .where(
+            deliveries.c.target_id == bindparam("target"),
+            in_state(State.WAITING),
+            deliveries.c.run_id % bindparam("of", type_=BigInteger) == bindparam("index", type_=BigInteger),
+        )
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
         .limit(bindparam("most", type_=Integer))
     )
@@ -285,9 +290,11 @@ _first_waiting: Final = _waiting(behind=False)
 _next_waiting: Final = _waiting(behind=True)
 
 
-def waiting(connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int) -> list[Waiting]:
+def waiting(
+    connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int, part: Part = WHOLE
+) -> list[Waiting]:
     """The next deliveries that wait, oldest end time first, behind `after` (end time, run id): an index scan."""
-    values = {"target": target_id, "most": limit}
+    values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
     if after is None:
         found = connection.execute(_first_waiting, values)
     else:
@@ -341,18 +348,23 @@ def unchanged(connection: Connection, target_id: int, seen: Mapping[int, int]) -
     return found
 
 
-def forget_changes(connection: Connection, target_id: int) -> None:
+def forget_changes(connection: Connection, target_id: int, part: Part = WHOLE) -> None:
     """Let what is in flight count as unchanged, because its present version is sent next."""
-    flying = and_(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT), deliveries.c.stale > 0)
+    flying = and_(
+        deliveries.c.target_id == target_id,
+        in_state(State.IN_FLIGHT),
+        deliveries.c.stale > 0,
+        part.has(deliveries.c.run_id),
+    )
     connection.execute(update(deliveries).where(flying).values(stale=0))
 
 
-def in_flight(connection: Connection, target_id: int) -> list[tuple[int, Waiting]]:
+def in_flight(connection: Connection, target_id: int, part: Part = WHOLE) -> list[tuple[int, Waiting]]:
     """Every delivery in flight with its batch id, in the order in which they would wait."""
     query = (
         _with_runs()
         .add_columns(deliveries.c.stale, deliveries.c.batch_id)
-        .where(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT))
+        .where(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT), part.has(deliveries.c.run_id))
         .order_by(deliveries.c.batch_id, deliveries.c.end_time, deliveries.c.run_id)
     )
     return [(row[-1], Waiting(row[0], stored_run(row[1:-2]), row[-2])) for row in connection.execute(query).all()]
@@ -455,17 +467,22 @@ def listed(
         yield row[0], row[1], row[2], row[3]
 
 
-def settle_unwanted(connection: Connection, target_id: int, now: int) -> None:
+def settle_unwanted(connection: Connection, target_id: int, now: int, part: Part = WHOLE) -> None:
     """Supersede what is in flight and no longer wanted: the service may have it."""
-    unwanted = and_(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT), deliveries.c.stale < 0)
+    unwanted = and_(
+        deliveries.c.target_id == target_id,
+        in_state(State.IN_FLIGHT),
+        deliveries.c.stale < 0,
+        part.has(deliveries.c.run_id),
+    )
     _settle(connection, target_id, unwanted, State.SUPERSEDED, NO_LONGER_WANTED, now)
 
 
-def put_back(connection: Connection, target_id: int, state: State, now: int) -> int:
+def put_back(connection: Connection, target_id: int, state: State, now: int, part: Part = WHOLE) -> int:
     """Let all deliveries in an open state wait again; gives how many. What is no longer wanted is superseded."""
-    chosen = and_(deliveries.c.target_id == target_id, in_state(state))
+    chosen = and_(deliveries.c.target_id == target_id, in_state(state), part.has(deliveries.c.run_id))
     if state is State.IN_FLIGHT:
-        settle_unwanted(connection, target_id, now)
+        settle_unwanted(connection, target_id, now, part)
     moved = connection.execute(
         update(deliveries).where(chosen).values(state=int(State.WAITING), changed_at=now, reason=None, stale=0)
     ).rowcount
@@ -482,11 +499,6 @@ def months_of(connection: Connection, target_id: int, state: State) -> list[Mont
 def periods_of(connection: Connection, target_id: int, state: State, kind: PeriodKind) -> list[Period]:
     """The same of periods."""
     return _spans(_oldest(target_id, state), connection, partial(period_of, kind), lambda period: period.stop)
-
-
-def first_end(connection: Connection, target_id: int) -> int | None:
-    """The earliest end of a delivery in any state."""
-    return connection.execute(_ends_from(target_id, _EVER)).scalars().first()
 
 
 def _ends_from(target_id: int, first: int) -> Select[Any]:
