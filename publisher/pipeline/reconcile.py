@@ -70,7 +70,7 @@ def reconcile(
 ) -> Found:
     """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `scratch`.
 
-    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result tells other trouble.
+    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result tells the rest.
     """
     with store.lock(f"target-{name}") as held:
         if not held:
