@@ -13,13 +13,17 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from formats.month import month_bounds, month_of
 from publisher.entries import KEYS
 from publisher.errors import UsageError
 from publisher.page.people import Person
 from publisher.page.report_page import Choice
+from publisher.report.charges import CHARGED_BY
 from publisher.report.grouping import BY_PERIOD, GROUPED_BY
+from publisher.report.occupation import OCCUPATION_BY
 from publisher.report.request import BEHIND, FIRST, PERIODS, PeriodName, ReportRequest, Resource
-from publisher.times import duration_s, instant_s, iso
+from publisher.report.waiting import SIZE
+from publisher.times import duration_s, instant_s, iso, moment_s
 
 DAY_S: Final = 86_400
 DEFAULT_DAYS: Final = 30
@@ -33,6 +37,7 @@ NAMES: Final = frozenset(
     {
         *KEYS,
         "start",
+        "month",
         "days",
         "bin",
         "by",
@@ -50,11 +55,13 @@ NAMES: Final = frozenset(
 """What a query may hold; everything else in it is ignored."""
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
 _BY: Final[Mapping[str, tuple[str, ...]]] = {
-    "utilization": GROUPED_BY, "totals": BY_PERIOD, "waiting": ("queue", "owner", "group", "slots"),
-    "charges": ("owner", "project"), "occupation": (),
+    "utilization": GROUPED_BY, "totals": BY_PERIOD, "occupation": OCCUPATION_BY, "waiting": (*BY_PERIOD, SIZE),
+    "charges": CHARGED_BY,
 }  # fmt: skip
-_BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "owner"}
-_CUT_BY_PERIOD: Final = frozenset({"occupation", "waiting", "scarce"})
+_BY_TWO: Final = frozenset({"totals", "occupation", "waiting"})
+_BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "owner", "waiting": "queue"}
+_SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job",), "load": ("queue", "host", "complex")}
+"""The patterns of views that do not take all of them."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +89,10 @@ def asked(view: str, query: Mapping[str, str], now: int, known: tuple[int | None
     for name, value in query.items():
         if len(value) > _MOST_LETTERS:
             raise UsageError(f"{name} is longer than {_MOST_LETTERS} letters")
-    start, stop = _interval(query, now, known)
-    filters = {key: query[key] for key in KEYS if query.get(key)}
+    start, stop = _month(query, now) if view == "charges" else _interval(query, now, known)
+    filters = {key: query[key] for key in _SELECTED_BY.get(view, KEYS) if query.get(key)}
+    if view == "job" and "job" not in filters:
+        raise UsageError("which job? Fill in its id, or a pattern of its name")
     if person.owner is not None:
         filters["owner"] = person.owner
     request = ReportRequest(
@@ -92,9 +101,10 @@ def asked(view: str, query: Mapping[str, str], now: int, known: tuple[int | None
         filters=filters,
         bin_s=_bin_s(query.get("bin", ""), stop - start),
         measure="cpu" if query.get("measure") == "cpu" else "queue",
-        by=_by(view, query),
+        by=("owner",) if view == "charges" and person.owner is not None else _by(view, query),
         period=cast("PeriodName", _one_of(query, "period", PERIODS, "day" if view == "occupation" else "month")),
         resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
+        running=person.owner is None,
     )
     return Asked(request, choice(query), query)
 
@@ -119,6 +129,13 @@ def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int |
     if not FIRST <= start < stop < BEHIND:
         raise UsageError("the interval must lie in the years 1 to 9999")
     return start, stop
+
+
+def _month(query: Mapping[str, str], now: int) -> tuple[int, int]:
+    try:
+        return month_bounds(month_of(moment_s(query.get("month") or f"@{now}", now)))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"month: {error}") from None
 
 
 def _days(text: str) -> int | None:
@@ -174,33 +191,35 @@ def choice(query: Mapping[str, str]) -> Choice:
 
 def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The form of a view, with what was asked in it. A start that is left open stays so."""
-    days = query.get("days", str(DEFAULT_DAYS))
-    default_start = (iso(now - now % DAY_S - (DEFAULT_DAYS - 1) * DAY_S) or "")[:10]
-    found = [
-        Field(name="start", label="Start", value=query.get("start", default_start), type="date"),
-        Field(name="days", label="Days", value=days, type="number"),
-    ]
-    for key in _PATTERNS:
+    found = _when(view, query, now)
+    for key in _SELECTED_BY.get(view, _PATTERNS):
         mine = key == "owner" and person.owner is not None
         value = person.name if mine else query.get(key, "")
         found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else "any", fixed=mine))
     if view == "utilization":
         sizes = ("15m", "1h", "6h", "1d", "7d")
         found.append(_select("bin", "Bin", query.get("bin", ""), (("", "as suits"), *((size, size) for size in sizes))))
-    if allowed := _BY.get(view, ()):
+    if (allowed := _BY.get(view, ())) and not (view == "charges" and person.owner is not None):
         label = "Stacked by" if view == "utilization" else "By"
         options = (("", "nothing"), *((key, _label(key)) for key in allowed))
         found.append(_select("by", label, query.get("by", _BY_DEFAULT.get(view, "")), options))
-        if view == "totals":
+        if view in _BY_TWO:
             found.append(_select("by2", "And by", query.get("by2", ""), options))
-    if view in _CUT_BY_PERIOD:
-        default = "day" if view == "occupation" else "month"
-        found.append(_select("period", "Period", query.get("period", default), tuple((one, one) for one in PERIODS)))
     if view == "occupation":
-        found.append(
-            _select("resource", "Resource", query.get("resource", "cores"), tuple((one, one) for one in _RESOURCES))
-        )
+        found.append(_select("period", "Period", query.get("period", "day"), tuple((one, one) for one in PERIODS)))
+        resources = tuple((one, one) for one in _RESOURCES)
+        found.append(_select("resource", "Resource", query.get("resource", "cores"), resources))
     return tuple(found)
+
+
+def _when(view: str, query: Mapping[str, str], now: int) -> list[Field]:
+    if view == "charges":
+        return [Field(name="month", label="Month", value=query.get("month") or (iso(now) or "")[:7], type="month")]
+    default_start = (iso(now - now % DAY_S - (DEFAULT_DAYS - 1) * DAY_S) or "")[:10]
+    return [
+        Field(name="start", label="Start", value=query.get("start", default_start), type="date"),
+        Field(name="days", label="Days", value=query.get("days", str(DEFAULT_DAYS)), type="number"),
+    ]
 
 
 def _select(name: str, label: str, value: str, choices: tuple[tuple[str, str], ...]) -> Field:

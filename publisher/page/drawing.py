@@ -18,7 +18,7 @@ import msgspec
 from publisher.page.ticks import Tick, time_ticks, value_ticks
 from publisher.plain_text import safe
 from publisher.report.picture.look import edges_of, folded, instants_of, is_rest, middles_of, tops_of
-from publisher.report.picture.style import COLOURS
+from publisher.report.picture.style import COLOURS, MANY
 from publisher.report.result import Plot, Series
 from publisher.times import iso
 
@@ -63,6 +63,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     stacked: bool = False
     filled: bool = False
     """True if lines are the upper edges of areas."""
+    dense: bool = False
+    """True if there are too many places for an edge around each."""
     layers: tuple[Layer, ...] = ()
     names: tuple[str, ...] = ()
     bars: tuple[tuple[Bar, ...], ...] = ()
@@ -130,8 +132,8 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
         layers.reverse()  # the upper areas reach down to the axis, and the lower are drawn over them
     return Drawing(
         kind="time", title=title, unit=unit, across=tuple(time_ticks(start, edges[-1])), up=tuple(up),
-        stacked=plot.stacked, filled=filled, layers=tuple(layers), legend=_legend(plot), summary=_told(plot, title),
-        points=_points(plot, start, span),
+        stacked=plot.stacked, filled=filled, dense=len(middles) > MANY, layers=tuple(layers), legend=_legend(plot),
+        summary=_told(plot, title), points=_points(plot, start, span),
     )  # fmt: skip
 
 

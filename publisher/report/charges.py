@@ -121,7 +121,7 @@ def statements(context: Context, request: ReportRequest) -> Statements:
         lines.setdefault(key.payer, []).append(_item(settings, key, amount))
     adjusted: dict[str, list[Adjusted]] = {}
     for one in settings.adjustments:
-        if one.month == str(month):
+        if one.month == str(month) and _concerned(one.payer, by, request):
             adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
     found = tuple(
         Statement(payer, tuple(lines.get(payer, ())), tuple(adjusted.get(payer, ())))
@@ -141,6 +141,11 @@ def statements(context: Context, request: ReportRequest) -> Statements:
         ),
         nothing=None if found else nothing,
     )
+
+
+def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
+    """Whether what was decided of a payer is part of what is asked for: not where only some of the jobs are."""
+    return request.filters.keys() <= {by} and fnmatchcase(payer, request.filters.get(by, "*"))
 
 
 def _order(key: _Key) -> tuple[str, str, int, int, int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import msgspec
 
+from formats.job import Job
 from publisher.enrich import Enrichers
 from publisher.errors import UsageError
 from publisher.pipeline import recall
@@ -30,10 +31,17 @@ def view(context: Context, request: ReportRequest) -> Report:
     name = request.filters.get("job")
     if name is None:
         raise UsageError("which job?", hint="Give its id, or a pattern of its name, with --job")
-    if len(request.filters) > 1:
-        raise UsageError("a job is selected by --job alone")
+    if not request.filters.keys() <= {"job", "owner"}:
+        raise UsageError("a job is selected by --job, and by --owner")
     enrichers = Enrichers(context.config)
-    found = list(_runs(context, request, name))
+    whose = request.filters.get("owner")
+
+    def wanted(run: runs.StoredRun) -> bool:
+        if not (run.job.finished or request.running):
+            return False
+        return whose is None or _is_of(enrichers.apply(run.source, run.job), whose)
+
+    found = list(_runs(context, request, name, wanted))
     rows: list[tuple[Cell, ...]] = []
     for run in found:
         job = enrichers.apply(run.source, run.job)
@@ -55,10 +63,17 @@ def view(context: Context, request: ReportRequest) -> Report:
     )
 
 
-def _runs(context: Context, request: ReportRequest, name: str) -> Iterator[runs.StoredRun]:
+def _is_of(job: Job, owner: str) -> bool:
+    """Whether a run is of an owner, as selections know owners."""
+    return fnmatchcase(job.local_user or job.user_dn or "", owner)
+
+
+def _runs(
+    context: Context, request: ReportRequest, name: str, wanted: Callable[[runs.StoredRun], bool]
+) -> Iterator[runs.StoredRun]:
     """Those of this id, whenever they ran; without any, those that ended in the interval and match."""
     with context.store.read() as connection:
-        if by_id := runs.find(connection, name, _MOST):
+        if by_id := [run for run in runs.find(connection, name, _MOST) if wanted(run)]:
             yield from by_id
             return
         request.require_interval()
@@ -67,7 +82,8 @@ def _runs(context: Context, request: ReportRequest, name: str) -> Iterator[runs.
         while page := list(recall.runs_in(connection, request.start, request.stop, after, 1000)):
             for run, _ in page:
                 job = run.job
-                if any(fnmatchcase(word, name) for word in (job.local_id, job.name, job.global_id) if word):
+                words = (job.local_id, job.name, job.global_id)
+                if any(fnmatchcase(word, name) for word in words if word) and wanted(run):
                     yield run
                     matching += 1
                     if matching == _MOST:

@@ -40,7 +40,7 @@ class Context:
         """The runs that answer a request, of which the view has these columns; `running`: also those that still run."""
         return Selection(
             self.runs(request), request.start, request.stop, request.filters, wanted, request.interval or interval,
-            running_until=self.now if running else None,
+            running_until=self.now if running and request.running else None,
         )  # fmt: skip
 
 

@@ -43,6 +43,8 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = "UTC"
     """The time zone in which days, weeks, months and years begin."""
     resource: Resource = "cores"
+    running: bool = True
+    """Whether runs that are not over may be in it, where the view has them."""
     archive: Path | None = None
     stat_file: Path | None = None
 

@@ -30,6 +30,15 @@ type = "directory"
 path = "files"
 layout = "files"
 records = "ogf-ur"
+[charges]
+[[charges.prices]]
+resource = "cores"
+price = "0.02"
+[[charges.adjustments]]
+month = "2026-11"
+payer = "bob"
+amount = "-1.00"
+reason = "between us and him"
 [serve]
 port = 0
 """

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from publisher.page.app import Site, application
 from publisher.page.people import People, Person
 from publisher.page.sessions import Sessions
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
+from publisher.report.result import VIEWS, Report
+from publisher.sources.base import Window
 from tests.publisher.cli.program import Program
 from tests.publisher.page.conftest import DAY, EVIL, JOBS, TOKENS, act_line, token_file
 
@@ -28,7 +30,7 @@ NOW = DAY + 30 * 86_400
 MONTH = "start=2026-11-01&days=30"
 
 
-class Site_:  # noqa: N801 - the site under test, beside the class that it fills
+class Page:
     """An application in this process, and what it said and noted."""
 
     def __init__(self, publisher: Publisher, people: People | None = None, names: tuple[str, ...] = ()) -> None:
@@ -71,13 +73,13 @@ def publisher(month: Program) -> Iterator[Publisher]:
 
 
 @pytest.fixture(scope="module")
-def opened(publisher: Publisher) -> Site_:
-    return Site_(publisher)
+def opened(publisher: Publisher) -> Page:
+    return Page(publisher)
 
 
 @pytest.fixture
-def guarded(publisher: Publisher, tmp_path: Path) -> Site_:
-    return Site_(publisher, People(token_file(tmp_path)))
+def guarded(publisher: Publisher, tmp_path: Path) -> Page:
+    return Page(publisher, People(token_file(tmp_path)))
 
 
 def as_(name: str) -> dict[str, str]:
@@ -87,7 +89,7 @@ def as_(name: str) -> dict[str, str]:
 # --- what is answered
 
 
-def test_every_answer_tells_browsers_to_be_careful(opened: Site_) -> None:
+def test_every_answer_tells_browsers_to_be_careful(opened: Page) -> None:
     for path in ("/", "/help", "/nosuch", f"/totals.csv?{MONTH}", "/?days=x"):
         headers = opened.ask(path).headers
         policy = headers["content-security-policy"]
@@ -102,7 +104,7 @@ def test_every_answer_tells_browsers_to_be_careful(opened: Site_) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_can_be_done_but_looking(opened: Site_, method: str) -> None:
+def test_nothing_can_be_done_but_looking(opened: Page, method: str) -> None:
     assert opened.ask("/", method).status_code == 405
     assert opened.ask("/totals", method).status_code == 405
 
@@ -111,17 +113,17 @@ def test_nothing_can_be_done_but_looking(opened: Site_, method: str) -> None:
     ("base", "code"),
     [("http://localhost:8642", 200), ("http://[::1]", 200), ("http://127.0.0.1", 200), ("http://evil.example", 421)],
 )
-def test_it_answers_to_its_names_alone(opened: Site_, base: str, code: int) -> None:
+def test_it_answers_to_its_names_alone(opened: Page, base: str, code: int) -> None:
     assert opened.ask("/help", base=base).status_code == code
 
 
 def test_further_names_are_configured(publisher: Publisher) -> None:
     assert (
-        Site_(publisher, names=("usage.example.org",)).ask("/help", base="http://USAGE.example.org").status_code == 200
+        Page(publisher, names=("usage.example.org",)).ask("/help", base="http://USAGE.example.org").status_code == 200
     )
 
 
-def test_downloads_are_the_same_report(opened: Site_) -> None:
+def test_downloads_are_the_same_report(opened: Page) -> None:
     table = list(csv.DictReader(io.StringIO(opened.ask(f"/totals.csv?{MONTH}&by=owner").text)))
     told = json.loads(opened.ask(f"/totals.json?{MONTH}&by=owner").text)
     assert {row["owner"] for row in table} == {row["owner"] for row in told["totals"]}
@@ -135,7 +137,7 @@ def test_downloads_are_the_same_report(opened: Site_) -> None:
     assert "CPU, user" in second
 
 
-def test_names_of_jobs_are_escaped_everywhere(opened: Site_) -> None:
+def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
     for path in (f"/totals?{MONTH}&by=owner", f"/totals?{MONTH}&by=owner&by2=queue"):
         assert EVIL not in opened.ask(path).text
         assert "&lt;script&gt;alert(" in opened.ask(path).text
@@ -159,20 +161,20 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Site_) -> None:
         (f"owner={'x' * 300}", "longer than"),
     ],
 )
-def test_what_makes_no_sense_is_told_beside_the_form(opened: Site_, query: str, said: str) -> None:
+def test_what_makes_no_sense_is_told_beside_the_form(opened: Page, query: str, said: str) -> None:
     found = opened.ask(f"/?{query}")
     assert found.status_code == 400
     assert said in found.text
     assert 'id="f-days"' in found.text
 
 
-def test_a_query_names_no_files(opened: Site_) -> None:
+def test_a_query_names_no_files(opened: Page) -> None:
     found = opened.ask(f"/?{MONTH}&archive=/etc&stat_file=/etc/passwd&bin=1d")
     assert found.status_code == 200
     assert "/etc" not in found.text.partition("</form>")[2]
 
 
-def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Site_) -> None:
+def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Page) -> None:
     default = opened.ask("/utilization.json").json()
     assert (default["start"], default["stop"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
     whole = opened.ask("/utilization.json?start=&days=&shown=1").json()
@@ -183,7 +185,7 @@ def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Site_
 def test_a_report_is_made_once_as_long_as_nothing_changes(month: Program, tmp_path: Path) -> None:
     site = month.copy(tmp_path / "changing")
     with Publisher.from_file(site.config, read_only=True) as reading:
-        looked = Site_(reading)
+        looked = Page(reading)
         for _ in range(3):
             looked.ask(f"/totals?{MONTH}")
             looked.ask(f"/totals.csv?{MONTH}")
@@ -198,7 +200,7 @@ def test_a_report_is_made_once_as_long_as_nothing_changes(month: Program, tmp_pa
 
 def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
     with Publisher.from_file(month.config, read_only=True) as reading:
-        site = Site_(reading)
+        site = Page(reading)
 
         def missing() -> Answers:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
@@ -213,7 +215,7 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
 # --- to whom
 
 
-def test_strangers_see_nothing(guarded: Site_) -> None:
+def test_strangers_see_nothing(guarded: Page) -> None:
     for path in ("/", "/totals", "/status", "/help"):
         found = guarded.ask(path)
         assert (found.status_code, found.headers["location"]) == (303, "/login")
@@ -229,7 +231,7 @@ def test_strangers_see_nothing(guarded: Site_) -> None:
 @pytest.mark.parametrize(
     "path", ["/totals.json?by=owner&", "/utilization.json?by=owner&", "/totals.json?by=owner&owner=*&"]
 )
-def test_users_see_their_own_jobs_only(guarded: Site_, path: str) -> None:
+def test_users_see_their_own_jobs_only(guarded: Page, path: str) -> None:
     mine = guarded.ask(f"{path}{MONTH}", headers=as_("alice")).text
     everybodys = guarded.ask(f"{path}{MONTH}", headers=as_("root")).text
     assert '"alice"' in mine
@@ -237,7 +239,7 @@ def test_users_see_their_own_jobs_only(guarded: Site_, path: str) -> None:
     assert "bob" not in mine
 
 
-def test_users_are_not_told_what_there_is_of_others(guarded: Site_) -> None:
+def test_users_are_not_told_what_there_is_of_others(guarded: Page) -> None:
     hidden = guarded.ask(f"/totals?{MONTH}&queue=nosuch*&owner=bob", headers=as_("alice")).text
     assert "No job of yours matches" in hidden
     assert "slow.q" not in hidden
@@ -245,7 +247,50 @@ def test_users_are_not_told_what_there_is_of_others(guarded: Site_) -> None:
     assert "slow.q" in guarded.ask(f"/totals?{MONTH}&queue=nosuch*", headers=as_("root")).text
 
 
-def test_roles_have_their_views(guarded: Site_) -> None:
+def test_a_job_is_shown_to_its_owner(publisher: Publisher, guarded: Page) -> None:
+    whose: dict[str, str] = {}
+    for known in publisher.jobs(Window(DAY, DAY + 86_400)):
+        whose.setdefault(known.run.job.local_user or "", known.run.job.local_id or "")
+    mine = guarded.ask(f"/job?job={whose['alice']}", headers=as_("alice")).text
+    assert "local_user" in mine
+    others = guarded.ask(f"/job?job={whose['bob']}", headers=as_("alice")).text
+    assert "No job of yours matches" in others
+    assert "local_user" not in others
+    assert "local_user" in guarded.ask(f"/job?job={whose['bob']}", headers=as_("root")).text
+    assert "bob" not in guarded.ask(f"/job.json?{MONTH}&job=*", headers=as_("alice")).text
+
+
+def test_charges_are_told_to_who_is_charged(guarded: Page) -> None:
+    mine = guarded.ask("/charges.json?month=2026-11&by=project", headers=as_("alice")).text
+    assert "alice" in mine
+    assert "bob" not in mine
+    assert "between us" not in mine
+    assert "between us" in guarded.ask("/charges?month=2026-11", headers=as_("root")).text
+    assert "between us" not in guarded.ask("/charges?month=2026-11&queue=slow*", headers=as_("root")).text
+
+
+def test_no_view_tells_users_of_others(guarded: Page) -> None:
+    for view in ("utilization", "totals", "waiting", "paths", "charges"):
+        for by in ("", "&by=owner", "&by=queue"):
+            for form in ("", ".json", ".csv"):
+                path = f"/{view}{form}" if form or view != "utilization" else "/"
+                found = guarded.ask(f"{path}?{MONTH}&month=2026-11{by}", headers=as_("alice")).text
+                assert not {"bob", "carol", "dave"} & set(re.findall(r"\w+", found)), path
+
+
+@pytest.mark.parametrize("view", [name for name in VIEWS if name != "utilization"])
+def test_every_view_is_there(opened: Page, view: str) -> None:
+    query = f"{MONTH}&month=2026-11&job={'job1' if view == 'job' else ''}"
+    found = opened.ask(f"/{view}?{query}")
+    if view == "load":
+        assert "no source has a stat_file" in found.text
+        return
+    assert found.status_code == 200
+    assert f'<a href="/{view}" aria-current="page">' in found.text
+    assert opened.ask(f"/{view}.json?{query}").json()["view"] == view
+
+
+def test_roles_have_their_views(guarded: Page) -> None:
     asked = ("/", "/status", "/occupation", "/job")
     codes = {name: [guarded.ask(f"{path}?{MONTH}", headers=as_(name)).status_code for path in asked] for name in TOKENS}
     assert codes["alice"][:3] == [200, 403, 403]
@@ -256,7 +301,7 @@ def test_roles_have_their_views(guarded: Site_) -> None:
     assert "/totals" in menu
 
 
-def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Site_) -> None:
+def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Page) -> None:
     found = guarded.ask("/login", "POST", data={"token": TOKENS["root"]}, base="https://localhost")
     cookie = found.headers["set-cookie"]
     assert cookie.startswith("__Host-session=")
@@ -271,7 +316,7 @@ def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Site_) -> None
     assert guarded.ask("/status", base="https://localhost", headers=jar).status_code == 303
 
 
-def test_wrong_tokens_are_refused_and_told_to_whoever_runs_it(guarded: Site_) -> None:
+def test_wrong_tokens_are_refused_and_told_to_whoever_runs_it(guarded: Page) -> None:
     found = guarded.ask("/login", "POST", data={"token": "guess-guess"})
     assert found.status_code == 403
     assert "set-cookie" not in found.headers
@@ -291,18 +336,18 @@ def test_wrong_tokens_are_refused_and_told_to_whoever_runs_it(guarded: Site_) ->
         ({"data": {}}, 415),
     ],
 )
-def test_only_our_own_form_logs_in(guarded: Site_, rest: dict[str, Any], code: int) -> None:
+def test_only_our_own_form_logs_in(guarded: Page, rest: dict[str, Any], code: int) -> None:
     assert guarded.ask("/login", "POST", **rest).status_code == code
     assert guarded.came == []
 
 
-def test_where_all_may_see_nobody_logs_in(opened: Site_) -> None:
+def test_where_all_may_see_nobody_logs_in(opened: Page) -> None:
     assert opened.ask("/login").headers["location"] == "/"
     assert opened.ask("/login", "POST", data={"token": "x"}).status_code == 403
 
 
 def test_a_broken_token_file_shuts_the_door(publisher: Publisher, tmp_path: Path) -> None:
-    site = Site_(publisher, People(token_file(tmp_path)))
+    site = Page(publisher, People(token_file(tmp_path)))
     (tmp_path / "tokens.toml").chmod(0o644)
     (tmp_path / "tokens.toml").write_text("broken", encoding="utf-8")
     found = site.ask("/totals", headers=as_("root"))

@@ -82,8 +82,15 @@ def test_a_job_in_full(site: Publisher) -> None:
     assert asked(site, "job", filters={"job": "none"}).nothing is not None
     with pytest.raises(UsageError, match="which job"):
         asked(site, "job")
-    with pytest.raises(UsageError, match="by --job alone"):
-        asked(site, "job", filters={"job": "6", "owner": "x"})
+    with pytest.raises(UsageError, match="by --job, and by --owner"):
+        asked(site, "job", filters={"job": "6", "queue": "x"})
+
+
+def test_a_job_of_an_owner(site: Publisher) -> None:
+    (owner,) = {row[2] for row in asked(site, "job", filters={"job": "6"}).rows if row[1] == "local_user"}
+    assert asked(site, "job", filters={"job": "6", "owner": str(owner)}).rows
+    assert not asked(site, "job", filters={"job": "6", "owner": "x"}).rows
+    assert not asked(site, "job", filters={"job": "job[12]", "owner": "x"}).rows
 
 
 def test_there_is_no_other_view(site: Publisher) -> None:
