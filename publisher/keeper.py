@@ -6,12 +6,13 @@ work in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from sqlalchemy import Connection
 
 from formats.job import Job
 from formats.month import Month, month_numbered, month_of
@@ -91,11 +92,35 @@ class Keeper:
     def check(self) -> list[Finding]:
         """Whether what the store holds agrees with itself. Changes nothing."""
         with self._store.read() as connection:
-            return list(integrity.check(connection))
+            return [*integrity.check(connection), *self._spooling(connection)]
+
+    def _spooling(self, connection: Connection) -> Iterator[Finding]:
+        from publisher.spool import triggers  # noqa: PLC0415 - a leaf
+
+        if triggers.generation(connection) is None:
+            return
+        count = triggers.count(connection)
+        if not self._config.spool:
+            text = f"no context is configured any more, and {count} changes are put down for one"
+            yield Finding("spooling", "yellow", text, "`usage-publisher store check --repair` stops that")
+        elif count:
+            text = f"{count} changes are not written to every context yet"
+            yield Finding(
+                "spooling", "yellow", text, "`usage-publisher store spool` writes them, and says what is wrong"
+            )
+        else:
+            yield Finding("spooling", "green", "every context has what the store has")
 
     def repair(self) -> list[Miscounted]:
-        """Set the counters to what counting gives; gives those that were wrong. Nothing else is mended by itself."""
+        """Set the counters to what counting gives; gives those that were wrong. Nothing else is mended by itself.
+
+        What puts down changes for spooling contexts goes, where none is configured any more.
+        """
+        from publisher.spool import triggers  # noqa: PLC0415 - a leaf
+
         with self._store.write() as connection:
+            if not self._config.spool and triggers.generation(connection) is not None:
+                triggers.remove(connection)
             return integrity.repair_counters(connection, self._clock())
 
     def backup(self, file: Path) -> Backup:

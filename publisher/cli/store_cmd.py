@@ -164,8 +164,9 @@ def forget(
 ) -> None:
     """Put a pseudonym in place of a person's name, everywhere in the store. Nothing is sent again by that."""
     with session.publisher() as publisher:
+        keeper = publisher.keeper
         _confirm("Forget this person? The name cannot be brought back.", yes=yes)
-        done = publisher.keeper.forget(person, pseudonym)
+        done = keeper.forget(person, pseudonym)
     keys = ("pseudonym", "runs", "versions", "classes", "summaries", "entries")
     if session.json:
         json_object({key: getattr(done, key) for key in keys})

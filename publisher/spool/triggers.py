@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select, text
 
 from publisher.store.tables import spool_changes
 
@@ -90,6 +90,12 @@ def pending(connection: Connection, limit: int) -> list[tuple[str, str, str, int
         .limit(limit)
     )
     return [(row[0], row[1], row[2], row[3]) for row in connection.execute(query)]
+
+
+def count(connection: Connection) -> int:
+    """How many objects changed that were not written yet."""
+    query = select(func.count()).select_from(spool_changes).where(spool_changes.c.kind != _GENERATION)
+    return connection.execute(query).scalar_one()
 
 
 def written(connection: Connection, changes: list[tuple[str, str, str, int]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, and_, delete, func, insert, inspect, or_, select
@@ -40,7 +40,8 @@ class Miscounted(msgspec.Struct, frozen=True):
     @property
     def word(self) -> str:
         """What is counted."""
-        return "confirmed" if self.state == CONFIRMED else State(self.state).word
+        known = {int(state): state.word for state in State} | {CONFIRMED: "confirmed"}
+        return known.get(self.state, f"in state {self.state}")
 
 
 def check(connection: Connection) -> Iterator[Finding]:
@@ -152,8 +153,8 @@ def _wrong_runs(connection: Connection) -> Iterator[str]:
         runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.digest, runs.c.job,
     )  # fmt: skip
     for record_id, finished, end, wall_ms, cpu_ms, mark, blob in upkeep.rows(connection, select(*columns)):
-        stored = bytes(blob)
-        if digest(stored) != bytes(mark):
+        stored = _bytes(blob)
+        if digest(stored) != _bytes(mark):
             yield f"run {record_id}: its digest is not that of its job"
             continue
         try:
@@ -168,14 +169,14 @@ def _wrong_runs(connection: Connection) -> Iterator[str]:
 
 def _wrong_versions(connection: Connection) -> Iterator[str]:
     for run_id, mark, blob in upkeep.rows(connection, select(versions.c.run_id, versions.c.digest, versions.c.job)):
-        if digest(bytes(blob)) != bytes(mark):
+        if digest(_bytes(blob)) != _bytes(mark):
             yield f"an earlier version of run {run_id}: its digest is not that of its job"
 
 
 def _wrong_classes(connection: Connection) -> Iterator[str]:
     for class_id, facts in upkeep.rows(connection, select(classes.c.id, classes.c.facts)):
         try:
-            decode(bytes(facts))
+            decode(_bytes(facts))
         except StoreError as error:
             yield f"class {class_id}: {error.message}"
 
@@ -207,6 +208,11 @@ def _wrong_deliveries(connection: Connection) -> Iterator[str]:
     )
     for name, count in connection.execute(query_flying):
         yield f"{count} for target {name} are in flight in no batch that is"
+
+
+def _bytes(value: Any) -> bytes:
+    """A stored value; in a damaged SQLite store it may be of any type."""
+    return bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode("utf-8", "surrogateescape")
 
 
 def _unused_classes(connection: Connection) -> int:

@@ -184,6 +184,23 @@ def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(
     assert_all_the_same(site)
 
 
+def test_check_tells_of_contexts_and_repair_stops_those_that_are_gone(site: Site) -> None:
+    def found() -> list[tuple[str, str]]:
+        return [(each.level, each.message) for each in site.publisher.keeper.check() if each.subject == "spooling"]
+
+    site.collect()
+    assert found() == [("green", "every context has what the store has")]
+    site.table["spool"] = {}
+    site.reopen()
+    site.publish()
+    ((level, message),) = found()
+    assert level == "yellow"
+    assert "no context is configured any more" in message
+    assert site.publisher.keeper.repair() == []
+    assert found() == []
+    assert site.rows("SELECT count(*) FROM spool_changes") == [(0,)]
+
+
 def test_without_contexts_there_are_no_triggers(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
     site.sources["ce1"].add(make_job(1))
