@@ -86,7 +86,7 @@ def entries_of(job: Job) -> list[Entry]:
     ran = _ran(job)
     if ran is None:
         return []
-    wall_ms = job.wall_ms if job.wall_ms is not None else (ran.stop - ran.start) * 1000
+    wall_ms = job.wall_ms if job.wall_ms is not None else max(ran.stop - ran.start, 0) * 1000
     cpu_ms = job.cpu_ms if job.cpu_ms is not None else ran.user_ms + ran.system_ms
     return [Entry(facts=_facts(job), ran=ran, wall_ms=wall_ms, cpu_ms=cpu_ms, memory_kib=job.memory_rss_kib or 0)]
 

@@ -217,7 +217,8 @@ def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
         return _cpu(name, raw)
     if name in {"wall_ms", "tasks_wall_ms"}:
         wall_ms = raw["wall_ms"]
-        wall_ms = np.where(wall_ms == UNKNOWN, (numbers["stop"] - numbers["start"]) * 1000, wall_ms)
+        length_s = np.maximum(numbers["stop"] - numbers["start"], 0)
+        wall_ms = np.where(wall_ms == UNKNOWN, length_s * 1000, wall_ms)
         return wall_ms if name == "wall_ms" else wall_ms + raw.of_extras(lambda extras: _tasks_ms(extras.pe_tasks))
     if name == "gpus":
         return _gpus(raw)

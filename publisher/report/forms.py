@@ -23,7 +23,8 @@ def shown_columns(report: Report) -> list[Column]:
 
 def heading(column: Column) -> str:
     """What a column is called in tables: its name, and its unit where the name does not end in it."""
-    return column.name
+    told = not column.unit or column.name.endswith(column.unit.lower().replace(" ", "_"))
+    return column.name if told else f"{column.name} ({column.unit})"
 
 
 def is_text(column: Column) -> bool:
@@ -54,7 +55,7 @@ def to_csv(report: Report) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = shown_columns(report)
-    writer.writerow([heading(column) for column in columns])
+    writer.writerow([column.name for column in columns])
     for row in text_rows(report):
         writer.writerow(
             [f"'{cell}" if column.kind == "text" and cell[:1] in _FORMULA else cell

@@ -44,6 +44,8 @@ class Selection:
         self.runs = 0
         """Entries in the interval."""
         self.matched = 0
+        self.backward = 0
+        """Of those that match, entries that end before they start."""
 
     def coding(self, name: str) -> Coding:
         """The coding of a wanted column of words; complete when all frames are taken."""
@@ -57,6 +59,7 @@ class Selection:
             self.runs += inside.rows
             matching = inside.where(self._matches(inside)) if self._tests and inside.rows else inside
             self.matched += matching.rows
+            self.backward += int(np.count_nonzero(matching.numbers["stop"] < matching.numbers["start"]))
             if matching.rows:
                 yield matching
 
@@ -69,6 +72,12 @@ class Selection:
         there = {key: self._there(key) for key in sorted(self._tests)}
         told = [f"{key} {_some(values) or 'is not told by any source'}" for key, values in there.items()]
         return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
+
+    def notes(self) -> tuple[str, ...]:
+        """What is odd about the runs that match."""
+        if not self.backward:
+            return ()
+        return (f"{self.backward} runs end before they start: they ran for no time.",)
 
     def _inside(self, frame: Frame) -> Mask:
         start, stop = frame.numbers["start"], frame.numbers["stop"]

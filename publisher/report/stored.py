@@ -15,7 +15,7 @@ from formats.job import Host, Job
 from publisher.config import Config
 from publisher.enrich import Enrichers
 from publisher.report.columns import ColumnMaker, Shared
-from publisher.report.frame import Coding, Frame
+from publisher.report.frame import SLACK_S, Coding, Frame
 from publisher.sources.dqs import act_lines
 from publisher.store.columns import has_source_of, stored_classes, stored_runs
 from publisher.store.database import Store
@@ -45,7 +45,8 @@ class StoreRuns:
             maker = ColumnMaker(wanted, running=running_until is not None, systems=dqs)
             made = _Frames(maker, self._config, self._enrichers, dqs=dqs)
             self.codings = maker.codings
-            pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
+            begin = start - SLACK_S if dqs and stop is None else start
+            pages = stored_runs(connection, begin, stop, _PAGE, running=running_until is not None)
             with closing(pages):
                 for page in pages:
                     runs = made.decoded([blob for _, blob in page])
@@ -114,7 +115,7 @@ class _Frames:
 
 
 def _line_jobs(job: Job) -> list[Job]:
-    """A run of DQS as a run for each line of the act_file that it was made of."""
+    """A run of DQS as a run for each line of the act_file that it was made of. All end, as accounted, where it does."""
     return [
         msgspec.structs.replace(
             job,
@@ -123,8 +124,8 @@ def _line_jobs(job: Job) -> list[Job]:
             local_group=line.group or None,
             local_user=line.owner or None,
             slots=1,
-            start=line.start,
-            end=line.end,
+            execution_start=line.start,
+            execution_end=line.end,
             wall_ms=(line.end - line.start) * 1000,
             cpu_ms=(line.user_s + line.system_s) * 1000,
             cpu_user_ms=line.user_s * 1000,

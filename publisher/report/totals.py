@@ -82,6 +82,7 @@ class Totals(msgspec.Struct, frozen=True):
     rows: tuple[Total, ...]
     all: Total
     nothing: str | None
+    notes: tuple[str, ...] = ()
 
 
 def totals(context: Context, request: ReportRequest) -> Totals:
@@ -109,7 +110,7 @@ def totals(context: Context, request: ReportRequest) -> Totals:
     ]
     whole = Total((), *(sum(sums[name]) for name in _SUMMED), *(max(peaks[name]) for name in _PEAKS))
     rows = tuple(sorted(found, key=lambda total: total.key)) if request.by else ()
-    return Totals(request.by, rows, whole, selection.nothing())
+    return Totals(request.by, rows, whole, selection.nothing(), selection.notes())
 
 
 def _grown(column: list[int], count: int) -> list[int]:
@@ -144,6 +145,7 @@ def view(context: Context, request: ReportRequest) -> Report:
         rows=tuple((*row.key, *row.amounts()) for row in rows),
         shown=(*made.by, *(column.name for column in _AMOUNTS[:_SHOWN])),
         plots=_plots(made),
+        notes=made.notes,
         nothing=made.nothing,
         rows_named="totals",
         facts={

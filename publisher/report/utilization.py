@@ -35,6 +35,7 @@ class Utilization(msgspec.Struct, frozen=True):
     jobs: int
     zero_length: int
     nothing: str | None
+    notes: tuple[str, ...] = ()
 
 
 def utilization(context: Context, request: ReportRequest) -> Utilization:
@@ -56,7 +57,7 @@ def _utilization(context: Context, request: ReportRequest, tally: ColumnTally, s
         measure=request.measure,
         bins=measured(bins, iter(tally.sums())),
     )
-    return Utilization(report, tally.jobs, tally.zero_length, selection.nothing())
+    return Utilization(report, tally.jobs, tally.zero_length, selection.nothing(), selection.notes())
 
 
 def _tallied(
@@ -105,6 +106,7 @@ def _whole(context: Context, made: Utilization) -> Report:
         rows=tuple(msgspec.structs.astuple(one) for one in report.bins),
         shown=("start", *names, *(f"{name}_mean" for name in names), "jobs"),
         plots=tuple(_plot_of_all(measure, report) for measure in measures),
+        notes=made.notes,
         nothing=made.nothing,
         rows_named="bins",
         facts={
@@ -120,6 +122,7 @@ def _by_key(
     context: Context, request: ReportRequest, tally: ColumnTally, selection: Selection, labels: list[tuple[str, ...]]
 ) -> Report:
     (key,) = request.by
+    named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are measures too
     bins = tally.bins
     sums = {label[0]: tally.sums(group) for group, label in enumerate(labels) if group < tally.groups}
     names = sorted(sums)
@@ -142,11 +145,11 @@ def _by_key(
         site=context.config.site.name,
         start=bins.start,
         stop=bins.stop,
-        columns=(_COLUMNS[0], Column(key, "text"), *_COLUMNS[1:]),
+        columns=(_COLUMNS[0], Column(named, "text"), *_COLUMNS[1:]),
         rows=tuple(rows),
-        shown=("start", key, *shown, "jobs"),
+        shown=("start", named, *shown, "jobs"),
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True),),
-        notes=(f"Bins in which nothing of a value of {key} ran are left out.",),
+        notes=(f"Bins in which nothing of a value of {key} ran are left out.", *selection.notes()),
         nothing=selection.nothing(),
         rows_named="bins",
         facts={

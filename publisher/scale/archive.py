@@ -11,7 +11,7 @@ import numpy as np
 
 from formats.month import month_of
 from publisher.errors import UsageError
-from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
+from publisher.report.frame import NUMBERS, SLACK_S, UNKNOWN, WORDS, Coding, Frame
 from publisher.scale.layout import JOB_COLUMNS, events_of, months_in, reader_of, words_of
 
 _ROWS: Final = 200_000
@@ -35,6 +35,8 @@ class ArchiveRuns:
     ) -> Iterator[Frame]:
         """See `Runs`. Raises `UsageError` where there is no archive, or one of another program."""
         self.codings = {name: Coding(words_of(name)) for name in wanted & WORDS}
+        if stop is None:
+            start -= SLACK_S
         first, last = month_of(start), None if stop is None else month_of(stop - 1)
         files = [
             str(path)

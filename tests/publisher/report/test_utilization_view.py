@@ -1,0 +1,83 @@
+"""Utilization by a key adds up to that of all; each line of an act_file counts once, in whichever interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.result import Report
+from publisher.report.utilization import MOST_SERIES
+from publisher.report.views import make
+from tests.publisher.cli.program import BASE
+
+SINCE, UNTIL = 1_792_800_000, 1_796_000_000
+
+
+def asked(publisher: Publisher, view: str = "utilization", **given: object) -> Report:
+    request = ReportRequest(**{"start": SINCE, "stop": UNTIL, "bins": 40, **given})  # type: ignore[arg-type]
+    return make(view, Context(publisher.store, publisher.config, UNTIL), request)
+
+
+@pytest.mark.parametrize("key", ["owner", "queue", "host", "status", "slots", "cluster"])
+@pytest.mark.parametrize("measure", ["queue", "cpu"])
+def test_the_values_of_a_key_add_up(every_source: Publisher, key: str, measure: str) -> None:
+    whole = asked(every_source, measure=measure)
+    apart = asked(every_source, measure=measure, by=(key,))
+    names = [column.name for column in whole.columns]
+    assert len({column.name for column in apart.columns}) == len(apart.columns)
+    for name in ("queue", "cpu_user", "cpu_system", "slots", "jobs"):
+        sums: dict[object, float] = {}
+        place = [column.name for column in apart.columns].index(name)
+        for row in apart.rows:
+            sums[row[0]] = sums.get(row[0], 0) + float(str(row[place]))
+        for row in whole.rows:
+            assert sums.get(row[0], 0) == pytest.approx(float(str(row[names.index(name)])), rel=1e-12, abs=1e-12)
+    all_of_it, plot = whole.plots[0], apart.plots[0]
+    assert len(plot.series) <= MOST_SERIES + 1
+    assert plot.x == all_of_it.x
+    layers = [sum(filter(None, column)) for column in zip(*(series.values for series in plot.series), strict=True)]
+    total = [sum(filter(None, column)) for column in zip(*(series.values for series in all_of_it.series), strict=True)]
+    assert layers == pytest.approx(total)
+
+
+def test_many_values_become_the_largest_and_others(every_source: Publisher) -> None:
+    series = asked(every_source, by=("account",)).plots[0].series
+    hosts = asked(every_source, by=("host",)).plots[0].series
+    assert len(hosts) == MOST_SERIES + 1
+    assert hosts[-1].label.startswith("(others: ")
+    assert sum(filter(None, hosts[0].values)) >= sum(filter(None, hosts[1].values))
+    assert "(not told)" in {one.label for one in series}
+
+
+ACT = "{q}:h:{master}:c:grp:own:par:id:7:90:{start}:{end}:0:0:10:1:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0\n"
+
+
+def test_a_slave_that_ends_in_another_month_than_its_master_counts_once(tmp_path: Path) -> None:
+    """The master ends before midnight of 1 December, its slave behind it: both belong to the run, which is November's.
+
+    What of the slave lies in December is in December's utilization.
+    """
+    midnight = 1_796_083_200
+    lines = tmp_path / "act_file"
+    lines.write_text(
+        ACT.format(q="a", master=1, start=midnight - 100, end=midnight - 10)
+        + ACT.format(q="b", master=0, start=midnight - 90, end=midnight + 50)
+    )
+    config = tmp_path / "publisher.toml"
+    config.write_text(BASE + f'\n[sources.dqs]\ntype = "dqs"\npath = "{lines}"\n')
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        november = {"start": midnight - 86_400, "stop": midnight}
+        december = {"start": midnight, "stop": midnight + 86_400}
+        jobs = [asked(publisher, "totals", **month).facts["all"]["jobs"] for month in (november, december)]
+        assert jobs == [2, 0]
+        used = [asked(publisher, bins=1, **month).rows[0][2] for month in (november, december)]
+        assert [round(float(str(queue)) * 86_400) for queue in used] == [90 + 90, 50]
+        folder = tmp_path / "archive"
+        assert publisher.archive(folder) == {"2026-11": 2}
+        archived = [asked(publisher, bins=1, archive=folder, **month).rows[0][2] for month in (november, december)]
+        assert archived == used
