@@ -81,21 +81,28 @@ def colliding_ids(config: Config) -> Iterator[Finding]:
 
 
 def reading_the_same(config: Config) -> Iterator[Finding]:
-    """A finding for each two sources that read the same files."""
+    """A finding for each two sources that read the same files; red where each job of them would count twice."""
     for one, other in combinations(config.sources, 2):
-        place = _place(config.sources[one])
-        if place is not None and place == _place(config.sources[other]):
-            yield Finding(
-                f"source {other}",
-                "yellow",
-                f"it reads the same files as the source {one}: a job that both give counts once, for the source that "
-                "gave it first",
-                "Take one of the two out, unless their own settings make different jobs of them",
-            )
+        first, second = config.sources[one], config.sources[other]
+        if first.type != second.type or not _overlap(first.path, second.path):
+            continue
+        if first.cluster == second.cluster:
+            said = "a job that both give counts once, for the source that gave it first"
+            yield Finding(f"source {other}", "yellow", f"it reads the files of the source {one}: {said}", _TAKE_OUT)
+        else:
+            said = "their `cluster` differs, so that each job may count twice"
+            yield Finding(f"source {other}", "red", f"it reads the files of the source {one}, and {said}", _TAKE_OUT)
 
 
-def _place(source: Source) -> tuple[str, Path] | None:
-    return None if source.path is None else (source.type, Path(source.path).resolve())
+_TAKE_OUT: Final = "Take one of the two out before anything is sent"
+
+
+def _overlap(one: Path | None, other: Path | None) -> bool:
+    """Whether two paths are the same, or one of them is a folder with the other in it."""
+    if one is None or other is None:
+        return False
+    first, second = one.resolve(), other.resolve()
+    return first == second or first in second.parents or second in first.parents
 
 
 def _could_collide(one: Source, other: Source, config: Config) -> bool:

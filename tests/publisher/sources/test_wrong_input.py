@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from publisher.cli.status_cmd import show_status, status_json
+from publisher.pipeline.check_rules import reading_the_same
 from publisher.pipeline.collect import Collected
 from publisher.pipeline.status import SourceStatus
 from publisher.sources import make_source
@@ -193,5 +194,16 @@ def test_two_sources_of_one_file_give_a_job_once_and_check_says_so(tmp_path: Pat
     found = collect(site)
     assert (found["ge"].new, found["again"].new, found["again"].unchanged) == (1, 0, 1)
     assert {name: source.jobs for name, source in site.publisher.status().sources.items()} == {"ge": 1, "again": 0}
-    (finding,) = [each for each in site.publisher.check() if "the same files" in each.message]
+    (finding,) = reading_the_same(site.config)
     assert (finding.level, finding.subject) == ("yellow", "source again")
+    assert "counts once" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("path", "cluster", "levels"),
+    [("accounting", "d", ["red"]), (".", "c", ["yellow"]), ("./../accounting", "c", []), ("account", "c", [])],
+)
+def test_sources_that_overlap(tmp_path: Path, path: str, cluster: str, levels: list[str]) -> None:
+    site = site_of(tmp_path, "ge")
+    site.table["sources"]["other"] = {"type": "gridengine", "path": path, "cluster": cluster}
+    assert [finding.level for finding in reading_the_same(site.config)] == levels
