@@ -111,6 +111,7 @@ def show_run(known: KnownRun) -> None:
             line += f", batch {place.batch.uid} of {counted(place.batch.records, 'record')}"
             receipt = place.batch.receipt.get(known.run.record_id)
             line += f", receipt {safe(receipt)}" if receipt else ""
+        line += f", seen there {iso(place.confirmed_at)}" if place.confirmed_at is not None else ""
         why = "delivered before us, as far as is known" if place.assumed else place.reason
         data(line + (f"\n     {safe(why)}" if why else ""))
 
@@ -159,6 +160,7 @@ def run_json(known: KnownRun) -> dict[str, Any]:
             place.target: {
                 "state": place.state.word,
                 "since": iso(place.changed_at),
+                "confirmed": iso(place.confirmed_at),
                 "reason": place.reason,
                 "assumed": place.assumed,
                 "batch": place.batch.uid if place.batch else None,

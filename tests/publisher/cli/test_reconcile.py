@@ -32,6 +32,8 @@ def test_what_agrees_is_told_in_one_line_a_month(published: Program) -> None:
     status = published("status", "--json").object["targets"]
     assert all(target["confirmed"] == target["accepted"] > 0 for target in status.values())
     assert status["summaries"]["groups"]["confirmed"] == status["summaries"]["groups"]["accepted"]
+    ((name,), *_) = published.rows("SELECT record_id FROM deliveries JOIN runs ON runs.id = run_id")
+    assert ", seen there 20" in published("jobs", name).ok().out
 
 
 def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:
