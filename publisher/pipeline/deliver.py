@@ -117,7 +117,8 @@ def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
         return True
     with store.read() as connection:
         row = registry.get_target(connection, name)
-    return row is None or row.last_success is None or now - row.last_success >= every
+    last = None if row is None else row.last_attempt if config.targets[name].shadow else row.last_success
+    return last is None or now - last >= every
 
 
 def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
@@ -188,7 +189,7 @@ def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: 
         tools.observer(TargetPaused(name, str(trouble)))
     with store.write() as connection:
         said = str(error) if error is not None else None
-        registry.target_fared(connection, plan.target_id, success=error is None, error=said, now=tools.clock())
+        registry.target_fared(connection, plan.target_id, success=False, error=said, now=tools.clock())
     return Delivery(Sent(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))
 
 

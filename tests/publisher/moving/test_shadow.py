@@ -170,3 +170,13 @@ def test_an_outgoing_queue_is_read_as_well(shadowed: Program) -> None:
     found = shadowed("shadow", "files", "--against", "outgoing", "--json").ok().object
     assert found["same"] == found["other"]["records"] > 0
     assert found["other"]["notes"] == []
+
+
+def test_the_first_run_behind_a_shadow_is_due_at_once(shadowed: Program) -> None:
+    every = 'every = "1d"\n'
+    shadowed.configure(SHADOW.replace("shadow = true\n", f"shadow = true\n{every}"))
+    shadowed("run").ok()
+    assert shadowed("run", "--json").ok().object["targets"]["files"]["rehearsed"] is None, "it is paced as well"
+    shadowed.configure(SHADOW.replace("shadow = true\n", every))
+    shadowed("run")
+    assert (shadowed.folder / "files").exists()
