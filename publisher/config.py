@@ -178,6 +178,12 @@ class TargetSettings(Settings):
     workers: int = Field(
         default=2, ge=1, le=32, description="Messages on their way at a time, each over a connection of its own."
     )
+    publishers: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Publishers that may send to it at once, each its part of a large backlog; with PostgreSQL.",
+    )
     timeout: Seconds = Field(default=60.0, gt=0, description="For each answer of the service.")
     attempts: int = Field(default=3, ge=1, le=20, description="Tries of one message in one run.")
     retry_wait: Seconds = Field(default=1.0, gt=0, description="Pause before the second try; doubles with each.")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import msgspec
 
@@ -20,7 +22,7 @@ from publisher.pipeline.post import Patience
 from publisher.pipeline.rehearse import Rehearsed, rehearse
 from publisher.pipeline.report_sender import ReportSender
 from publisher.pipeline.send import Sender
-from publisher.pipeline.sent import Sent
+from publisher.pipeline.sent import Sent, together
 from publisher.pipeline.summarise import Summariser
 from publisher.pipeline.sync import SyncSender
 from publisher.pipeline.tools import StopSending, Tools
@@ -28,6 +30,7 @@ from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wish import sends_sync
 from publisher.store import counters, registry, resends
 from publisher.store.database import Store
+from publisher.store.part import WHOLE, Part
 from publisher.store.states import State
 from publisher.targets import make_target
 from publisher.targets.context import TargetContext
@@ -92,18 +95,69 @@ def deliver(
         return Delivery(Sent(), early=True)
     if circuit is not None and not circuit.admits():
         return Delivery(Sent(), resting=circuit.rounds_left)
-    with store.lock(f"target-{name}") as held:
-        if not held:
-            tools.observer(TargetPaused(name, "another run is at work for this target"))
-            return Delivery(Sent(), busy=True)
-        if circuit is None:
-            return _deliver_locked(store, config, name, plan, tools)
-        if circuit.half_open:
-            config = _with_one_try(config, name)
-        done = _deliver_locked(store, config, name, plan, tools)
-    if not tools.stopping():
+    if circuit is not None and circuit.half_open:
+        config = _with_one_try(config, name)
+    parts = _parts(store, config, name, plan)
+    if parts > 1:
+        done = _deliver_parts(store, config, name, plan, tools, parts)
+    else:
+        with store.lock(f"target-{name}") as held:
+            done = _deliver_locked(store, config, name, plan, tools) if held else _busy(name, tools)
+    if circuit is not None and not done.busy and not tools.stopping():
         circuit.fared(well=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
     return done
+
+
+def _busy(name: str, tools: Tools) -> Delivery:
+    tools.observer(TargetPaused(name, "another run is at work for this target"))
+    return Delivery(Sent(), busy=True)
+
+
+_WORTH_SHARING: Final = 10
+"""Messages in each part, below which one publisher is done before another has begun."""
+
+
+def _parts(store: Store, config: Config, name: str, plan: TargetPlan) -> int:
+    """In how many parts what waits is sent: one, but for a large backlog in a store that several hosts share."""
+    settings = config.targets[name]
+    if store.file is not None or settings.shadow or settings.records in SNAPSHOT_KINDS:
+        return 1
+    with store.read() as connection:
+        waiting = counters.of_target(connection, plan.target_id)[State.WAITING]
+    enough = settings.publishers * settings.batch_records * _WORTH_SHARING
+    return settings.publishers if waiting >= enough else 1
+
+
+def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, parts: int) -> Delivery:
+    """Take part after part that nobody else is at, in any order, so that several publishers seldom meet.
+
+    What needs the whole target (counts for sync) is left to whoever is alone with it at the end.
+    """
+    done: list[Delivery] = []
+    with store.lock(f"target-{name}", shared=True) as held:
+        if not held:
+            return _busy(name, tools)
+        order = list(range(parts))
+        random.shuffle(order)
+        for index in order:
+            with store.lock(f"target-{name}-{index}") as ours:
+                if ours:
+                    done.append(_deliver_locked(store, config, name, plan, tools, Part(index, parts)))
+            if tools.stopping() or (done and (done[-1].error is not None or done[-1].sent.paused is not None)):
+                break
+    if not done:
+        return _busy(name, tools)
+    whole = Delivery(together([each.sent for each in done]), done[-1].error)
+    if whole.error is None and whole.sent.paused is None and not tools.stopping():
+        with store.lock(f"target-{name}") as alone:
+            if alone:
+                return _and_sync(store, config, name, plan, tools, whole)
+    return whole
+
+
+def _and_sync(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, done: Delivery) -> Delivery:
+    rest = _deliver_locked(store, config, name, plan, tools)
+    return Delivery(together([done.sent, rest.sent]), rest.error)
 
 
 def _with_one_try(config: Config, name: str) -> Config:
@@ -121,7 +175,9 @@ def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
     return last is None or now - last >= every
 
 
-def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+def _deliver_locked(
+    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, part: Part = WHOLE
+) -> Delivery:
     settings = config.targets[name]
     if settings.shadow:
         return _rehearse(store, config, name, plan, tools)
@@ -151,11 +207,12 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
                     record_format(settings.records, view),
                     Demand(config, settings),
                     tools,
+                    part,
                 )
                 sent = sender.sent
                 sent.held = held
                 sender.run()
-                if sends_sync(settings) and sent.paused is None:
+                if part == WHOLE and sends_sync(settings) and sent.paused is None:
                     patience = Patience(settings)
                     SyncSender(store, config, targets[0], plan, settings, view, tools, patience, sent).run()
         finally:
@@ -172,7 +229,7 @@ def _deliver_locked(store: Store, config: Config, name: str, plan: TargetPlan, t
     said = str(error) if error is not None else sent.paused
     with store.write() as connection:
         registry.target_fared(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
-        if said is None:
+        if said is None and part == WHOLE:
             resends.end_if_done(connection, plan.target_id)
     return Delivery(sent, error)
 

@@ -39,6 +39,7 @@ from publisher.pipeline.wish import sends_sync
 from publisher.store import batches, deliveries, groups
 from publisher.store.database import Store
 from publisher.store.deliveries import Waiting
+from publisher.store.part import WHOLE, Part
 from publisher.store.sent import KEPT_AS
 from publisher.store.states import BatchState, State
 from publisher.targets.base import (
@@ -102,12 +103,15 @@ class Sender:
         record_format: RecordFormat,
         demand: Demand,
         tools: Tools,
+        part: Part = WHOLE,
     ) -> None:
-        """`targets` are the same service, once for each message that may be on its way."""
+        """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries."""
         target = targets[0]
         self._store = store
         self._target = target
         self._target_id = target_id
+        self._mine = part
+        self._begun: deque[int] = deque(maxlen=len(targets) + 1)
         self._format = record_format
         self._demand = demand
         self._clock = tools.clock
@@ -155,8 +159,9 @@ class Sender:
         finally:
             self._settle()
             with self._store.write() as connection:
-                deliveries.put_back(connection, self._target_id, State.IN_FLIGHT, self._clock())
-                batches.close_open(connection, self._target_id, self._clock())
+                deliveries.put_back(connection, self._target_id, State.IN_FLIGHT, self._clock(), self._mine)
+                own = None if self._mine == WHOLE else self._begun
+                batches.close_open(connection, self._target_id, self._clock(), own)
         return self.sent
 
     def _send_all(self) -> None:
@@ -173,7 +178,7 @@ class Sender:
 
     def _next_page(self) -> Sequence[Item] | None:
         with self._store.read() as connection:
-            page = deliveries.waiting(connection, self._target_id, self._after, self._page)
+            page = deliveries.waiting(connection, self._target_id, self._after, self._page, self._mine)
         if not page:
             return None
         self._after = (page[-1].end_time, page[-1].run.run_id)
@@ -182,10 +187,10 @@ class Sender:
     def _recovered(self) -> Iterator[Flight]:
         """Batches that were in flight when a run ended without an answer: sent again, with the same ids."""
         with self._store.write() as connection:
-            deliveries.settle_unwanted(connection, self._target_id, self._clock())
+            deliveries.settle_unwanted(connection, self._target_id, self._clock(), self._mine)
             if not self._keeps_first:
-                deliveries.forget_changes(connection, self._target_id)
-            found = deliveries.in_flight(connection, self._target_id)
+                deliveries.forget_changes(connection, self._target_id, self._mine)
+            found = deliveries.in_flight(connection, self._target_id, self._mine)
         by_batch: dict[int, list[Waiting]] = {}
         for batch_id, delivery in found:
             by_batch.setdefault(batch_id, []).append(delivery)
@@ -327,6 +332,7 @@ class Sender:
                 if taken < len(items) and flight.before is State.WAITING:
                     raise _Overtaken
                 self._mark_due(connection, (item.end_time for item in items))
+        self._begun.append(batch_id)
         self._tell_settled()
         record_ids = tuple(item.record_id for item in items)
         self._observer(BatchInFlight(self._target.name, batch_id, len(items), record_ids))

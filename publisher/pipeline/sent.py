@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -18,3 +20,17 @@ class Sent(msgspec.Struct):
     """Why nothing more was sent, if the run stopped before its end."""
     unauthorised: bool = False
     """Our credentials were refused."""
+
+
+def together(several: Sequence[Sent]) -> Sent:
+    """What several did, one after the other: sums, and why the last one stopped."""
+    return Sent(
+        accepted=sum(each.accepted for each in several),
+        rejected=sum(each.rejected for each in several),
+        held=sum(each.held for each in several),
+        batches=sum(each.batches for each in several),
+        bytes=sum(each.bytes for each in several),
+        groups=sum(each.groups for each in several),
+        paused=several[-1].paused,
+        unauthorised=any(each.unauthorised for each in several),
+    )

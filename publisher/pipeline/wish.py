@@ -118,6 +118,7 @@ _NOT_WISHES: Final = {
     "batch_records",
     "batch_bytes",
     "workers",
+    "publishers",
     "token_file",
     "encrypt_to",
     "sign",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -60,11 +60,14 @@ def close(
     _close.run(connection, [(int(state), now, text, answer, batch_id)])
 
 
-def close_open(connection: Connection, target_id: int, now: int) -> None:
-    """Close the batches of a run that ended before what became of them was put down."""
+def close_open(connection: Connection, target_id: int, now: int, batch_ids: Iterable[int] | None = None) -> None:
+    """Close the batches of a run that ended before what became of them was put down; with ids, only these."""
+    chosen = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.IN_FLIGHT))
+    if batch_ids is not None:
+        chosen = and_(chosen, batches.c.id.in_(list(batch_ids)))
     connection.execute(
         update(batches)
-        .where(batches.c.target_id == target_id, batches.c.state == int(BatchState.IN_FLIGHT))
+        .where(chosen)
         .values(state=int(BatchState.NOT_ACCEPTED), closed_at=now, answer="no answer was recorded")
     )
 

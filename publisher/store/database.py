@@ -71,9 +71,12 @@ class Store:
             self._observer.commit()
 
     @contextmanager
-    def lock(self, name: str) -> Iterator[bool]:
-        """Hold a lock among processes while inside; False at once where another process holds it."""
-        with dialect.named_lock(self._engine, name) as held:
+    def lock(self, name: str, *, shared: bool = False) -> Iterator[bool]:
+        """Hold a lock among processes while inside; False at once where another process holds it.
+
+        `shared`: others may hold it so too, but nobody for himself.
+        """
+        with dialect.named_lock(self._engine, name, shared=shared) as held:
             yield held
 
     def refresh_statistics(self) -> None:

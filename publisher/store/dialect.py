@@ -272,29 +272,29 @@ def column_names(columns: ColumnCollection[str, Any]) -> tuple[str, ...]:
 
 
 @contextmanager
-def named_lock(engine: Engine, name: str) -> Iterator[bool]:
+def named_lock(engine: Engine, name: str, *, shared: bool = False) -> Iterator[bool]:
     """A lock among processes that dies with its holder; gives False at once where another holds it.
 
     SQLite: a locked file beside the store. PostgreSQL: an advisory lock of a connection kept open, which a writing
     transaction of the same thread makes sure of.
     """
     if engine.dialect.name == "sqlite":
-        with _file_lock(Path(f"{engine.url.database}.{_file_word(name)}.lock")) as held:
+        with _file_lock(Path(f"{engine.url.database}.{_file_word(name)}.lock"), shared=shared) as held:
             yield held
         return
-    with translated(engine), server.named_lock(engine, name) as held:
+    with translated(engine), server.named_lock(engine, name, shared=shared) as held:
         yield held
 
 
 @contextmanager
-def _file_lock(path: Path) -> Iterator[bool]:
+def _file_lock(path: Path, *, shared: bool) -> Iterator[bool]:
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE_MODE)
     except OSError as error:
         raise StoreError(f"the lock {path} cannot be made: {error.strerror}") from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
         else:

@@ -34,7 +34,9 @@ _CONNECT_TIMEOUT_S: Final = 10
 _KEY: Final = "hashtextextended('usage-publisher/' || coalesce(current_schema(), '') || '/' || %s, 0)"
 _WRITE: Final = f"SELECT pg_advisory_xact_lock({_KEY})"
 _TRY: Final = f"SELECT pg_try_advisory_lock({_KEY})"
+_TRY_SHARED: Final = f"SELECT pg_try_advisory_lock_shared({_KEY})"
 _UNLOCK: Final = f"SELECT pg_advisory_unlock({_KEY})"
+_UNLOCK_SHARED: Final = f"SELECT pg_advisory_unlock_shared({_KEY})"
 _SESSION: Final = """
     SELECT set_config('lock_timeout', %s, false),
            set_config('idle_session_timeout', '0', false),
@@ -117,10 +119,13 @@ def take_write_lock(connection: Connection) -> None:
 
 
 @contextmanager
-def named_lock(engine: Engine, name: str) -> Iterator[bool]:
-    """A lock among processes on any hosts; it lapses with its connection. False at once where another holds it."""
+def named_lock(engine: Engine, name: str, *, shared: bool = False) -> Iterator[bool]:
+    """A lock among processes on any hosts; it lapses with its connection. False at once where another holds it.
+
+    `shared`: others may hold it so too, but nobody for himself.
+    """
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as session:
-        if not session.exec_driver_sql(_TRY, (name,)).scalar_one():
+        if not session.exec_driver_sql(_TRY_SHARED if shared else _TRY, (name,)).scalar_one():
             yield False
             return
         token = _held.set((*_held.get(), session))
@@ -128,14 +133,14 @@ def named_lock(engine: Engine, name: str) -> Iterator[bool]:
             yield True
         finally:
             _held.reset(token)
-            _unlock(session, name)
+            _unlock(session, name, _UNLOCK_SHARED if shared else _UNLOCK)
 
 
-def _unlock(session: Connection, name: str) -> None:
+def _unlock(session: Connection, name: str, statement: str) -> None:
     if session.invalidated:
         return  # the lock went with the connection
     try:
-        session.exec_driver_sql(_UNLOCK, (name,))
+        session.exec_driver_sql(statement, (name,))
     except DBAPIError as error:
         if not error.connection_invalidated:
             raise
