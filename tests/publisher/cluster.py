@@ -11,6 +11,7 @@ from publisher.api import Publisher
 from publisher.observe.events import ignore
 from publisher.pipeline.tools import Tools
 from publisher.store.states import State
+from tests.publisher.site import store_url_of
 
 NOW: Final = 1_795_200_000
 """2026-11-20T18:40:00Z."""
@@ -35,6 +36,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now = NOW
+        self.store_url = store_url_of(folder)
         (folder / "accounting").mkdir()
         self.source: dict[str, Any] = {"type": "torque", "path": "accounting", "complete_since": "2026-01-01"}
         self.target: dict[str, Any] = {
@@ -51,7 +53,7 @@ class Cluster:
         """A new process."""
         table = {
             "site": {"name": "EXAMPLE-SITE"},
-            "store": {"url": "sqlite:///store.db"},
+            "store": {"url": self.store_url},
             "sources": {"ce1": self.source},
             "targets": {"spool": self.target},
             **self.more,

@@ -163,6 +163,11 @@ def stores_on(server: Server) -> Iterator[None]:
         server.forget()
 
 
+def store_url_of(folder: Path) -> str:
+    """The store of a site in a folder, as it is configured: a file there, or a database on the server at hand."""
+    return _databases.server.url(_databases.of(folder)) if _databases is not None else "sqlite:///store.db"
+
+
 class Killed(BaseException):
     """The process died."""
 

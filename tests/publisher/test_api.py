@@ -40,6 +40,7 @@ def nothing_yet(folder: Path) -> Site:
         lambda p: p.waive(State.HELD, "nowhere", [], "why"),
     ],
 )
+@pytest.mark.either_store
 def test_an_unknown_name_is_told_with_those_there_are(tmp_path: Path, ask: Callable[[Publisher], object]) -> None:
     site, _ = site_of(tmp_path)
     with pytest.raises(UsageError, match=r"'nowhere'; there are: (ce1|neic)") as caught:
@@ -47,6 +48,7 @@ def test_an_unknown_name_is_told_with_those_there_are(tmp_path: Path, ask: Calla
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.either_store
 def test_without_sources_or_targets_it_says_what_to_add(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path)
     site.table["sources"] = {}
@@ -73,6 +75,7 @@ def test_looking_makes_no_store(tmp_path: Path) -> None:
     assert not site.store_file.exists()
 
 
+@pytest.mark.either_store
 def test_jobs_are_found_by_any_of_their_ids_and_listed_by_window(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path, 5)
     site.collect()
@@ -84,6 +87,7 @@ def test_jobs_are_found_by_any_of_their_ids_and_listed_by_window(tmp_path: Path)
     assert listed == [make_job(1).record_id, make_job(2).record_id]
 
 
+@pytest.mark.either_store
 def test_a_run_collects_and_publishes_what_is_due(tmp_path: Path) -> None:
     site, service = site_of(tmp_path)
     site.configure("neic", every="1h")
@@ -99,6 +103,7 @@ def test_a_run_collects_and_publishes_what_is_due(tmp_path: Path) -> None:
     assert len(service.held) == 4
 
 
+@pytest.mark.either_store
 def test_republish_says_first_what_it_means_and_keeps_the_ledger_right(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 6, kind="ams")
     site.collect()
@@ -116,6 +121,7 @@ def test_republish_says_first_what_it_means_and_keeps_the_ledger_right(tmp_path:
     assert site.counted("neic") == {State.ACCEPTED: 7}
 
 
+@pytest.mark.either_store
 def test_republish_leaves_waived_records_and_other_targets_alone(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(4))
@@ -131,6 +137,7 @@ def test_republish_leaves_waived_records_and_other_targets_alone(tmp_path: Path)
     assert other.posts == before
 
 
+@pytest.mark.either_store
 def test_republish_only_missing_sends_what_was_delivered_before_us(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 3)
     site.configure("neic", delivered_until="2026-12-01")
@@ -141,6 +148,7 @@ def test_republish_only_missing_sends_what_was_delivered_before_us(tmp_path: Pat
     assert len(service.held) == 3
 
 
+@pytest.mark.either_store
 def test_a_republish_that_was_killed_is_finished_by_the_next_run(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 250)
     site.collect()
@@ -152,6 +160,7 @@ def test_a_republish_that_was_killed_is_finished_by_the_next_run(tmp_path: Path)
     assert service.posts <= before + 4
 
 
+@pytest.mark.either_store
 def test_decisions_need_reasons_and_records_in_that_state(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path)
     site.collect()
@@ -164,6 +173,7 @@ def test_decisions_need_reasons_and_records_in_that_state(tmp_path: Path) -> Non
     assert site.counted("neic") == {State.WAITING: 3}
 
 
+@pytest.mark.either_store
 def test_what_render_shows_is_what_publish_sends(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 150)
     site.collect()
@@ -175,10 +185,13 @@ def test_what_render_shows_is_what_publish_sends(tmp_path: Path) -> None:
     assert [message.uid for message in shown] == [message.batch_id for message in service.messages]
 
 
+@pytest.mark.either_store
 def test_an_observed_publisher_tells_its_events(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path)
     site.collect()
     told: list[object] = []
     with site._services():
-        site.publisher.observed_by(told.append).publish()
+        observed = site.publisher.observed_by(told.append)
+        observed.publish()
+        observed.close()
     assert {type(event).__name__ for event in told} >= {"BatchInFlight", "BatchAnswered", "BatchSettled"}

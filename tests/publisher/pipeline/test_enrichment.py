@@ -9,6 +9,8 @@ import pytest
 
 from tests.publisher.cluster import NOW, Cluster, torque_line
 
+pytestmark = pytest.mark.either_store
+
 SCORE = {"type": "HEPscore23", "value": 10.5}
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from publisher.sources.base import Window
 from tests.publisher.cluster import NOW, Cluster, torque_line
 
+pytestmark = pytest.mark.either_store
+
 HOUR = 3600
 DAY = 86_400
 
