@@ -24,7 +24,7 @@ from publisher.pipeline.reconciling.by_group import ByGroup, dimensions_of
 from publisher.pipeline.reconciling.by_record import ByRecord
 from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
 from publisher.pipeline.reconciling.ledger import Ledger
-from publisher.pipeline.reconciling.messages import read_messages
+from publisher.pipeline.reconciling.messages import READABLE, read_messages
 from publisher.pipeline.reconciling.record_keys import RecordKeys
 from publisher.pipeline.reconciling.scratch import Scratch
 from publisher.pipeline.reconciling.told import DIMENSIONS, ToldGroup, folded
@@ -135,7 +135,10 @@ class _OneTarget:
             context = TargetContext(self._config.credentials, time.time, self._stopping)
             service = make_target(found.target, self._settings, context)
             try:
-                if isinstance(service, KeepsMessages):
+                if isinstance(service, KeepsMessages) and self._settings.records not in READABLE:
+                    found.untold = f"{self._settings.records} cannot be read back"
+                    self._by_receipts(listed)
+                elif isinstance(service, KeepsMessages):
                     found.evidence = "files"
                     self._by_messages(listed, service)
                 elif isinstance(service, TellsSums):

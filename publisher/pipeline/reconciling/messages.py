@@ -19,6 +19,9 @@ from publisher.pipeline.reconciling.told import ToldGroup
 from publisher.store.runs import cpu_total_ms
 from publisher.targets.base import KeepsMessages
 
+READABLE: Final = frozenset({"ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary"})
+"""The formats whose messages tell their records; others come with add-ons."""
+
 _BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
 _MOST_NOTES: Final = 100
 

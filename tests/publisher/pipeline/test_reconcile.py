@@ -16,6 +16,7 @@ from sqlalchemy import insert
 from formats.job import Job
 from formats.month import Month
 from publisher.errors import StoppedError, UsageError
+from publisher.pipeline import reconcile
 from publisher.pipeline.reconcile import Reconciliation
 from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
 from publisher.simulator import Fault, Simulator
@@ -493,6 +494,13 @@ def test_a_directory_that_cannot_be_read_leaves_the_receipts(tmp_path: Path) -> 
     found, _ = reconciled(site)
     assert (found.evidence, month(found).sent, found.agrees) == ("receipts", 2, True)
     assert "readable" in (found.untold or "")
+
+
+def test_a_format_that_cannot_be_read_back_leaves_the_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = site_of(tmp_path, None, make_jobs(2), spool=files())
+    monkeypatch.setattr(reconcile, "READABLE", frozenset())
+    found, differences = reconciled(site)
+    assert (found.evidence, found.untold, differences) == ("receipts", "ogf-ur cannot be read back", [])
 
 
 def summaries(**settings: Any) -> dict[str, Any]:
