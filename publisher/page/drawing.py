@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from publisher.page.ticks import Tick, time_ticks, value_ticks
 from publisher.plain_text import safe
 from publisher.report.picture.look import edges_of, folded, instants_of, is_rest, middles_of, tops_of
 from publisher.report.picture.style import COLOURS, MANY
+from publisher.report.picture.ticks import Tick, time_ticks, value_ticks
 from publisher.report.result import Plot, Series
 from publisher.times import iso
 

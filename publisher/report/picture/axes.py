@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING, Literal
 
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from publisher.report.picture.style import FAINT, HEIGHT_IN, INK, WIDTH_IN, shortened
+from publisher.report.picture.ticks import time_ticks
 from publisher.times import iso
 
 if TYPE_CHECKING:
@@ -19,10 +18,6 @@ _DAY_S = 86_400
 _UNIT_LENGTH = 40
 _TITLE_LENGTH = 88
 _SPARE = 0.06
-_TICKS = ["%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"]
-"""What a label says by the finest unit of the labels: year, month, day, hour, minute, second."""
-_AT_ZERO = ["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"]
-"""What it says where a larger unit begins."""
 
 
 def frame(title: str, note: str, *, height_in: float = HEIGHT_IN) -> tuple[Figure, Axes]:
@@ -48,11 +43,9 @@ def days(instant: float) -> float:
 
 def time_axis(axes: Axes, start: int, stop: int) -> None:
     """Let the x axis be time from `start` to `stop`, in UTC, with as many labels as fit."""
-    locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
     axes.set_xlim(days(start), days(stop))
-    axes.xaxis.set_major_locator(locator)
-    labels = ConciseDateFormatter(locator, UTC, _TICKS, zero_formats=_AT_ZERO, show_offset=False)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_formatter(labels)
+    ticks = time_ticks(start, stop)
+    axes.set_xticks([days(start + tick.share * (stop - start)) for tick in ticks], [tick.text for tick in ticks])
     axes.set_xlabel(f"{iso(start)} to {iso(stop)}, UTC", fontsize=9, color=INK)
 
 

@@ -22,6 +22,10 @@ def is_rest(label: str) -> bool:
     return label.startswith(OTHERS[:-1])
 
 
+_ABOUT: Final = 1.15
+"""Months and years differ by less."""
+
+
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What is chosen of a picture. `style` None: as the plot says."""
 
@@ -46,15 +50,20 @@ def instants_of(plot: Plot) -> tuple[int, ...]:
 
 
 def edges_of(plot: Plot, stop: int) -> tuple[int, ...]:
-    """The edges of the bins of a plot over time, one more than there are: `stop` ends the last of unequal ones."""
+    """The edges of the bins of a plot over time, one more than there are.
+
+    Of unequal ones the last is about as long as the one before, and ends with the interval where that suits.
+    """
     starts = instants_of(plot)
     if not starts:
         return ()
     if plot.step_s is not None:
         return (*starts, starts[-1] + plot.step_s)
     last = starts[-1]
-    before = starts[-2] if len(starts) > 1 else last - 1
-    return (*starts, stop if stop > last else last + (last - before))
+    if len(starts) == 1:
+        return (last, max(stop, last + 1))
+    usual = last - starts[-2]
+    return (*starts, stop if last < stop <= last + usual * _ABOUT else last + usual)
 
 
 def middles_of(plot: Plot) -> Iterator[float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from PIL import Image
 
 from tests.publisher.cli.program import BASE, Program
 from tests.publisher.page.browser import MISSING, PROGRAM, Browser
@@ -160,9 +161,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures of this run go: the folder that `PICTURES` names, else one that is thrown away."""
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where pictures of this run go: the folder that `PICTURES` names, else one that is thrown away.
+
+    `PICTURES=docs/images make test TESTS=tests/publisher/page` makes those of the documents anew, with few colours.
+    """
     named = os.environ.get("PICTURES")
-    folder = Path(named) if named else tmp_path_factory.mktemp("pictures")
+    folder = Path(named).absolute() if named else tmp_path_factory.mktemp("pictures")
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    yield folder
+    if named:
+        for file in folder.glob("*.png"):
+            with Image.open(file) as image:
+                few = image.convert("RGB").quantize(128)
+            few.save(file, optimize=True)
+            file.chmod(0o644)

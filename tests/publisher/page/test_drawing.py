@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.page.drawing import HIGH, WIDE, drawing
-from publisher.page.ticks import time_ticks, value_ticks
+from publisher.report.picture.ticks import time_ticks, value_ticks
 from publisher.report.result import Plot, Series
 
 START = 1_793_491_200

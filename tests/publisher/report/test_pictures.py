@@ -126,6 +126,8 @@ def test_unequal_bins_end_where_the_next_begins() -> None:
     months = (START, START + 30 * 86400, START + 61 * 86400)
     plot = msgspec.structs.replace(over_time(3), x=months, step_s=None)
     assert edges_of(plot, START + 90 * 86400) == (*months, START + 90 * 86400)
+    assert edges_of(plot, START + 900 * 86400) == (*months, START + 92 * 86400)
+    assert edges_of(msgspec.structs.replace(plot, x=months[:1]), START + 9) == (START, START + 9)
     assert list(middles_of(plot)) == list(months)
     assert draw(plot, START + 90 * 86400, Look(style="bar"), "png").startswith(BEGINS["png"])
 

@@ -1,4 +1,4 @@
-"""Where the axes of the page's charts have their marks: round values, and round instants in UTC."""
+"""Where the axes of charts have their marks: round values, and round instants in UTC."""
 
 from __future__ import annotations
 
