@@ -21,9 +21,9 @@ def text_of(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequen
 
 
 def quoted(text: object) -> str:
-    """A basic string."""
+    """A basic string. What a terminal would obey, or not show, is written as an escape."""
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04X}" for c in escaped) + '"'
+    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in escaped) + '"'
 
 
 def _parts(

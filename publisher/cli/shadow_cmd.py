@@ -134,8 +134,10 @@ def _compare(
 ) -> int:
     from publisher.moving.beside import Comparison  # noqa: PLC0415
     from publisher.moving.old_records import OldRecords  # noqa: PLC0415
+    from publisher.sources.base import Window  # noqa: PLC0415
 
     settings = publisher.config.targets[target]
+    publisher.rendering(settings.records, target, Window())  # raises where nothing was collected yet
     with OldRecords(settings.records, keeps_first=settings.type == "sgas") as old:
         old.read(against, int(time.time()))
         if not old.count:

@@ -343,7 +343,7 @@ class _Arc:
         if "benchmark" not in source and any(each["type"] == "ams" for each in self.proposal.targets.values()):
             text = (
                 "there is no default: jobs that have none in the accounting database are held for APEL until "
-                f"sources.{SOURCE}.benchmark is set; ARC sends them as HEPSPEC 1.0"
+                f"sources.{SOURCE}.benchmark is set; ARC sends them as HEPSPEC 1.0; see Switches"
             )
             remark("choose", "benchmark", text)
         if (proxy := self._value(self._conf.block("common"), "http_proxy")) is not None:

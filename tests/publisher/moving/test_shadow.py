@@ -155,6 +155,14 @@ def test_what_makes_no_sense(shadowed: Program, words: tuple[str, ...], said: st
     assert said in done.err
 
 
+def test_where_nothing_was_collected(shadowed: Program) -> None:
+    (shadowed.folder / "store.db").unlink()
+    done = shadowed("shadow", "files", "--against", "old")
+    assert done.code == 2
+    assert "nothing was collected yet" in done.err
+    assert not (shadowed.folder / "store.db").exists()
+
+
 def test_only_a_shadow_is_put_in_the_place_of_another(shadowed: Program) -> None:
     shadowed.configure(SHADOW.replace("shadow = true", ""))
     done = shadowed("shadow", "files", "--against", "old", "--take-over")
