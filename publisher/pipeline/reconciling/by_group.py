@@ -19,6 +19,7 @@ from formats.record import CannotRenderError
 from formats.summary import Group, SyncCount, group_without_score
 from formats.view import View
 from publisher.config import SUMMARY_KINDS
+from publisher.pipeline import erased_groups
 from publisher.pipeline.reconciling.found import Difference, MonthFound
 from publisher.pipeline.reconciling.ledger import Entry, Ledger
 from publisher.pipeline.reconciling.told import DIMENSIONS, SCORES, Cell, ToldGroup, Value, folded
@@ -34,7 +35,8 @@ _NO_HOST = "none"
 
 class Sums(msgspec.Struct):
     """Sums of a cell. `keys`: the groups of ours in it; `unclear`: of some of it nobody knows what the service has;
-    `taken`: some of it was in a message that was taken away from a directory."""
+    `taken`: some of it was in a message that was taken away from a directory; `fixed`: some of it is of a person who
+    was erased since, whom the service knows by another name: sent again it would be counted beside what is there."""
 
     jobs: int = 0
     wall_s: float | None = 0.0
@@ -43,6 +45,7 @@ class Sums(msgspec.Struct):
     keys: list[str] = []
     unclear: bool = False
     taken: bool = False
+    fixed: bool = False
 
     def add(self, jobs: int, wall_s: float | None, cpu_s: float | None, within_s: float) -> None:
         """Add a group or runs."""
@@ -106,6 +109,7 @@ class ByGroup:
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
             batches = sent.batches_of_groups(connection, self._ledger.target_id, kind, month.number)
+            fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view)
         taken = self._taken_away(batches)
         expected: dict[Cell, Sums] = {}
         for key, row in rows.items():
@@ -118,6 +122,7 @@ class ByGroup:
             sums.keys.append(key)
             sums.unclear = sums.unclear or row.state is not State.ACCEPTED
             sums.taken = sums.taken or key in taken
+            sums.fixed = sums.fixed or key in fixed
         return expected
 
     def _taken_away(self, batches: Mapping[str, int]) -> set[str]:
@@ -235,11 +240,13 @@ def _judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Ce
 def _verdict(ours: Sums, theirs: Sums, *, known: bool) -> Verdict:
     if ours.unclear:
         return "unclear"
+    within_s = ours.within_s + theirs.within_s
+    if ours.fixed and not (known and _same(ours, theirs, within_s)):
+        return "unclear"
     if not known and ours.jobs:
         return "taken" if ours.taken else "missing"
     if not ours.jobs and not (ours.keys and theirs.jobs):
         return "foreign" if theirs.jobs else "agrees"
-    within_s = ours.within_s + theirs.within_s
     return "agrees" if _same(ours, theirs, within_s) else "taken" if ours.taken else "differs"
 
 

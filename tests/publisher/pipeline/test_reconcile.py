@@ -550,6 +550,19 @@ def test_a_change_takes_back_the_confirmation_of_its_group(tmp_path: Path) -> No
     assert confirmed(site) == 6
 
 
+def test_the_summary_of_somebody_who_was_forgotten_is_never_sent_under_the_pseudonym(tmp_path: Path) -> None:
+    site = site_of(tmp_path, None, of_two_users(), apel=summaries())
+    site.publisher.keeper.forget("/DC=org/CN=Bo")
+    found, differences = reconciled(site, OCT, NOV)
+    assert kinds(differences).keys() == {"foreign"}, "the service knows the name"
+    assert (month(found).unsettled, found.again_groups) == (1, 0)
+    file = tmp_path / "portal.csv"
+    file.write_text("month,jobs\n2026-10,1\n2026-11,5\n")
+    assert reconciled(site, OCT, NOV, file=file)[0].agrees
+    file.write_text("month,jobs\n2026-10,1\n2026-11,3\n")
+    assert reconciled(site, OCT, NOV, file=file)[0].again_groups == 0
+
+
 def test_a_sync_count_that_is_lost_is_written_again(tmp_path: Path) -> None:
     site = site_of(tmp_path, None, of_two_users(), apel=summaries())
     sync = next(path for path in (tmp_path / "out").iterdir() if b"APEL-sync" in path.read_bytes())
