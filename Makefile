@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format bench bench-quick constraints wheel sbom audit clean
+.PHONY: help demo test test-long lint format bench bench-quick constraints wheel docs-site sbom audit clean
 
 help:  ## this list
 	@echo "usage publisher: make TARGET"
@@ -64,6 +64,10 @@ constraints:  ## resolve constraints.txt anew for every supported Python
 wheel: $(VENV)/.plain  ## the distribution, into dist/; the same bytes from the same commit
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
+
+docs-site: $(VENV)/.test  ## the documents as a site, into build/site
+	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
+	@echo "build/site/index.html"
 
 sbom: $(VENV)/.plain $(VENV)/.audit  ## what the program is made of, as CycloneDX, into build/sbom.json
 	@mkdir -p build
