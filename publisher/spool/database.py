@@ -5,7 +5,8 @@
     spool_jobs_extras           name/value pairs: key, position, name, value (as text that tells its type)
     spool_jobs_hosts            subordinate objects: key, position, their attributes
 
-Only attributes that changed are updated, and only sublists that changed are put in anew.
+Only attributes that changed are updated, and only sublists that changed are put in anew. What no column can hold, a
+number beyond 64 bits or a text with NUL, is in the column `odd` beside it, as JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -43,6 +45,7 @@ _TYPES: Final[Mapping[Scalar, Any]] = {
     "int": BigInteger, "float": Double, "text": Text, "bytes": LargeBinary, "flag": SmallInteger,
 }  # fmt: skip
 _BUSY_TIMEOUT_S: Final = 30.0
+_ODD: Final = "odd"
 
 
 class _Tables:
@@ -55,6 +58,7 @@ class _Tables:
             metadata,
             Column("key", Text, primary_key=True),
             *(Column(f"a_{field}", _TYPES[of]) for field, of in kind.scalars.items()),
+            Column(_ODD, Text),
         )
         self.lists = {field: self._sub(metadata, name, field, {"value": of}) for field, of in kind.lists.items()}
         self.pairs = {
@@ -69,6 +73,7 @@ class _Tables:
             Column("key", Text, ForeignKey(f"{name}.key"), primary_key=True),
             Column("position", Integer, primary_key=True),
             *(Column(f"a_{column}", _TYPES[of]) for column, of in columns.items()),
+            Column(_ODD, Text),
         )
 
     @property
@@ -137,7 +142,7 @@ class Database:
         """What changed of it."""
         with self._told():
             tables, connection = self._of(kind), self._open()
-            row = {"key": item.key, **{f"a_{name}": item.values.get(name) for name in kind.scalars}}
+            row = _fitting({"key": item.key, **{f"a_{name}": item.values.get(name) for name in kind.scalars}})
             there = connection.execute(select(tables.main).where(tables.main.c.key == item.key)).mappings().first()
             changed = False
             if there is None:
@@ -148,7 +153,7 @@ class Database:
                 changed = True
             for name, table in tables.subs.items():
                 rows = _rows(kind, name, item.values.get(name, ()))
-                if there is None or _of_key(connection, table, item.key) != rows:
+                if there is None or _of_key(connection, table, item.key, whole=False) != rows:
                     connection.execute(delete(table).where(table.c.key == item.key))
                     if rows:
                         connection.execute(
@@ -183,8 +188,9 @@ class Database:
             if row is None:
                 return None
             values: dict[str, Any] = {}
+            whole = _whole(dict(row))
             for name, of in kind.scalars.items():
-                value = row[f"a_{name}"]
+                value = whole[f"a_{name}"]
                 if value is not None:
                     values[name] = bytes(value) if of == "bytes" else bool(value) if of == "flag" else value
             for name, table in tables.subs.items():
@@ -238,10 +244,38 @@ def _plain(value: Any) -> Any:
 
 def _rows(kind: Kind, name: str, value: Any) -> list[dict[str, Any]]:
     if name in kind.lists:
-        return [{"a_value": each} for each in value]
-    if name in kind.pairs:
-        return [{"a_name": key, "a_value": text.loose(each)} for key, each in dict(value).items()]
-    return [{f"a_{field}": each.get(field) for field in kind.parts[name]} for each in value]
+        rows = [{"a_value": each} for each in value]
+    elif name in kind.pairs:
+        rows = [{"a_name": key, "a_value": text.loose(each)} for key, each in dict(value).items()]
+    else:
+        rows = [{f"a_{field}": each.get(field) for field in kind.parts[name]} for each in value]
+    return [_fitting(row) for row in rows]
+
+
+def _fitting(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as databases can hold it: numbers beyond 64 bits and texts with NUL are in the column of the odd."""
+    odd = {
+        name: value
+        for name, value in row.items()
+        if (isinstance(value, int) and not -(2**63) <= value < 2**63) or (isinstance(value, str) and "\0" in value)
+    }
+    if not odd:
+        return {**row, _ODD: None}
+    told = {name: str(value) if isinstance(value, int) else text.escaped(value, "") for name, value in odd.items()}
+    fitting = {name: value.replace("\0", "\ufffd") if isinstance(value, str) else None for name, value in odd.items()}
+    return {
+        **row,
+        **fitting,
+        _ODD: msgspec.json.encode([told, sorted(n for n in odd if isinstance(odd[n], int))]).decode(),
+    }
+
+
+def _whole(row: dict[str, Any]) -> dict[str, Any]:
+    """The row that was made fitting."""
+    if row[_ODD] is None:
+        return row
+    told, numbers = msgspec.json.decode(row[_ODD])
+    return row | {name: int(word) if name in numbers else text.unescaped(word) for name, word in told.items()}
 
 
 def _value(kind: Kind, name: str, rows: list[dict[str, Any]]) -> Any:
@@ -256,7 +290,8 @@ def _value(kind: Kind, name: str, rows: list[dict[str, Any]]) -> Any:
     )
 
 
-def _of_key(connection: Connection, table: Table, key: str) -> list[dict[str, Any]]:
+def _of_key(connection: Connection, table: Table, key: str, *, whole: bool = True) -> list[dict[str, Any]]:
     names = [column.name for column in table.c if column.name not in {"key", "position"}]
     query = select(*(table.c[name] for name in names)).where(table.c.key == key).order_by(table.c.position)
-    return [dict(zip(names, row, strict=True)) for row in connection.execute(query)]
+    rows = [dict(zip(names, row, strict=True)) for row in connection.execute(query)]
+    return [_whole(row) for row in rows] if whole else rows

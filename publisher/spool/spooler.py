@@ -2,7 +2,7 @@
 
 What changes is put down in the transaction that changes it, by triggers; when it is committed it is written to every
 context, and then crossed off. So a kill at any instant leaves contexts that the next process brings up to date. Trouble
-with a context stops nothing else: its changes stay put down, and somebody is told.
+with a context stops nothing else: somebody is told, and it is filled anew by the next process that finds it usable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from publisher.config import SpoolContext
 from publisher.errors import PublisherError
 from publisher.spool import reading, triggers
 from publisher.spool.context import Context, make_context
-from publisher.spool.errors import SpoolError
 from publisher.spool.kinds import kind_named
 from publisher.spool.objects import Kind, Object
 from publisher.store.database import Store
@@ -52,6 +51,7 @@ class Spooler:
         self._trouble: dict[str, str] = {}
         self._due = threading.Event()
         self._at_work = threading.Lock()
+        self._generation = ""
 
     def startup(self) -> None:
         """Make the contexts ready, fill those that are new, and write what an earlier process could not."""
@@ -60,21 +60,35 @@ class Spooler:
         if known is None:
             with self._store.write() as connection:
                 known = triggers.install(connection)
-        for name, context in self._contexts.items():
-            try:
-                context.startup()
-                note = f"{known} {' '.join(sorted(self._settings[name].kinds))}"
-                if context.noted() != note:
-                    self._fill(name, context, note)
-            except PublisherError as error:
-                self._in_trouble(name, error)
+        self._generation = known
+        for name in self._contexts:
+            self._make_ready(name)
         self._due.set()
         self.commit()
 
-    def _fill(self, name: str, context: Context, note: str) -> None:
+    def _make_ready(self, name: str) -> None:
+        """Start a context, and fill it where it is new, has other kinds now, or could not be written before."""
+        context = self._contexts[name]
+        note = f"{self._generation} {' '.join(sorted(self._settings[name].kinds))}"
+        with self._store.read() as connection:
+            was_broken = name in triggers.broken(connection)
+        try:
+            context.startup()
+            if (was_broken or context.noted() != note) and not self._fill(name, context, note):
+                return
+        except Exception as error:  # noqa: BLE001 - whatever a context cannot hold, the store goes on, and it is told
+            self._give_up(name, error)
+            return
+        self._trouble.pop(name, None)
+        if was_broken:
+            with self._store.write() as connection:
+                triggers.set_broken(connection, name, is_broken=False)
+
+    def _fill(self, name: str, context: Context, note: str) -> bool:
+        """Write everything; False where another process is at it."""
         with self._store.lock(_LOCK) as held:
             if not held:
-                return  # another process is at it
+                return False
             context.note(None)
             for each in self._settings[name].kinds:
                 kind = kind_named(each)
@@ -86,6 +100,7 @@ class Spooler:
                             context.commit()
                 context.commit()
             context.note(note)
+            return True
 
     def prepare(self, connection: Connection) -> None:
         """Whether the transaction leaves something to be written."""
@@ -101,9 +116,9 @@ class Spooler:
             with self._store.lock(_LOCK) as held:
                 if held:
                     self._write_pending()
-        except PublisherError as error:
+        except PublisherError as error:  # of the store: what is put down stays so
             for name in self._contexts:
-                self._in_trouble(name, error)
+                self._tell(name, str(error))
         finally:
             self._at_work.release()
 
@@ -117,38 +132,42 @@ class Spooler:
                 found = {kind: list(reading.some_of(connection, kind, each)) for kind, each in keys.items()}
             if not changes:
                 return
-            failed = False
             for name, context in self._contexts.items():
+                if name in self._trouble:
+                    continue
                 try:
                     for each in self._settings[name].kinds:
                         _write(context, kind_named(each), found.get(each, ()))
                     context.commit()
-                    self._trouble.pop(name, None)
-                except SpoolError as error:
-                    failed = True
-                    self._in_trouble(name, error)
-            if failed:
-                return
+                except Exception as error:  # noqa: BLE001 - see above
+                    self._give_up(name, error)
             with self._store.write() as connection:  # observed as well, and not due
                 triggers.written(connection, changes)
 
-    def _in_trouble(self, name: str, error: PublisherError) -> None:
-        if name not in self._trouble:
-            self._tell(name, str(error))
-        self._trouble[name] = str(error)
+    def _give_up(self, name: str, error: Exception) -> None:
+        """Leave a context alone in this process; it is filled anew when it can be."""
+        text = str(error) if isinstance(error, PublisherError) else f"{type(error).__name__}: {error}"
+        self._tell(name, text)
+        self._trouble[name] = text
+        with self._store.write() as connection:
+            triggers.set_broken(connection, name, is_broken=True)
 
     def maintain(self) -> None:
-        """Write what is put down, and tidy up."""
+        """Try contexts again that were given up, write what is put down, and tidy up."""
+        for name in list(self._trouble):
+            self._make_ready(name)
         self._due.set()
         self.commit()
         with self._store.lock(_LOCK) as held:
             if not held:
                 return
             for name, context in self._contexts.items():
+                if name in self._trouble:
+                    continue
                 try:
                     context.maintain([kind_named(each) for each in self._settings[name].kinds])
-                except SpoolError as error:
-                    self._in_trouble(name, error)
+                except Exception as error:  # noqa: BLE001 - see above
+                    self._give_up(name, error)
 
     def states(self) -> list[ContextState]:
         """How the contexts are."""

@@ -15,6 +15,8 @@ from sqlalchemy import Connection, delete, func, insert, select, text
 from publisher.store.tables import spool_changes
 
 _GENERATION: Final = "generation"
+_BROKEN: Final = "broken"
+_NO_CHANGES: Final = (_GENERATION, _BROKEN)
 _COUNTED: Final = "ON CONFLICT (kind, key, target) DO UPDATE SET times = spool_changes.times + 1"
 
 
@@ -85,7 +87,7 @@ def pending(connection: Connection, limit: int) -> list[tuple[str, str, str, int
     """Changes that were not written yet: (kind, key, target, how often)."""
     query = (
         select(spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target, spool_changes.c.times)
-        .where(spool_changes.c.kind != _GENERATION)
+        .where(spool_changes.c.kind.not_in(_NO_CHANGES))
         .order_by(spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target)
         .limit(limit)
     )
@@ -94,8 +96,21 @@ def pending(connection: Connection, limit: int) -> list[tuple[str, str, str, int
 
 def count(connection: Connection) -> int:
     """How many objects changed that were not written yet."""
-    query = select(func.count()).select_from(spool_changes).where(spool_changes.c.kind != _GENERATION)
+    query = select(func.count()).select_from(spool_changes).where(spool_changes.c.kind.not_in(_NO_CHANGES))
     return connection.execute(query).scalar_one()
+
+
+def broken(connection: Connection) -> frozenset[str]:
+    """The contexts that could not be written: what they missed is not put down for them, they are filled anew."""
+    query = select(spool_changes.c.key).where(spool_changes.c.kind == _BROKEN)
+    return frozenset(connection.execute(query).scalars())
+
+
+def set_broken(connection: Connection, name: str, *, is_broken: bool) -> None:
+    """Remember that a context is to be filled anew, or that it was."""
+    connection.execute(delete(spool_changes).where(spool_changes.c.kind == _BROKEN, spool_changes.c.key == name))
+    if is_broken:
+        connection.execute(insert(spool_changes).values(kind=_BROKEN, key=name, target="", times=1))
 
 
 def written(connection: Connection, changes: list[tuple[str, str, str, int]]) -> None:

@@ -40,15 +40,21 @@ def full_job(number: int = 1) -> Job:
             "count": 7,
             "text": ODD,
             "number": "7",
+            "big": 2**64 - 1,
             "odd " + ODD: "",
             "minus": "-1e5",
             "none": "\\N",
         },
         benchmarks=(Benchmark("HEPscore23", 14.2), Benchmark("Si2k", 2000.0)),
         hosts=(Host("wn1", slots=2), Host(ODD, cores=0, gpus=1)),
-        transfers=(Transfer("download", "https://x/" + ODD, size_bytes=1, from_cache=True), Transfer("upload", "y")),
+        transfers=(
+            Transfer("download", "https://x/" + ODD, size_bytes=1, from_cache=True),
+            Transfer("upload", "y", size_bytes=2**64 - 1),
+        ),
         events=(Event(5, "Q"), Event(-5, ODD)),
         energy_j=1e300,
+        memory_rss_kib=2**64 - 1,
+        swap_kib=-(2**63),
         exit_code=-9,
     )
 
