@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from publisher.report.request import ReportRequest
     from publisher.report.result import Report
     from publisher.report.statements import Kind
+    from publisher.scale.export import Written
     from publisher.spool.exchange import Manifest
     from publisher.spool.spooler import ContextState, Spooler
 
@@ -277,8 +278,13 @@ class Publisher:
 
         return make(name, self._reporting(request), request)
 
-    def archive(self, directory: Path, start: int | None = None, stop: int | None = None) -> dict[str, int]:
-        """Write the finished runs of the whole months that an interval touches to an archive; how many, by month."""
+    def archive(
+        self, directory: Path, start: int | None = None, stop: int | None = None, *, shrink: bool = False
+    ) -> dict[str, Written]:
+        """Write the finished runs of the whole months that an interval touches to an archive; what became of each.
+
+        With `shrink`, months are replaced also where the store has fewer runs than the archive.
+        """
         from publisher.report.stored import StoreRuns  # noqa: PLC0415
         from publisher.scale.export import export_month  # noqa: PLC0415 - loads Arrow
         from publisher.store.columns import months_ended_in  # noqa: PLC0415
@@ -287,8 +293,8 @@ class Publisher:
         with store.read() as connection:
             months = months_ended_in(connection, start, stop)
         runs = StoreRuns(store, self.config)
-        written = {str(month): export_month(runs, month, directory) for month in months}
-        return {month: number for month, number in written.items() if number}
+        written = {str(month): export_month(runs, month, directory, shrink=shrink) for month in months}
+        return {month: one for month, one in written.items() if one.entries}
 
     def statements(
         self, request: ReportRequest, directory: Path, kinds: tuple[Kind, ...]

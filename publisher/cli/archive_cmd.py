@@ -25,14 +25,26 @@ def archive(
     until: Annotated[
         str | None, typer.Option("--until", metavar="MONTH", help="Last month (exclusive); default: up to now.")
     ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Replace months also where the store has fewer runs than the archive.")
+    ] = False,
 ) -> None:
     """Write the finished runs of whole months as Parquet; `report --archive DIR` reads them. Each is replaced."""
     start, stop = when.window_bounds(from_, until)
     with session.publisher() as publisher:
-        written = publisher.archive(directory, start, stop)
+        written = publisher.archive(directory, start, stop, shrink=shrink)
+    refused = {month: one.refused for month, one in written.items() if one.refused is not None}
+    say(
+        *(
+            f"{month}: left as it is; the archive has {counted(written[month].entries, 'run')}, and the store "
+            f"only {has} (purged?): --shrink replaces it"
+            for month, has in refused.items()
+        )
+    )
+    done = {month: one.entries for month, one in written.items() if month not in refused}
     if session.json:
-        json_object({"months": written, "runs": sum(written.values())})
+        json_object({"months": done, "runs": sum(done.values()), "left": refused})
     elif not written:
         say("no run ended in these months; nothing was written")
     else:
-        say(*(f"{month}: {counted(runs, 'run')}" for month, runs in written.items()))
+        say(*(f"{month}: {counted(runs, 'run')}" for month, runs in done.items()))

@@ -27,35 +27,60 @@ _TYPES: Final = {
 SCHEMA: Final = pa.schema([(name, _TYPES[name]) for name in COLUMNS], metadata={VERSION_KEY: VERSION.encode()})
 
 
-def export_month(runs: Runs, month: Month, archive: Path) -> int:
-    """Write the finished runs that ended in a month; how many entries they are. A month without any has no file.
+class Written(msgspec.Struct, frozen=True):
+    """What became of a month: the `entries` it has now. `refused`: so many the store has, and it was left as it is."""
 
-    Raises `PublisherError` where it cannot be written.
+    entries: int
+    refused: int | None = None
+
+
+def export_month(runs: Runs, month: Month, archive: Path, *, shrink: bool = False) -> Written:
+    """Write the finished runs that ended in a month. A month without any has no file.
+
+    A file that has more is not replaced, as where the store was purged since, unless `shrink` says so. Raises
+    `PublisherError` where it cannot be written.
     """
     start, stop = month_bounds(month)
     frames = runs.frames(start, stop, NUMBERS | WORDS | OBJECTS, running_until=None)
-    return write_month(frames, runs, month, archive)
+    return write_month(frames, runs, month, archive, shrink=shrink)
 
 
-def write_month(frames: Iterable[Frame], runs: Runs, month: Month, archive: Path) -> int:
+def write_month(
+    frames: Iterable[Frame], runs: Runs, month: Month, archive: Path, *, shrink: bool = False
+) -> Written:  # fmt: skip
     """Write frames with all columns as a month of an archive; see `export_month`."""
     folder = folder_of(archive, month)
+    file = folder / FILE
     partial = folder / f"{FILE}.{os.getpid()}.partial"
     try:
+        before = _entries(file)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             rows = _write(frames, runs, partial)
+            if rows < before and not shrink:
+                return Written(before, refused=rows)
             if rows:
-                _settle(partial, folder / FILE)
+                _settle(partial, file)
             else:
-                (folder / FILE).unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
         finally:
             partial.unlink(missing_ok=True)
-        if not rows:
-            folder.rmdir()
+            if not any(folder.iterdir()):
+                folder.rmdir()
     except OSError as error:
         raise PublisherError(f"the archive {folder} cannot be written: {error.strerror or error}") from error
-    return rows
+    return Written(rows)
+
+
+def _entries(file: Path) -> int:
+    """How many entries a month of an archive has. Raises `PublisherError` for a file that is none."""
+    if not file.exists():
+        return 0
+    try:
+        read: Any = pq.read_metadata
+        return int(read(file).num_rows)
+    except pa.ArrowInvalid as error:
+        raise PublisherError(f"{file} is no Parquet file: {error}", hint="Move it away and write it anew") from error
 
 
 def _write(frames: Iterable[Frame], runs: Runs, path: Path) -> int:

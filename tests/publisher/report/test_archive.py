@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from formats.month import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report.frame import NUMBERS, WORDS
+from publisher.report.frame import NUMBERS, WORDS, Coding, Frame
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.stored import StoreRuns
 from publisher.report.views import make
 from publisher.scale.archive import ArchiveRuns
+from publisher.scale.export import Written, export_month
 from tests.publisher.cli.program import BASE, Program
 
 SINCE, NOVEMBER, UNTIL = 1_790_812_800, 1_793_491_200, 1_796_083_200
@@ -83,6 +87,37 @@ def test_months_are_written_anew(publisher: Publisher, archive: Path, tmp_path: 
     assert november.read_bytes() == before
     assert sorted(file.name for file in november.parent.iterdir()) == ["runs.parquet"]
     assert publisher.archive(tmp_path / "other", 0, 86_400) == {}
+
+
+def test_a_purged_store_takes_nothing_out_of_an_archive(tmp_path: Path) -> None:
+    """A month of which the store has fewer runs than the archive is left as it is, unless somebody says otherwise."""
+    month = Month(2026, 11)
+    more, fewer = (_Invented(number) for number in (5, 3))
+    assert export_month(more, month, tmp_path) == Written(5)
+    assert export_month(fewer, month, tmp_path) == Written(5, refused=3)
+    assert export_month(_Invented(0), month, tmp_path) == Written(5, refused=0)
+    assert export_month(fewer, month, tmp_path, shrink=True) == Written(3)
+    assert sorted(path.name for path in (tmp_path / "month=2026-11").iterdir()) == ["runs.parquet"]
+    assert export_month(_Invented(0), month, tmp_path, shrink=True) == Written(0)
+    assert list(tmp_path.iterdir()) == []
+
+
+class _Invented:
+    """So many runs, all alike."""
+
+    def __init__(self, number: int) -> None:
+        self.codings = {name: Coding(lambda raw: (str(raw),)) for name in WORDS}
+        self._number = number
+
+    def frames(
+        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+    ) -> Iterator[Frame]:
+        rows = self._number
+        for name, coding in self.codings.items():
+            _ = coding.code[() if name in {"placed", "host"} else name]
+        numbers = {name: np.full(rows, start, np.int64) for name in NUMBERS}
+        codes = {name: np.zeros(rows, np.int64) for name in WORDS}
+        yield Frame(rows, numbers, codes, {"job": [(None, None, None)] * rows, "events": [()] * rows})
 
 
 def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.result import Report
 from publisher.report.utilization import MOST_SERIES
 from publisher.report.views import make
+from publisher.scale.export import Written
 from tests.publisher.cli.program import BASE
 
 SINCE, UNTIL = 1_792_800_000, 1_796_000_000
@@ -78,6 +79,6 @@ def test_a_slave_that_ends_in_another_month_than_its_master_counts_once(tmp_path
         used = [asked(publisher, bins=1, **month).rows[0][2] for month in (november, december)]
         assert [round(float(str(queue)) * 86_400) for queue in used] == [90 + 90, 50]
         folder = tmp_path / "archive"
-        assert publisher.archive(folder) == {"2026-11": 2}
+        assert publisher.archive(folder) == {"2026-11": Written(2)}
         archived = [asked(publisher, bins=1, archive=folder, **month).rows[0][2] for month in (november, december)]
         assert archived == used
