@@ -1,0 +1,54 @@
+"""Memory does not grow with the work: what a run takes at its peak, over few jobs and over many."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.generators import arc_database
+from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
+
+MORE_MIB = 20
+MEASURED = """
+import json, resource, sys
+from publisher.cli.main import main
+sys.argv = ["usage-publisher", "--quiet", "--json", "run"]
+try:
+    main()
+except SystemExit as end:
+    code = end.code
+own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+readers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(json.dumps({"code": code, "mib": own / 1024, "reader_mib": readers / 1024}), file=sys.stderr)
+"""
+
+
+def _peaks(folder: Path, jobs: int) -> dict[str, float]:
+    folder.mkdir()
+    arc_database.create(folder / "accounting.db", jobs, 1)
+    site = Program(folder, BASE + SOURCE + FILES + "batch_records = 500\n")
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED], cwd=folder, env=site.environment, check=True, capture_output=True, text=True
+    )
+    found: dict[str, float] = json.loads(done.stderr.splitlines()[-1])
+    assert found["code"] in {0, 3}, done.stderr
+    return found
+
+
+def _assert_flat(folder: Path, few: int, many: int) -> None:
+    small, large = _peaks(folder / "few", few), _peaks(folder / "many", many)
+    assert large["mib"] - small["mib"] < MORE_MIB
+    assert large["reader_mib"] < small["mib"] + MORE_MIB
+
+
+def test_memory_does_not_grow_with_the_jobs(tmp_path: Path) -> None:
+    _assert_flat(tmp_path, 4_000, 16_000)  # of fewer, not even the pages in hand are full
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_with_very_many_jobs(tmp_path: Path) -> None:
+    _assert_flat(tmp_path, 4_000, 200_000)
