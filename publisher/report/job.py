@@ -29,6 +29,8 @@ def view(context: Context, request: ReportRequest) -> Report:
     """The view: a row for each fact of each run of the jobs with this id or, in the interval, of this name."""
     request.require_by("job", (), 1)
     name = request.filters.get("job")
+    if request.archive is not None:
+        raise UsageError("an archive does not tell all of a job", hint="Leave --archive away: the store does")
     if name is None:
         raise UsageError("which job?", hint="Give its id, or a pattern of its name, with --job")
     if not request.filters.keys() <= {"job", "owner"}:

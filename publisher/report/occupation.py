@@ -110,9 +110,9 @@ class Held:
         return tuple(notes)
 
     def _crowded(self, capacity: int | None, held: list[int]) -> bool:
-        return bool(capacity) and any(
-            amount > (capacity or 0) * period.inside_s for amount, period in zip(held, self.periods, strict=True)
-        )
+        if capacity is None:
+            return False
+        return any(amount > capacity * period.inside_s for amount, period in zip(held, self.periods, strict=True))
 
 
 class Share:
@@ -195,7 +195,7 @@ def view(context: Context, request: ReportRequest) -> Report:
         columns=(
             Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
             Column("nodes", "count"), Column("available", "number", unit), Column("in_use", "number", unit),
-            Column("used_h", "number", f"{unit} h"), Column("occupation", "ratio"), Column("share_of_all", "ratio"),
+            Column("used_h", "number", f"{unit.removesuffix('s')} h"), Column("occupation", "ratio"), Column("share_of_all", "ratio"),
         ),
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
