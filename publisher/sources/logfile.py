@@ -39,6 +39,7 @@ _BLOCK_BYTES: Final = 1 << 18
 _LEAD_BYTES: Final = 256
 _HEAD_BYTES: Final = 4096
 _TAIL_BYTES: Final = 512
+_WAITING_TOLD: Final = 10
 _GONE_KEPT: Final = 64
 """Files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
 
@@ -133,12 +134,14 @@ class Reading:
         }
 
     def waiting(self) -> list[str]:
-        """Of which files the last line waits for its end."""
-        return [
+        """Of which files the last line waits for its end, the first of them by name."""
+        unfinished = [mark for mark in self._marks.values() if mark.unfinished]
+        texts = [
             f"{mark.path}: the last line has no end yet ({mark.unfinished} bytes); it is read when it has"
-            for mark in self._marks.values()
-            if mark.unfinished
+            for mark in unfinished[:_WAITING_TOLD]
         ]
+        more = len(unfinished) - len(texts)
+        return [*texts, f"and the last lines of {more} more files"] if more else texts
 
     def refuse(self, reason: str, hint: str = "") -> None:
         """Take the chunk given last back and leave its file as it is: it is not what it should be."""

@@ -105,6 +105,16 @@ def test_an_unfinished_line_waits(log: Log) -> None:
     assert log.read() == [b"two"]
 
 
+def test_the_first_files_that_wait_are_named(tmp_path: Path) -> None:
+    for number in range(13):
+        (tmp_path / f"acct.{number:02}").write_bytes(b"%d\ntw" % number)
+    reading = LogReader(tmp_path).read({})
+    assert sum(len(chunk.lines) for chunk in reading) == 13
+    *named, rest = reading.waiting()
+    assert (len(named), rest) == (10, "and the last lines of 3 more files")
+    assert "acct.12: the last line has no end yet (2 bytes)" in named[0]
+
+
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("how", ["rename", "copy_truncate"])
 def test_what_was_read_before_a_rotation_is_not_read_after_it(log: Log, how: str, suffix: str) -> None:
