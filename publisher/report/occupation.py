@@ -195,7 +195,8 @@ def view(context: Context, request: ReportRequest) -> Report:
         columns=(
             Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
             Column("nodes", "count"), Column("available", "number", unit), Column("in_use", "number", unit),
-            Column("used_h", "number", f"{unit.removesuffix('s')} h"), Column("occupation", "ratio"), Column("share_of_all", "ratio"),
+            Column("used_h", "number", f"{unit.removesuffix('s')} h"), Column("occupation", "ratio"),
+            Column("share_of_all", "ratio"),
         ),
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
