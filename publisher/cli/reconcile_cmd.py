@@ -62,11 +62,11 @@ def reconcile(
             _confirm(found, yes=yes)
             delivered = publisher.send_missing(found)
         status = publisher.status()
-        agrees = found.agrees
+        agrees = all(one.agrees for one in found.targets.values())
         closed = bool(delivered) and not any(one.others for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())
     if session.json:
-        json_object(answer | {"agrees": agrees, "resent": delivered_json(delivered, status) if delivered else {}})
+        json_object(answer | {"agrees": found.agrees, "resent": delivered_json(delivered, status) if delivered else {}})
     elif delivered and not session.quiet:
         show_delivered(delivered, status)
         say("Look again in a minute: services take a while to count what they took")

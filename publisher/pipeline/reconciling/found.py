@@ -94,4 +94,4 @@ class Found(msgspec.Struct):
     @property
     def others(self) -> bool:
         """Whether the service has records that were not sent from here: nothing that is sent again mends that."""
-        return self.busy or bool(self.foreign) or any(month.foreign for month in self.months)
+        return bool(self.foreign) or any(month.foreign for month in self.months)

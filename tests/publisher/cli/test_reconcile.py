@@ -9,6 +9,7 @@ import pytest
 from publisher.simulator import Fault
 from publisher.simulator.pki import Pki
 from publisher.simulator.simulator import Simulator
+from publisher.store.database import open_store
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 from tests.publisher.cli.test_exit_codes import sgas
 
@@ -120,6 +121,14 @@ def test_wrong_questions_are_answered_by_what_would_be_right(
     done = published("reconcile", *arguments)
     assert done.code == 2
     assert said in done.err
+
+
+def test_another_run_at_work_is_no_difference(published: Program) -> None:
+    with open_store(f"sqlite:///{published.folder / 'store.db'}").lock("target-files"):
+        done = published("reconcile", "files").ok()
+        told = published("reconcile", "files", "--json").ok().object
+    assert "another run is at work" in done.err
+    assert (told["agrees"], told["targets"]["files"]["busy"]) == (False, True)
 
 
 def test_before_anything_was_collected_it_says_so(fresh: Program) -> None:
