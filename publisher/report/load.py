@@ -71,7 +71,7 @@ def view(context: Context, request: ReportRequest) -> Report:
             _sum(found[(at - bins.start) // bins.size_s], look)
     busy = _utilization(context, request)
     rows = tuple(_rows(bins, found, busy))
-    notes = [f"{unreadable} lines of the stat_file are none of its samples."] if unreadable else []
+    notes = [f"Lines of the stat_file that are no samples: {unreadable}."] if unreadable else []
     return Report(
         view="load",
         title="Active queues and load",

@@ -94,7 +94,7 @@ class Held:
         inferred = [node.name for node, _, held in nodes if not node.told and node.name != UNTOLD and any(held)]
         if inferred and self.resource in {"cores", "gpus"}:
             notes.append(
-                f"Inferred: {len(inferred)} nodes stand in no table [[nodes]]; each is taken to have as many "
+                f"Inferred: nodes that stand in no table [[nodes]], {len(inferred)} of them; each has as many "
                 f"{_UNITS[self.resource]} as runs held at once, and idle nodes are not known."
             )
         elif any(capacity is None and any(held) for _, capacity, held in nodes):

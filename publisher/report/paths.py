@@ -62,7 +62,7 @@ def view(context: Context, request: ReportRequest) -> Report:
         rows=tuple(rows),
         plots=_plots(rows) if rows and "job" not in request.filters else (),
         notes=(
-            *([f"{silent} runs are left out: their source tells no events."] if silent else []),
+            *([f"Runs left out, because their source tells no events: {silent}."] if silent else []),
             *running_note(request),
         ),
         nothing=selection.nothing() or (None if jobs else "no source tells events of these runs"),

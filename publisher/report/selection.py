@@ -77,7 +77,7 @@ class Selection:
         """What is odd about the runs that match."""
         if not self.backward:
             return ()
-        return (f"{self.backward} runs end before they start: they ran for no time.",)
+        return (f"Runs that end before they start, and so ran for no time: {self.backward}.",)
 
     def _inside(self, frame: Frame) -> Mask:
         start, stop = frame.numbers["start"], frame.numbers["stop"]

@@ -119,7 +119,7 @@ def view(context: Context, request: ReportRequest) -> Report:
     labelled = sorted((_label(request.by, groups.labels, group), *each) for group, each in found.items())
     rows = tuple((*map(_words, label), *amounts(some, eligible)) for label, some, eligible in labelled)
     everything = np.sort(np.concatenate([some for some, _ in found.values()])) if found else None
-    notes = [f"{waits.untold} jobs are left out: their submission is not told, or lies behind their start."]
+    notes = [f"Runs left out, because their submission is not told or lies behind their start: {waits.untold}."]
     return Report(
         view="waiting",
         title="How long jobs waited" + (f", by {' and '.join(request.by)}" if request.by else ""),

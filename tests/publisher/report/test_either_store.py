@@ -61,6 +61,17 @@ def test_numbers_beyond_any_machine(tmp_path: Path) -> None:
     assert (row.key, row.jobs, row.slots_wall_ms) == (("n1",), 1, 400_000)
 
 
+def test_a_run_that_ends_before_it_starts_ran_for_no_time_and_is_said(tmp_path: Path) -> None:
+    backward = make_job(1, start=NOVEMBER + 500, end=NOVEMBER + 100, wall_ms=None, cpu_ms=7)
+    site = collected(tmp_path, backward, make_job(2))
+    request = ReportRequest(start=NOVEMBER, stop=NOVEMBER + 86_400, bins=1)
+    found = site.publisher.totals(request)
+    assert (found.all.jobs, found.all.wall_ms) == (2, 100_000)
+    assert found.notes == ("Runs that end before they start, and so ran for no time: 1.",)
+    used = site.publisher.report(request)
+    assert (used.jobs, used.report.bins[0].queue) == (1, 100 / 86_400)
+
+
 def test_months_of_runs(tmp_path: Path) -> None:
     site = collected(tmp_path, make_job(1, end=NOVEMBER), make_job(2, end=NOVEMBER + 70 * 86_400))
     with site.publisher.store.read() as connection:

@@ -71,7 +71,7 @@ def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
     lines.write_text(f"{START + 5}:a:q:2:1:1::r\nno sample\n")
     found = asked(site, "load", bins=1, stat_file=lines)
     assert table(found, "looks", "active") == [(1, 1.0)]
-    assert found.notes[0] == "1 lines of the stat_file are none of its samples."
+    assert found.notes[0] == "Lines of the stat_file that are no samples: 1."
 
 
 def test_a_job_in_full(site: Publisher) -> None:

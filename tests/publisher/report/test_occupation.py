@@ -77,7 +77,7 @@ def test_without_an_inventory_cores_are_inferred_and_said_so(tmp_path: Path) -> 
         ("2026-03-02", "n1", 0.4375),
         ("2026-03-02", "n2", 0.25),
     ]
-    assert any(note.startswith("Inferred: 2 nodes") for note in found.notes)
+    assert any(note.startswith("Inferred: nodes that stand in no table [[nodes]], 2 of them") for note in found.notes)
     inferred.close()
 
 

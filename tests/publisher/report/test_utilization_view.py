@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from publisher.api import Publisher
 from publisher.report.reading import Context
@@ -52,6 +55,24 @@ def test_many_values_become_the_largest_and_others(every_source: Publisher) -> N
     assert hosts[-1].label.startswith("(others: ")
     assert sum(filter(None, hosts[0].values)) >= sum(filter(None, hosts[1].values))
     assert "(not told)" in {one.label for one in series}
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(SINCE, UNTIL), min_size=1, max_size=3, unique=True), st.sampled_from(["ended", "started"]))
+def test_totals_of_intervals_that_follow_one_another_add_up(
+    every_source: Publisher, cuts: list[int], interval: str
+) -> None:
+    edges = [SINCE - 1, *sorted(cuts), UNTIL + 1]
+    parts = [
+        asked(every_source, "totals", start=start, stop=stop, interval=interval).rows[0]
+        for start, stop in itertools.pairwise(edges)
+    ]
+    (whole,) = asked(every_source, "totals", start=edges[0], stop=edges[-1], interval=interval).rows
+    assert whole[0] == sum(int(str(part[0])) for part in parts)
+    for place in range(1, 6):
+        assert float(str(whole[place])) == pytest.approx(sum(float(str(part[place])) for part in parts), rel=1e-12)
+    by_day = asked(every_source, "totals", start=edges[0], stop=edges[-1], interval=interval, by=("day",)).rows
+    assert whole[0] == sum(int(str(row[1])) for row in by_day)
 
 
 ACT = "{q}:h:{master}:c:grp:own:par:id:7:90:{start}:{end}:0:0:10:1:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0\n"
