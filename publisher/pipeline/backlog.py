@@ -17,7 +17,7 @@ class Flight(msgspec.Struct, frozen=True):
     """Items to be sent together. `before` is the state of their deliveries; `uid` the id of a batch sent again.
 
     While a culprit is looked for: `sister` holds it if these items do not, `others` were refused with both and come
-    after, all at once.
+    after, all at once; `since` is how many new records the service had taken when all of them were first refused.
     """
 
     items: Sequence[Item]
@@ -25,26 +25,27 @@ class Flight(msgspec.Struct, frozen=True):
     uid: str | None = None
     sister: Sequence[Item] = ()
     others: Sequence[Item] = ()
+    since: int | None = None
 
 
-def after_refusal(flight: Flight) -> list[Flight]:
+def after_refusal(flight: Flight, since: int) -> list[Flight]:
     """What to send when a flight was refused: its first half, whose fate tells about the second; the rest once the
     culprit is alone."""
     behind = [*flight.sister, *flight.others]
     if len(flight.items) > 1:
         first, second = halves(flight.items)
-        return [Flight(first, State.IN_FLIGHT, sister=second, others=behind)]
-    return [Flight(behind, State.IN_FLIGHT)] if behind else []
+        return [Flight(first, State.IN_FLIGHT, sister=second, others=behind, since=since)]
+    return [Flight(behind, State.IN_FLIGHT, since=since)] if behind else []
 
 
 def after_acceptance(flight: Flight) -> list[Flight]:
     """What to send when a flight was taken: the culprit is in its sister then, of which a half is enough to go on."""
     if len(flight.sister) > 1:
         first, second = halves(flight.sister)
-        return [Flight(first, State.IN_FLIGHT, sister=second, others=flight.others)]
+        return [Flight(first, State.IN_FLIGHT, sister=second, others=flight.others, since=flight.since)]
     if flight.sister:
-        return [Flight(flight.sister, State.IN_FLIGHT, others=flight.others)]
-    return [Flight(flight.others, State.IN_FLIGHT)] if flight.others else []
+        return [Flight(flight.sister, State.IN_FLIGHT, others=flight.others, since=flight.since)]
+    return [Flight(flight.others, State.IN_FLIGHT, since=flight.since)] if flight.others else []
 
 
 _LOADED: Final = 1000
@@ -83,22 +84,27 @@ class Backlog:
         return Flight(take(self._queue, self._limits), State.WAITING)
 
     def draw(self) -> Flight | None:
-        """A single record from anywhere in what is loaded: a scout, to see whether the service takes anything."""
+        """A single record from anywhere in what is loaded: a scout, to see whether the service takes anything.
+
+        One that was never refused, as long as there are such.
+        """
+        if self._queue:
+            place = random.randrange(len(self._queue))  # noqa: S311 - any record will do
+            item = self._queue[place]
+            del self._queue[place]
+            return Flight([item], State.WAITING)
         sizes = [len(flight.items) for flight in self._parts]
-        everything = sum(sizes) + len(self._queue)
-        if everything == 0:
+        if not sizes:
             return None
-        place = random.randrange(everything)  # noqa: S311 - any record will do
+        place = random.randrange(sum(sizes))  # noqa: S311 - as above
         for index, size in enumerate(sizes):
             if place < size:
                 return self._draw_part(index, place)
             place -= size
-        item = self._queue[place]
-        del self._queue[place]
-        return Flight([item], State.WAITING)
+        return None
 
     def _draw_part(self, index: int, place: int) -> Flight:
         flight = self._parts[index]
         rest = [*flight.items[:place], *flight.items[place + 1 :], *flight.sister, *flight.others]
-        self._parts[index : index + 1] = [Flight(rest, flight.before)] if rest else []
-        return Flight([flight.items[place]], flight.before)
+        self._parts[index : index + 1] = [Flight(rest, flight.before, since=flight.since)] if rest else []
+        return Flight([flight.items[place]], flight.before, since=flight.since)

@@ -69,6 +69,7 @@ _NOT_NAMED: Final = "the service's answer did not name this record; it is sent a
 class Suspect(msgspec.Struct, frozen=True):
     """A record that was refused alone, with the answer: bad, or sent in a bad moment.
 
+    `since`: how many new records the service had taken when it was first refused, alone or with others.
     `certain`: the answer is about the record, so that trying it again tells nothing. The service may still be at fault
     (a limit or a name configured wrongly, there or here), and then refuses every record alike.
     """
@@ -76,6 +77,7 @@ class Suspect(msgspec.Struct, frozen=True):
     item: Item
     answer: str
     certain: bool
+    since: int
 
 
 class _Launched(msgspec.Struct, frozen=True):
@@ -137,6 +139,7 @@ class Sender:
         self._refusals_since_accept = 0
         self._scouted = False
         self._proof: Item | None = None
+        self._taken = 0
         self.sent = Sent()
 
     def run(self) -> Sent:
@@ -377,6 +380,7 @@ class Sender:
         if named:
             self._refusals_since_accept = 0
             self._proof = named[0]
+            self._taken += len(named)
         for item in flight.items:
             self._suspects.pop(item.run_id, None)
 
@@ -398,33 +402,45 @@ class Sender:
             parts = [*halves(flight.items), behind] if behind else halves(flight.items)
             self._backlog.push([Flight(part, State.IN_FLIGHT) for part in parts])
             return
-        self._backlog.push(after_refusal(flight))
+        since = self._taken if flight.since is None else flight.since
+        self._backlog.push(after_refusal(flight, since))
         if len(flight.items) == 1:
             certain = isinstance(outcome, Oversized) or outcome.certain
-            self._suspects[flight.items[0].run_id] = Suspect(flight.items[0], outcome.answer, certain)
+            self._suspects[flight.items[0].run_id] = Suspect(flight.items[0], outcome.answer, certain, since)
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
-            self._doubt(outcome.answer)
+            self._doubt(outcome.answer, since)
         if len(self._suspects) >= _MOST_SUSPECTS:
             self._judge_suspects()
 
-    def _doubt(self, answer: str) -> None:
-        """Nothing was taken for a while: is it the records or the service? Show it one it has, or try others."""
-        if self._proof is not None:
-            if not self._service_is_well():
-                raise StopSending(f"{answer} (the service does not take even a record that it holds; everything waits)")
-            self._refusals_since_accept = 0
+    def _doubt(self, answer: str, since: int) -> None:
+        """Nothing was taken for a while: is it the records or the service? Show it one that it has; then try others,
+        unless it took new ones since it first refused these."""
+        self._refusals_since_accept = 0
+        if self._proof is None:
+            if self._scouted:
+                return
+            self._scouted = True
+            if not self._takes_a_scout():
+                raise StopSending(_TOOK_NONE % answer)
             return
-        if self._scouted:
-            return
-        self._scouted = True
+        if not self._service_is_well():
+            raise StopSending(f"{answer} (the service does not take even a record that it holds; everything waits)")
+        if since >= self._taken and self._takes_a_scout() is False:
+            self._judge([suspect for suspect in self._suspects.values() if not self._is_doubtful(suspect)])
+            raise StopSending(f"{answer} (the service takes no new record any more; everything waits)")
+
+    def _takes_a_scout(self) -> bool | None:
+        """Whether the service takes a new record, out of a few from anywhere; None where there is no other left."""
+        found: bool | None = None
         for _ in range(_SCOUTS):
             scout = self._backlog.draw()
             if scout is None:
-                break
-            if self._fly(scout):
-                return
-        raise StopSending(_TOOK_NONE % answer)
+                return found
+            found = self._fly(scout)
+            if found:
+                return True
+        return found
 
     def _service_is_well(self) -> bool:
         """Whether the service takes a record again that it took before in this run."""
@@ -437,15 +453,29 @@ class Sender:
 
     def _judge_suspects(self) -> None:
         """Records refused alone get a second try where that can help; those refused are rejected if the service is
-        well after it."""
-        if not self._suspects:
-            return
+        well after it.
+
+        That it takes a record which it has is not enough for many: SGAS ignores such a one, though it could store none.
+        """
         suspects = list(self._suspects.values())
-        if self._proof is None:
+        if suspects and self._proof is None:
             raise StopSending(_TOOK_NONE % suspects[-1].answer)
-        self._suspects.clear()
+        doubtful = sum(map(self._is_doubtful, suspects))
+        if doubtful >= _REFUSALS_BEFORE_DOUBT and self._takes_a_scout() is not True:
+            self._judge([suspect for suspect in suspects if not self._is_doubtful(suspect)])
+            raise StopSending(f"{suspects[-1].answer} (the service took no new record after {doubtful}; they wait)")
+        self._judge(suspects)
+
+    def _is_doubtful(self, suspect: Suspect) -> bool:
+        """Whether the service took no new record since it first refused this one, and did not say what is wrong."""
+        return not suspect.certain and suspect.since >= self._taken
+
+    def _judge(self, suspects: Sequence[Suspect]) -> None:
+        if not suspects:
+            return
         refused: list[Suspect] = []
         for suspect in suspects:
+            self._suspects.pop(suspect.item.run_id, None)
             if suspect.certain:
                 refused.append(suspect)
                 continue

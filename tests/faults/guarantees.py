@@ -32,6 +32,7 @@ class Fault(msgspec.Struct, frozen=True):
 FAULTS: Final[Mapping[str, Fault]] = {
     "storm": Fault("the service answers 503 for a while", "0", "950"),
     "outage": Fault("the service answers 500 to everything", "0", "950"),
+    "full": Fault("the service can store nothing new, and answers well to what it has"),
     "reset": Fault("the connection is reset before the service took a batch", "0", "950"),
     "cut": Fault("the service takes a batch, then the connection is cut", "0", "1 000"),
     "hang": Fault("the service hangs", "0", "950, and blocked for ever"),

@@ -63,6 +63,7 @@ def time_runs_out(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None
     [
         ("storm", Fault("status", code=503, skip=MIDWAY)),
         ("outage", Fault("status", code=500, skip=MIDWAY)),
+        ("full", Fault("status", code=500, texts=tuple(f'"{make_job(n).record_id}"' for n in range(41, JOBS + 1)))),
         ("reset", Fault("reset", skip=MIDWAY, count=2)),
         ("cut", Fault("reset", stored=True, skip=MIDWAY, count=2)),
         ("html", Fault("html", code=200, stored=True, skip=MIDWAY, count=1)),

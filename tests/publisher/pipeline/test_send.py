@@ -137,8 +137,12 @@ def test_everything_bad_but_one_record_in_another_batch(tmp_path: Path) -> None:
     random.seed(1)
     for _ in range(8):  # a run whose scouts find nobody waits, which is right: it cannot know
         site.publish()
-    assert site.in_state("neic", State.REJECTED) == service.poison
     assert set(service.held) == {record_id(30)}
+    assert len(site.in_state("neic", State.REJECTED)) >= 10, "those refused before the good one was taken"
+    site.sources["ce1"].add(make_job(31))
+    site.collect()
+    site.publish()
+    assert site.in_state("neic", State.REJECTED) == service.poison
 
 
 def test_one_bad_record_alone_waits_until_the_service_takes_another(tmp_path: Path) -> None:
@@ -174,6 +178,26 @@ def test_a_service_that_falls_ill_during_the_run_rejects_nothing(tmp_path: Path,
     site.publish()
     assert site.in_state("neic", State.REJECTED) == set()
     assert service.posts <= well_for + 40
+    service.fault = lambda _message: None
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 1000}
+
+
+@pytest.mark.parametrize("well_for", [0, 100, 300, 900])
+def test_a_service_that_stores_nothing_new_but_ignores_what_it_has_rejects_nothing(
+    tmp_path: Path, well_for: int
+) -> None:
+    """SGAS with a full disk: a record that it has is answered 200, any other 500."""
+    site, service = site_of(tmp_path, 1000)
+
+    def full(message: Message) -> Outcome | None:
+        return DOWN if len(service.held) >= well_for and not set(message.record_ids) <= set(service.held) else None
+
+    service.fault = full
+    delivery = site.publish_to("neic")
+    assert delivery.sent.paused is not None
+    assert site.in_state("neic", State.REJECTED) == set()
+    assert service.posts <= well_for // 100 + 60
     service.fault = lambda _message: None
     site.publish()
     assert site.counted("neic") == {State.ACCEPTED: 1000}
