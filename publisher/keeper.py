@@ -23,7 +23,7 @@ from publisher.finding import Finding
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.erased_groups import spelled
 from publisher.pipeline.viewing import view_of
-from publisher.store import backup, copy, erase, integrity, purge, purged, registry
+from publisher.store import backup, copy, erase, integrity, purge, purged, registry, upkeep
 from publisher.store.backup import Backup
 from publisher.store.classes import JobClass
 from publisher.store.copy import TableCopied
@@ -178,16 +178,22 @@ class Keeper:
         with exclusive(self._store, self._config.targets):
             plan = self._plan(before, plans)
             now = self._clock()
-            count = 0
-            for each in plan.going:
-                with self._store.write() as connection:
-                    count += purge.purge_month(connection, each.month, now)
+            count = self._purge_months([each.month for each in plan.going], now)
             messages_before, receipts_before = self._limits(before, month_of(now))
             with self._store.write() as connection:
                 unused = purge.drop_unused_classes(connection)
                 messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
                 receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0
         return Purged(plan.months, count, unused, messages, receipts)
+
+    def _purge_months(self, months: Sequence[Month], now: int) -> int:
+        count = 0
+        if months:
+            with upkeep.found_by_run(self._store):
+                for month in months:
+                    with self._store.write() as connection:
+                        count += purge.purge_month(connection, month, now)
+        return count
 
     def purged_months(self) -> list[Month]:
         """The months that were purged."""

@@ -48,7 +48,7 @@ def copy(
         return
     rows: list[list[object]] = [[each.table, each.rows, each.digest] for each in copied]
     show(make_table("", ["table", "rows", "digest, the same in both"], rows, right={"rows"}))
-    say("Everything was copied. Set store.url to the new one; the old one is as it was.")
+    _tell("Everything was copied. Set store.url to the new one; the old one is as it was.")
 
 
 def check(
@@ -91,7 +91,7 @@ def backup(file: Annotated[Path, typer.Argument(metavar="FILE", help="To be made
     if session.json:
         json_object({"file": str(done.file), "bytes": done.bytes, "runs": done.runs, "deliveries": done.deliveries})
     else:
-        say(f"{done.file}: {done.bytes} bytes, {done.runs} runs, {done.deliveries} deliveries, found sound")
+        _tell(f"{done.file}: {done.bytes} bytes, {done.runs} runs, {done.deliveries} deliveries, found sound")
 
 
 def purge(
@@ -171,8 +171,8 @@ def forget(
     if session.json:
         json_object({key: getattr(done, key) for key in keys})
     else:
-        say(f"{done.pseudonym} stands for the person now, in {done.runs} runs and {done.summaries} summaries")
-        say("Services still have what they were sent; copies and backups of the store still have the name")
+        _tell(f"{done.pseudonym} stands for the person now, in {done.runs} runs and {done.summaries} summaries")
+        _tell("Services still have what they were sent; copies and backups of the store still have the name")
 
 
 def export(
@@ -200,7 +200,7 @@ def _show_objects(objects: dict[str, int], done: str) -> None:
         return
     rows: list[list[object]] = [[kind, count] for kind, count in objects.items() if count]
     show(make_table("", ["kind", "objects"], rows, right={"objects"}))
-    say(f"everything {done}")
+    _tell(f"everything {done}")
 
 
 def spool() -> None:
@@ -219,6 +219,11 @@ def spool() -> None:
         say("no spooling context is configured")
     if any(each.trouble for each in states):
         raise typer.Exit(exit_code.WAITING)
+
+
+def _tell(*lines: str) -> None:
+    if not session.quiet:
+        say(*lines)
 
 
 def _confirm(question: str, *, yes: bool) -> None:

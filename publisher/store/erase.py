@@ -260,8 +260,19 @@ def _rename_in_texts(connection: Connection, name: str, pseudonym: str) -> None:
                 .where(column.contains(name, autoescape=True))
                 .values({column.name: func.replace(column, name, pseudonym)})
             )
-    raw = connection.execute(select(unreadable.c.id, unreadable.c.raw)).all()
-    for key, stored in raw:
-        changed = bytes(stored).replace(name.encode("utf-8", "surrogateescape"), pseudonym.encode())
-        if changed != bytes(stored):
-            connection.execute(update(unreadable).where(unreadable.c.id == key).values(raw=changed))
+    after = 0
+    while True:
+        query = (
+            select(unreadable.c.id, unreadable.c.raw)
+            .where(unreadable.c.id > after)
+            .order_by(unreadable.c.id)
+            .limit(_PAGE)
+        )
+        page = connection.execute(query).all()
+        for key, stored in page:
+            changed = bytes(stored).replace(name.encode("utf-8", "surrogateescape"), pseudonym.encode())
+            if changed != bytes(stored):
+                connection.execute(update(unreadable).where(unreadable.c.id == key).values(raw=changed))
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, NullPool, Select, Table, create_engin
 
 from publisher.errors import StoreError, UsageError
 from publisher.store import dialect
+from publisher.store.database import Store
 
 _MOST_TOLD: Final = 20
 _AT_ONCE: Final = 1000
@@ -57,6 +58,22 @@ def set_sequences(connection: Connection, tables: Sequence[Table]) -> None:
         last = connection.execute(select(func.max(table.c.id))).scalar_one()
         setting = text("SELECT setval(pg_get_serial_sequence(:table, 'id'), :last, :used)")
         connection.execute(setting, {"table": table.name, "last": last or 1, "used": last is not None})
+
+
+@contextmanager
+def found_by_run(store: Store) -> Iterator[None]:
+    """An index of deliveries by run while inside.
+
+    With each run that goes the database looks for deliveries of it. Nothing else does, so the index, which every new
+    delivery would cost, is there for this alone. One that a kill left behind is taken up, and away.
+    """
+    with store.write() as connection:
+        connection.execute(text("CREATE INDEX IF NOT EXISTS deliveries_by_run ON deliveries (run_id)"))
+    try:
+        yield
+    finally:
+        with store.write() as connection:
+            connection.execute(text("DROP INDEX IF EXISTS deliveries_by_run"))
 
 
 def vacuum(engine: Engine) -> None:

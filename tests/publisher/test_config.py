@@ -215,3 +215,28 @@ def test_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD)
     with pytest.raises(ValueError, match="frozen"):
         config.site.name = "OTHER"
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "told"),
+    [
+        ('format = "classic"', "spool.x", "has a path"),
+        ('format = "classic"\npath = "x"\nurl = "sqlite:///y"', "spool.x", "and no url"),
+        ('format = "database"\nurl = "mysql://x"', "spool.x", "has a url"),
+        ('format = "csv"\npath = "x"', "spool.x.format", "classic"),
+        ('format = "delimited"\npath = "x"\ndelimiter = ","', "spool.x.delimiter", "delimited"),
+        ('format = "delimited"\npath = "x"\ndelimiter = "::"', "spool.x.delimiter", "delimited"),
+        ('format = "xml"\npath = "x"\nkinds = []', "spool.x.kinds", "kinds"),
+        ('format = "xml"\npath = "x"\nkind = ["jobs"]', "spool.x.kind", "did you mean 'kinds'?"),
+    ],
+)
+def test_what_is_wrong_with_a_spooling_context_is_told(tmp_path: Path, table: str, key: str, told: str) -> None:
+    error = refused(tmp_path, f'[site]\nname = "A"\n[spool.x]\n{table}\n')
+    assert error.key == key
+    assert told in str(error)
+
+
+def test_ages_of_the_store_are_months(tmp_path: Path) -> None:
+    config = load(tmp_path, '[site]\nname = "A"\n[store]\nkeep_jobs = "3 years"\n')
+    assert config.store.keep_jobs == 36
+    assert refused(tmp_path, '[site]\nname = "A"\n[store]\nkeep_jobs = "90d"\n').key == "store.keep_jobs"

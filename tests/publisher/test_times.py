@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.times import duration_s, instant_s, iso, moment_s
+from publisher.times import duration_s, instant_s, iso, moment_s, months_of_age
 
 NOW = 1_795_200_000
 
@@ -87,3 +87,18 @@ def test_what_is_shown_can_be_read_again(instant: int) -> None:
 def test_instants_beyond_the_calendar_are_shown_as_seconds() -> None:
     assert iso(None) is None
     assert iso(10**15) == f"@{10**15}"
+
+
+@pytest.mark.parametrize(
+    ("text", "months"), [("1 month", 1), ("36 months", 36), ("36months", 36), ("1 year", 12), ("3 years", 36)]
+)
+def test_ages_are_counted_in_months(text: str, months: int) -> None:
+    assert months_of_age(text) == months
+
+
+@pytest.mark.parametrize(
+    "value", ["", "36", 36, "0 months", "-1 month", "1.5 years", "3 weeks", "1 month 2", None, True]
+)
+def test_what_is_no_age_in_months_is_told(value: object) -> None:
+    with pytest.raises(ValueError, match="36 months"):
+        months_of_age(value)
