@@ -16,6 +16,7 @@ from formats.job import Job
 from formats.month import month_of
 from formats.utilization import Ran
 from publisher.sources.dqs import act_lines
+from publisher.sources.dqs_act import ActLine
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def entries_of(job: Job) -> list[Entry]:
                     owner=(line.owner,),
                     slots=("1",),
                 ),
-                ran=Ran(line.start, line.end, line.user_s * 1000, line.system_s * 1000),
+                ran=_ran_of_line(line),
                 wall_ms=(line.end - line.start) * 1000,
                 cpu_ms=(line.user_s + line.system_s) * 1000,
                 memory_kib=line.rusage[3],
@@ -89,6 +90,20 @@ def entries_of(job: Job) -> list[Entry]:
     wall_ms = job.wall_ms if job.wall_ms is not None else max(ran.stop - ran.start, 0) * 1000
     cpu_ms = job.cpu_ms if job.cpu_ms is not None else ran.user_ms + ran.system_ms
     return [Entry(facts=_facts(job), ran=ran, wall_ms=wall_ms, cpu_ms=cpu_ms, memory_kib=job.memory_rss_kib or 0)]
+
+
+def rans_of(job: Job) -> list[Ran]:
+    """When the entries of a run ran: what is needed of them where nothing is selected."""
+    if not job.finished:
+        return []
+    if job.system == "dqs" and (lines := act_lines(job)):
+        return [_ran_of_line(line) for line in lines]
+    ran = _ran(job)
+    return [ran] if ran is not None else []
+
+
+def _ran_of_line(line: ActLine) -> Ran:
+    return Ran(line.start, line.end, line.user_s * 1000, line.system_s * 1000)
 
 
 def _ran(job: Job) -> Ran | None:

@@ -22,7 +22,7 @@ from formats.utilization import Bin, Bins, Ran, Tally
 from formats.utilization_report import UtilizationFormat, UtilizationReport, in_json
 from publisher.config import Config, ReportingSettings
 from publisher.config import Target as TargetSettings
-from publisher.entries import Entry, Filters, entries_of
+from publisher.entries import Filters, entries_of, rans_of
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import Members
 from publisher.pipeline.owed import EVER, Wants
@@ -81,7 +81,8 @@ class ReportFold:
         self._bin_s = int(settings.bin)
         self._now = now
         self._demand = Demand(config, settings)
-        self._filters = Filters(settings.select.patterns)
+        patterns = settings.select.patterns
+        self._filters = Filters(patterns) if patterns else None
         self._tallies: dict[Period, Tally] = {}
         self._members: dict[Period, dict[int, Members]] = {}
         self._looked: dict[Period, Reach] = {}
@@ -126,7 +127,7 @@ class ReportFold:
         for state, delivery in self._wants.ended_in(bounds, changed_since=since):
             if state is not State.HELD:
                 with suppress(CannotRenderError):  # it will be held, and put down anew when it is released
-                    first = min(first, _first_second(self._entries(delivery), first))
+                    first = _first_second(self._rans(delivery)[0], first)
         earlier = known.first if known is not None else period.stop
         self._looked[period] = Reach(min(first, earlier), self._now)
         return first < period.start
@@ -184,15 +185,14 @@ class ReportFold:
             if state is State.HELD:
                 continue
             try:
-                entries = self._entries(delivery)
+                rans, selected = self._rans(delivery)
             except CannotRenderError as error:
                 if state is State.WAITING:
                     self.held.append((delivery, str(error)))
                 continue
-            first = _first_second(entries, first)
-            for entry in entries:
-                if self._filters.match(entry):
-                    self._tally(entry.ran, period)
+            first = _first_second(rans, first)
+            for ran in selected:
+                self._tally(ran, period)
             if state is State.WAITING:
                 place = self._part_of(period, delivery.end_time)
                 members = self._members.setdefault(period, {}).setdefault(place, Members())
@@ -200,8 +200,14 @@ class ReportFold:
         self._looked[period] = Reach(first, self._now)
         return first
 
-    def _entries(self, delivery: Waiting) -> list[Entry]:
-        return entries_of(self._demand.meet(delivery.run))
+    def _rans(self, delivery: Waiting) -> tuple[Sequence[Ran], Sequence[Ran]]:
+        """When a run ran, by its entries: all of them, and those that are selected."""
+        job = self._demand.meet(delivery.run)
+        if self._filters is None:
+            rans = rans_of(job)
+            return rans, rans
+        entries = entries_of(job)
+        return [entry.ran for entry in entries], [entry.ran for entry in entries if self._filters.match(entry)]
 
     def _tally(self, ran: Ran, ended: Period) -> None:
         """In every period from the first one reported to the one in which the run ended."""
@@ -255,8 +261,8 @@ def owed_parts(parts: Sequence[Part], known: Mapping[str, GroupRow]) -> list[Par
     return [part for part in parts if not has(part)]
 
 
-def _first_second(entries: Iterable[Entry], first: int) -> int:
-    return min([first, *(entry.ran.start for entry in entries if entry.ran.start <= entry.ran.stop)])
+def _first_second(rans: Iterable[Ran], first: int) -> int:
+    return min([first, *(ran.start for ran in rans if ran.start <= ran.stop)])
 
 
 def _bins_of_a_part(report: UtilizationReport, form: UtilizationFormat, limit_bytes: int | None, count: int) -> int:

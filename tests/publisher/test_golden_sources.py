@@ -20,7 +20,7 @@ from formats.summary import Fold, SyncFold
 from formats.utilization import Bins, Tally
 from formats.utilization_report import UtilizationReport
 from formats.view import View
-from publisher.entries import entries_of
+from publisher.entries import entries_of, rans_of
 from tests.generators.arc_database import load
 from tests.publisher.sources.arc_reading import Read
 from tests.publisher.sources.arc_reading import source as arc_source
@@ -140,3 +140,8 @@ def test_golden_of_a_source(
 
 def test_every_format_is_among_them() -> None:
     assert set(VERSIONS) == set(FORMAT_NAMES)
+
+
+def test_when_entries_ran_is_the_same_with_and_without_what_they_are_selected_by(jobs: dict[str, list[Job]]) -> None:
+    for job in (job for found in jobs.values() for job in found):
+        assert rans_of(job) == [entry.ran for entry in entries_of(job)]
