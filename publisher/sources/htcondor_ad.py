@@ -39,6 +39,9 @@ _READ: Final = (
 WANTED: Final = frozenset(name.lower() for name in (*_READ, *KEPT))
 """Attributes that are read, in lower case: HTCondor does not tell cases apart."""
 
+AS_WRITTEN: Final = {name.encode(): name.lower() for name in (*_READ, *KEPT)}
+"""The same by the spelling that HTCondor itself uses."""
+
 SCALING: Final = ("machineattr", "match_exp_")
 """What the names of attributes of the machine begin with, in lower case."""
 
@@ -52,6 +55,7 @@ _PAIR: Final = re.compile(r"(\w{1,64})\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\s*(?:;|\])"
 _BENCHMARKS: Final = {"hepspec": "HEPSPEC", "hepspec06": "HEPSPEC", "hepscore23": "HEPscore23", "si2k": "Si2k"}
 _COMPLETED, _REMOVED = 4, 3
 _GRID_JOB_WORDS: Final = 3
+_DIGITS: Final = 18
 _PARALLEL: Final = 11
 
 
@@ -201,6 +205,8 @@ def value_of(text: str) -> Value:
 
 
 def _plain(text: str) -> Value:
+    if len(text) <= _DIGITS and text.isdecimal() and text.isascii():  # mostly
+        return int(text)
     lower = text.lower()
     if lower in {"undefined", "error", ""}:
         return None

@@ -126,7 +126,7 @@ class HTCondorParser:
     def _attribute(self, line: bytes) -> Outcome | None:
         """What an ordinary attribute of the present ad is; None for everything else."""
         name, found, value = line.partition(b" = ")
-        key = name.decode("latin-1").lower()
+        key = htcondor_ad.AS_WRITTEN.get(name) or name.decode("latin-1").lower()
         if key in htcondor_ad.WANTED:
             if key in self._ad or len(value) >= _LONGEST or b"\0" in value:
                 return None
