@@ -151,7 +151,7 @@ class ColumnTally:
         """Have room for so many groups."""
         if groups <= self.groups:
             return
-        self.groups = max(groups, 2 * self.groups)
+        self.groups = max(groups, self.groups + self.groups // 4)
         places = self.groups * self.bins.count
         for column in (self._seconds, self._slot_seconds, *self._user, *self._system):
             column.grow(places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
 
@@ -45,9 +46,14 @@ def written(value: Cell, column: Column) -> str:
 
 def text_rows(report: Report) -> list[list[str]]:
     """The rows of the columns that are shown, as text."""
+    return list(_text_rows(report))
+
+
+def _text_rows(report: Report) -> Iterator[list[str]]:
     columns = shown_columns(report)
     places = [report.columns.index(column) for column in columns]
-    return [[written(row[place], column) for place, column in zip(places, columns, strict=True)] for row in report.rows]
+    for row in report.rows:
+        yield [written(row[place], column) for place, column in zip(places, columns, strict=True)]
 
 
 def to_csv(report: Report) -> str:
@@ -56,7 +62,7 @@ def to_csv(report: Report) -> str:
     writer = csv.writer(text, lineterminator="\n")
     columns = shown_columns(report)
     writer.writerow([column.name for column in columns])
-    for row in text_rows(report):
+    for row in _text_rows(report):
         writer.writerow(
             [f"'{cell}" if column.kind == "text" and cell[:1] in _FORMULA else cell
              for cell, column in zip(row, columns, strict=True)]

@@ -17,7 +17,7 @@ from publisher.report.result import Cell, Column, Plot, Report, Series
 from publisher.report.selection import Selection
 
 _WANTED: Final = frozenset({"user_ms", "system_ms", "slots"})
-_MOST_CELLS: Final = 5_000_000
+_MOST_CELLS: Final = 1_000_000
 MOST_SERIES: Final = 11
 """Values of a key that a plot shows by themselves; the rest are one more series."""
 _COLUMNS: Final = (

@@ -73,7 +73,7 @@ def test_ranges_of_tasks(every_source: Publisher) -> None:
 
 
 def test_more_cells_than_fit(every_source: Publisher) -> None:
-    with pytest.raises(UsageError, match="more than 5000000 cells"):
+    with pytest.raises(UsageError, match="more than 1000000 cells"):
         asked(every_source, "utilization", start=1_792_800_000, stop=1_793_800_000, bin_s=1, by=("host",))
 
 
