@@ -45,7 +45,7 @@ _SHARED: Final = (
 )
 _shared: Final = attrgetter(*_SHARED)
 _local: Final = attrgetter(*LOCAL)
-_MOST_REMEMBERED: Final = 10_000
+_MOST_REMEMBERED: Final = 5_000
 
 
 GRID_LOG: Final = "grid_log"
@@ -89,23 +89,22 @@ class Interner:
         """The class id of each job, in order."""
         if len(self._ids) > _MOST_REMEMBERED:
             self._ids.clear()
-            self._classes.clear()
         marked = self._join(connection, jobs) if self._join is not None else [(job, None) for job in jobs]
         keys = [(_key_of(job), mark) for job, mark in marked]
         unknown = {key: each for key, each in zip(keys, marked, strict=True) if key not in self._ids}
-        if unknown:
-            self._learn(connection, unknown)
+        self._classes = self._learn(connection, unknown) if unknown else {}
         return [self._ids[key] for key in keys]
 
     def classes(self, connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
-        """These classes; those that this interner met are not read again."""
+        """These classes; those that this interner met with the last jobs are not read again."""
         asked = set(ids)
         met = asked & self._classes.keys()
         for class_id in sorted(met):
             yield JobClass(class_id, self._source, self._classes[class_id])
         yield from classes_by_id(connection, sorted(asked - met))
 
-    def _learn(self, connection: Connection, unknown: dict[Any, Marked]) -> None:
+    def _learn(self, connection: Connection, unknown: dict[Any, Marked]) -> dict[int, Job]:
+        """Ids for these; the facts of each by its id."""
         facts = {key: _facts_of(job, mark) for key, (job, mark) in unknown.items()}
         blobs = {key: encode(each) for key, each in facts.items()}
         found = self._found(connection, list(blobs.values()))
@@ -117,10 +116,8 @@ class Interner:
                 found.update(zip(missing, ids, strict=True))
             else:  # another publisher made some of them meanwhile
                 found.update(self._found(connection, missing))
-        for key, blob in blobs.items():
-            class_id = found[blob]
-            self._ids[key] = class_id
-            self._classes[class_id] = facts[key]
+        self._ids.update({key: found[blob] for key, blob in blobs.items()})
+        return {self._ids[key]: each for key, each in facts.items()}
 
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
         found: dict[bytes, int] = {}

@@ -211,7 +211,7 @@ class _Told(msgspec.Struct, frozen=True):
     awaited: bool
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=5_000)
 def _told(stored: bytes) -> _Told | None:
     facts = decode(stored)
     if awaits_grid_log(facts):
