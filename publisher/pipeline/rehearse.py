@@ -36,13 +36,16 @@ def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed
     else:
         rendering = Rendering(store, config, settings.records, name, Window())
     finish = _finish(config, name)
-    messages = size = 0
+    messages = size = held = 0
     for message in rendering.messages():
         if tools.stopping():
             break
         messages += 1
         size += len(finish(message.payload))
-    return Rehearsed(rendering.records, messages, size, len(rendering.held))
+        held += len(rendering.held)
+        rendering.held.clear()  # told by `shadow`; there may be millions
+        rendering.notes.clear()
+    return Rehearsed(rendering.records, messages, size, held + len(rendering.held))
 
 
 def _finish(config: Config, name: str) -> Callable[[bytes], bytes]:
