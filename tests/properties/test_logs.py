@@ -18,7 +18,7 @@ from publisher.config import Source as Settings
 from publisher.sources import make_source
 from tests.publisher.sources.log_reading import Seen, read_on
 
-FEWER: Final = settings(max_examples=max(settings.default.max_examples // 5, 10))
+FEWER: Final = settings(max_examples=max(settings.default.max_examples // 20, 20))
 """Each example is a life of a whole log."""
 
 LOGS: Final[dict[str, dict[str, Any]]] = {
