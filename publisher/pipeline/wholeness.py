@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.month import Month, month_bounds, month_of
+from formats.month import Month, month_bounds, month_numbered, month_of
 from publisher.config import Config
 from publisher.config import Target as TargetSettings
 from publisher.store import purged, registry
@@ -21,14 +21,23 @@ NOT_WHOLE: Final = "the month is not known whole: "
 
 def why_not_whole(store: Store, config: Config, settings: TargetSettings, month: Month) -> str | None:
     """Why a month cannot be summarised yet, naming the source; None if every source knows it from its first second."""
-    return why_not_known_from(store, config, settings, month_bounds(month)[0], str(month))
+    with store.read() as connection:
+        if month.number in purged.months(connection):
+            return f"{NOT_WHOLE}jobs of {month} were purged from the store"
+    return _why_not_read_from(store, config, settings, month_bounds(month)[0], str(month))
 
 
 def why_not_known_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
-    """The same for anything that begins at an instant (epoch seconds); `what` names it in the reason."""
+    """The same for anything that begins at an instant (epoch seconds) and is made of runs that ended then or later, as
+    reports are; `what` names it in the reason."""
     with store.read() as connection:
-        if month_of(first).number in purged.months(connection):
-            return f"{NOT_WHOLE}jobs of {month_of(first)} were purged from the store"
+        gone = max(purged.months(connection), default=0)
+    if gone >= month_of(first).number:
+        return f"{NOT_WHOLE}jobs of {month_numbered(gone)} were purged from the store, and some may have run in {what}"
+    return _why_not_read_from(store, config, settings, first, what)
+
+
+def _why_not_read_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
     for name in fed_by(config, settings):
         with store.read() as connection:
             row = registry.get_source(connection, name)

@@ -102,16 +102,18 @@ def _why_kept(connection: Connection, target_id: int, name: str, owed: Mapping[s
         .order_by(deliveries.c.state)
     )
     there = [f"{count} {State(state).word.replace('_', ' ')}" for state, count in connection.execute(query)]
-    of_month = and_(groups_table.c.target_id == target_id, groups_table.c.month == month.number)
+    number = groups_table.c.month  # of a month; for reports of days that of a day
+    in_month = or_(number == month.number, number.between(month.number * 100, month.number * 100 + 99))
+    of_month = and_(groups_table.c.target_id == target_id, in_month)
     settings = owed.get(name)
     if settings is not None:
-        kinds = [groups.SUMMARY, groups.REFOLD] if settings.summaries else []
+        kinds = [groups.SUMMARY, groups.UTILIZATION, groups.REFOLD] if settings.summaries else []
         kinds += [groups.SYNC, groups.DUE] if settings.sync else []
         query_groups = select(func.count()).where(
             of_month, groups_table.c.kind.in_(kinds), groups_table.c.state != int(State.ACCEPTED)
         )
         unsent = connection.execute(query_groups).scalar_one()
-        there += [f"{unsent} summaries or sync counts to be sent"] if unsent else []
+        there += [f"{unsent} summaries, reports or sync counts to be sent"] if unsent else []
     gone = "" if settings is not None else ", which is not configured any more"
     return f"target {name}{gone}: {', '.join(there)}" if there else None
 

@@ -284,3 +284,15 @@ def test_classes_that_nobody_has_any_more_go(site: Site) -> None:
     site.collect()
     site.publish()
     assert site.in_state("sgas", State.WAITING) == set()
+
+
+def test_reports_of_periods_that_purged_jobs_may_have_run_in_are_held(site: Site) -> None:
+    from publisher.pipeline.wholeness import why_not_known_from, why_not_whole
+
+    purge(site)
+    settings = site.config.targets["sums"]
+    store, config = site.publisher.store, site.config
+    for first, whole in ((SEPTEMBER, False), (OCTOBER, False), (NOVEMBER, True)):
+        assert (why_not_known_from(store, config, settings, first, "it") is None) == whole
+    for month, whole in ((Month(2026, 9), True), (LAST, False), (THIS, True)):
+        assert (why_not_whole(store, config, settings, month) is None) == whole
