@@ -59,6 +59,7 @@ class _Watcher:
             self._read += event.read
         elif isinstance(event, DeliveryBegun):
             self._goals[event.target] = event.waiting
+            self._answers.pop(event.target, None)
         elif isinstance(event, BatchSettled) and event.outcome == "Accepted":
             self._sent[event.target] = self._sent.get(event.target, 0) + event.records
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from publisher.cli import exit_code
-from publisher.cli.output import json_object, level_text, make_table, say, show
+from publisher.cli.output import counted, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, 
             "bytes": item.sent.bytes if item else 0,
             "error": trouble(item) if item else None,
             "busy": item.busy if item else False,
+            "resting_rounds": item.resting if item else None,
             "rehearsed": item.rehearsed if item else None,
         }
         if total.groups is not None:
@@ -63,7 +64,8 @@ def trouble(item: Delivery) -> str | None:
 
 
 def _resting_text(rounds: int) -> str:
-    return f"failed repeatedly, tried again {f'after {rounds} more' if rounds else 'at the next'}"
+    when = f"after {counted(rounds, 'more round')}" if rounds else "in the next round"
+    return f"failed repeatedly, tried again {when}"
 
 
 def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
