@@ -8,17 +8,19 @@ does not count.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 import numpy as np
 
 from formats.occupation import Occupation, most_at_once
 from formats.tally_columns import Ints
+from publisher.report.frame import Frame
 from publisher.report.inventory import KIB_A_GIB, UNTOLD, Inventory, KnownNode
 from publisher.report.periods import Period, edges, periods, zone_of
-from publisher.report.placing import WANTED, Placing
+from publisher.report.placing import WANTED, Placed, Placing
 from publisher.report.reading import Context, running_note
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import Cell, Column, Plot, Report, Series
@@ -38,22 +40,27 @@ _ESTIMATED: Final = (
 class Held:
     """What runs held of the nodes of a site in each period, and what there is."""
 
-    def __init__(self, context: Context, request: ReportRequest, resource: Resource) -> None:
+    def __init__(
+        self, context: Context, request: ReportRequest, resource: Resource, more: frozenset[str] = frozenset()
+    ) -> None:
+        """`more`: columns that `watch` looks at besides."""
         request.require_interval()
         self.resource: Resource = resource
         stop = min(request.stop, context.now) if context.now > request.start else request.stop
         self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
         self.inventory = Inventory(context.config.nodes)
-        self.selection = context.select(request, WANTED[resource], "overlapping", running=True)
+        self.selection = context.select(request, WANTED[resource] | more, "overlapping", running=True)
         self._occupation = Occupation(edges(self.periods))
         self._inferred: dict[int, int] = {}
-        self._read()
 
-    def _read(self) -> None:
+    def read(self, watch: Callable[[Frame, Placed], None] | None = None) -> Self:
+        """Take all runs; `watch` sees each frame and where its runs ran."""
         placing = Placing(self.selection, self.inventory, self.resource)
         unknown: list[tuple[Ints, Ints, Ints, Ints]] = []
         for frame in self.selection.frames():
             placed = placing.of(frame)
+            if watch is not None:
+                watch(frame, placed)
             start, stop = frame.numbers["start"][placed.row], frame.numbers["stop"][placed.row]
             stop = np.minimum(stop, self._until(placed.node))
             start = np.maximum(start, self._since(placed.node))
@@ -63,6 +70,7 @@ class Held:
                 unknown.append((placed.node[untold], start[untold], stop[untold], placed.amount[untold]))
         if unknown:
             self._inferred = most_at_once(*(np.concatenate(column) for column in zip(*unknown, strict=True)))
+        return self
 
     def _since(self, node: Ints) -> Ints:
         return np.array([-(1 << 62) if one.since is None else one.since for one in self.inventory.nodes])[node]
@@ -172,7 +180,7 @@ def view(context: Context, request: ReportRequest) -> Report:
     """The view."""
     request.require_by("occupation", OCCUPATION_BY, 2)
     resource = request.resource
-    held = Held(context, request, resource)
+    held = Held(context, request, resource).read()
     found = shares(held, request.by)
     unit = _UNITS[resource]
     rows: list[tuple[Cell, ...]] = [

@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 
 from formats.tally_columns import Ints
+from publisher.report.frame import Frame
 from publisher.report.occupation import Held, shares
-from publisher.report.placing import WANTED, Placing
+from publisher.report.placing import Placed
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import Cell, Column, Plot, Report, Series
@@ -44,10 +45,11 @@ def view(context: Context, request: ReportRequest) -> Report:
     notes: dict[str, None] = {}
     nothing = None
     for resource in _RESOURCES:
-        held = Held(context, whole, resource)
+        held = Held(context, whole, resource, WAITED)
+        classes = _Classes(held, request)
+        found = shares(held.read(classes.watch), _BY)
         nothing = held.selection.nothing()
-        found = shares(held, _BY)
-        waits = _waits(context, request, held, list(found), resource)
+        waits = classes.waits()
         for label, each in found.items():
             nodes = max((share.nodes for share in each), default=0)
             available = sum(share.available for share in each)
@@ -77,29 +79,37 @@ def view(context: Context, request: ReportRequest) -> Report:
     )
 
 
-def _waits(
-    context: Context, request: ReportRequest, held: Held, labels: list[tuple[str, ...]], resource: Resource
-) -> dict[tuple[str, ...], Ints]:
-    """By class how long the jobs waited that ran there and held any of the resource; several hosts: their first."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    wanted = WANTED[resource] | WAITED
-    selection = context.select(request, wanted, "started", running=True)
-    placing = Placing(selection, held.inventory, resource)
-    waits = Waits()
-    for frame in selection.frames():
-        placed = placing.of(frame)
+class _Classes:
+    """How long the jobs waited that started in the interval and held any of a resource, by its class.
+
+    A job on several hosts counts under its first.
+    """
+
+    def __init__(self, held: Held, request: ReportRequest) -> None:
+        self._inventory = held.inventory
+        self._start, self._stop = request.start, request.stop
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._waits = Waits()
+
+    def watch(self, frame: Frame, placed: Placed) -> None:
+        """Take the runs of a frame."""
         rows, places = np.unique(placed.row, return_index=True)
-        nodes = [held.inventory.nodes[number] for number in placed.node[places].tolist()]
-        met_in = held.inventory.met_in
-        classes = [
-            numbers.get((node.cluster or met_in.get(number, ""), node.type), -1)
-            for node, number in zip(nodes, placed.node[places].tolist(), strict=True)
-        ]
         of_rows = np.full(frame.rows, -1, np.int64)
+        classes = [self._class_of(number) for number in placed.node[places].tolist()]
         of_rows[rows] = np.where(placed.amount[places] > 0, np.array(classes, np.int64), -1)
-        mask = of_rows >= 0
-        waits.add(frame.where(mask), of_rows[mask])
-    return {labels[number]: some for number, (some, _) in waits.by_group().items()}
+        start = frame.numbers["start"]
+        mask = (of_rows >= 0) & (start >= self._start) & (start < self._stop)
+        self._waits.add(frame.where(mask), of_rows[mask])
+
+    def _class_of(self, number: int) -> int:
+        node = self._inventory.nodes[number]
+        label = (node.cluster or self._inventory.met_in.get(number, ""), node.type)
+        return self._numbers.setdefault(label, len(self._numbers))
+
+    def waits(self) -> dict[tuple[str, ...], Ints]:
+        """By cluster and type the waits in ascending order."""
+        labels = list(self._numbers)
+        return {labels[number]: some for number, (some, _) in self._waits.by_group().items()}
 
 
 def _pressure(row: tuple[Cell, ...]) -> float:
