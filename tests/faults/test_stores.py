@@ -202,7 +202,7 @@ def _may_mount() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         if not _mounts(Path(folder), "size=64k"):
             return False
-        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
         return True
 
 
