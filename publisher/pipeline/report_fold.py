@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -74,6 +75,7 @@ class ReportFold:
     ) -> None:
         """`limit_bytes`: the most that a message may have before it is signed."""
         self._store = store
+        self._config = config
         assert isinstance(settings, ReportingSettings)  # no other kind of target is sent reports
         self._settings = settings
         self._wants = wants
@@ -92,11 +94,6 @@ class ReportFold:
             with store.read() as connection:
                 reaches = groups.reaches(connection, wants.target_id)
             self._known = {number: msgspec.json.decode(body, type=Reach) for number, body in reaches.items()}
-        there = wants.periods_from(settings.period, EVER)
-        since = known_from(store, config, settings)
-        self._first = max(
-            there[0].start if there else 0, period_of(settings.period, since).start if since is not None else EVER
-        )
         whole = Bins(0, LONGEST_S[settings.period], self._bin_s)
         self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
 
@@ -164,6 +161,14 @@ class ReportFold:
             groups.put_reach(connection, self._wants.target_id, found, now)
 
     # --- inner
+
+    @cached_property
+    def _first(self) -> int:
+        """Where the first period begins that is reported."""
+        kind = self._settings.period
+        there = self._wants.periods_from(kind, EVER)
+        since = known_from(self._store, self._config, self._settings)
+        return max(there[0].start if there else 0, period_of(kind, since).start if since is not None else EVER)
 
     def _reaching_into(self, touched: set[Period]) -> set[Period]:
         """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
