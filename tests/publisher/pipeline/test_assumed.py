@@ -153,3 +153,23 @@ def test_of_summaries_a_month_that_is_not_known_whole_is_held(tmp_path: Path) ->
     site.publish()
     assert service.messages == []
     assert site.counted("apel") == {State.ACCEPTED: 5, State.HELD: 3}
+
+
+def test_taking_over_moves_only_what_was_never_sent(tmp_path: Path) -> None:
+    service = Receiver("neic")
+    site = Site(tmp_path, [ListSource("ce1")], [service])
+    site.sources["ce1"].add(*make_jobs(4), make_job(5, vo=None))
+    site.configure("neic", unknown_vo="hold", vo=["atlas"])
+    service.poison = {make_job(2).record_id}
+    site.collect()
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 3, State.REJECTED: 1, State.HELD: 1}
+    site.sources["ce1"].add(*make_jobs(4, first=6))
+    site.collect()
+    assert site.publisher.take_over_until("neic", make_job(7).end or 0) == 3, "the held one, and two that wait"
+    ids = dict(site.rows("SELECT record_id, id FROM runs"))
+    assert site.publisher.take_over("neic", [ids[make_job(number).record_id] for number in (1, 2, 8)], "a list") == 1
+    assert site.counted("neic") == {State.ACCEPTED: 7, State.REJECTED: 1, State.WAITING: 1}
+    assert site.publisher.status().targets["neic"].assumed == 4
+    assert [entry.action for entry in site.publisher.audit()][:2] == ["take over", "take over"]
+    site.assert_counters_right()
