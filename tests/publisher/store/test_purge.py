@@ -13,6 +13,8 @@ from publisher.errors import StoreFullError, UsageError
 from publisher.sources.base import Window
 from publisher.store.states import State
 from publisher.targets.base import Transient
+from tests.publisher.cluster import torque_line
+from tests.publisher.pipeline.test_grid_join import GridCluster
 from tests.publisher.receivers import Receiver, SummaryReceiver, always, script
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
@@ -296,3 +298,25 @@ def test_reports_of_periods_that_purged_jobs_may_have_run_in_are_held(site: Site
         assert (why_not_known_from(store, config, settings, first, "it") is None) == whole
     for month, whole in ((Month(2026, 9), True), (LAST, False), (THIS, True)):
         assert (why_not_whole(store, config, settings, month) is None) == whole
+
+
+def test_a_month_waits_for_its_grid_log_and_takes_its_entries_along(tmp_path: Path) -> None:
+    cluster = GridCluster(tmp_path)
+    cluster.log(torque_line(1, OCTOBER + 7200), torque_line(2, NOVEMBER + 7200))
+    cluster.source["grid_log"]["require"] = True
+    cluster.run()
+    with cluster.publisher() as publisher:
+        (month,) = publisher.keeper.plan_purge(THIS).months
+        assert month.kept is not None
+        assert "1 wait for their grid log" in month.kept
+    cluster.blah(1, at=OCTOBER + 3600)
+    cluster.blah(2, at=NOVEMBER + 3600)
+    cluster.run()
+    with cluster.publisher() as publisher:
+        assert publisher.keeper.purge(THIS).runs == 1
+        with publisher.store.read() as connection:
+            assert connection.exec_driver_sql("SELECT lrms_id FROM grid_jobs").scalars().all() == ["2"]
+            assert connection.exec_driver_sql("SELECT count(*) FROM grid_waits").scalar_one() == 0
+        collected = publisher.collect(window=Window(None, None))
+        assert collected is not None
+        assert (collected["ce1"].new, collected["ce1"].changed) == (0, 0)
