@@ -6,7 +6,7 @@ import io
 import re
 import threading
 import warnings
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from publisher.report.picture.look import Look, edges_of, folded, instants_of, tops_of
 from publisher.report.picture.style import DPI, SETTINGS, shortened
@@ -31,6 +31,7 @@ _METADATA: Final[dict[str, dict[str, str | None]]] = {
     "ps": {"Creator": "usage-publisher"},
 }
 _PS_DATE: Final = re.compile(rb"^%%CreationDate: .*\n", re.MULTILINE)
+_A4_IN: Final = (11.69, 8.27)
 _UNIT_LENGTH: Final = 60
 _one_at_a_time = threading.Lock()
 """matplotlib's settings and its caches of fonts are the process's."""
@@ -44,8 +45,18 @@ def draw(plot: Plot, stop: int, look: Look, form: Form) -> bytes:
         # Names of jobs and users may have letters that the font has not; they are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         made = io.BytesIO()
-        _figure(folded(plot), stop, look).savefig(made, format=form, dpi=DPI, metadata=_METADATA[form])
+        figure = _figure(folded(plot), stop, look)
+        paper = _paper(figure) if form == "ps" else {}
+        figure.savefig(made, format=form, dpi=DPI, metadata=_METADATA[form], **paper)
     return _PS_DATE.sub(b"", made.getvalue()) if form == "ps" else made.getvalue()
+
+
+def _paper(figure: Figure) -> dict[str, Any]:
+    """A4 across where the picture has room on it, so that it can be printed as it is; else a sheet of its size."""
+    width, height = figure.get_size_inches()
+    if width <= _A4_IN[0] and height <= _A4_IN[1]:
+        return {"papertype": "a4", "orientation": "landscape"}
+    return {"papertype": "figure"}
 
 
 def _figure(plot: Plot, stop: int, look: Look) -> Figure:

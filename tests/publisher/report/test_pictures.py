@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import subprocess
 import sys
 from itertools import product
@@ -130,6 +131,17 @@ def test_unequal_bins_end_where_the_next_begins() -> None:
     assert edges_of(msgspec.structs.replace(plot, x=months[:1]), START + 9) == (START, START + 9)
     assert list(middles_of(plot)) == list(months)
     assert draw(plot, START + 90 * 86400, Look(style="bar"), "png").startswith(BEGINS["png"])
+
+
+@pytest.mark.parametrize(("plot", "across"), [(over_time(5), True), (heat(60, 5), False)], ids=["fits", "is tall"])
+def test_postscript_lies_on_its_sheet(plot: Plot, across: bool) -> None:
+    head = draw(plot, START, Look(), "ps")[:1500].decode("ascii")
+    left, below, right, above = map(int, re.findall(r"%%BoundingBox: (.*)", head)[0].split())
+    assert min(left, below) >= 0
+    assert ("Orientation: landscape" in head) is across
+    if across:  # A4 in points; the picture is turned
+        assert max(right, above) <= 842
+        assert min(right, above) <= 595
 
 
 def test_many_rows_of_a_heat_map_share_labels() -> None:
