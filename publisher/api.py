@@ -191,7 +191,9 @@ class Publisher:
 
         meaning = self.plan_republish(target, window, only_missing=only_missing)
         if self.config.targets[target].shadow:
-            raise UsageError(f"{target} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first")
+            raise UsageError(
+                f"{target} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first"
+            )
         plan = self._plans()[target]
         with self.store.lock(f"target-{target}") as held:
             if not held:

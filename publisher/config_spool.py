@@ -17,8 +17,8 @@ class SpoolContext(Settings):
     """`[spool.NAME]`: a spooling context."""
 
     format: SpoolFormat = Field(
-        description="`classic` (names and values) and `xml`: one file an object; `delimited` and `json-lines`: one file "
-        "a kind; `database`: tables of another database."
+        description="`classic` (names and values) and `xml`: one file an object; `delimited` and `json-lines`: one "
+        "file a kind; `database`: tables of another database."
     )
     path: FilePath | None = Field(default=None, description="Folder of the files.")
     url: str = Field(default="", description="Of the other database, as `store.url`.")

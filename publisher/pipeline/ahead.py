@@ -1,6 +1,6 @@
 """A few steps ahead: the next pages are read and rendered while the messages before are on their way.
 
-Promise kept here: memory does not grow with the work; never more than a few pages are made before somebody asks for them.
+Promise kept here: memory does not grow with the work; never more than a few pages are made before they are asked for.
 """
 
 from __future__ import annotations
