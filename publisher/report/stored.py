@@ -17,7 +17,8 @@ from publisher.enrich import Enrichers
 from publisher.report.columns import ColumnMaker, Shared
 from publisher.report.frame import SLACK_S, Coding, Frame
 from publisher.sources.dqs import act_lines
-from publisher.store.columns import has_source_of, stored_classes, stored_runs
+from publisher.store.classes import classes_by_id
+from publisher.store.columns import has_source_of, stored_runs
 from publisher.store.database import Store
 from publisher.store.stored import decode
 
@@ -80,7 +81,7 @@ class _Frames:
 
     def learn(self, connection: Connection, class_ids: set[int]) -> None:
         """Take what runs of these classes share."""
-        for known in stored_classes(connection, sorted(class_ids)):
+        for known in classes_by_id(connection, sorted(class_ids)):
             facts = self._enrichers.apply(known.source, known.facts)
             shared = Shared(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
             self._places[known.id] = self.maker.learn(shared)

@@ -145,22 +145,31 @@ def _facts_of(job: Job, mark: str | None) -> Job:
 
 
 def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
-    """These classes with their sources' names."""
+    """These classes with their sources' names.
+
+    Sources are read apart: for a join the planner may walk through all classes of a source to find some.
+    """
+    if not ids:
+        return
+    names = _source_names(connection)
     for start in range(0, len(ids), 1000):
-        query = (
-            select(classes.c.id, sources.c.name, classes.c.facts)
-            .join(sources)
-            .where(classes.c.id.in_(ids[start : start + 1000]))
-        )
-        for class_id, source, facts in connection.execute(query):
-            yield JobClass(class_id, source, decode(facts))
+        query = _STORED.where(classes.c.id.in_(ids[start : start + 1000]))
+        for class_id, source_id, facts in connection.execute(query):
+            yield JobClass(class_id, names[source_id], decode(facts))
 
 
 def all_classes(connection: Connection) -> Iterator[JobClass]:
     """Every class with its source's name, by id."""
-    query = select(classes.c.id, sources.c.name, classes.c.facts).join(sources).order_by(classes.c.id)
-    for class_id, source, facts in connection.execute(query):
-        yield JobClass(class_id, source, decode(facts))
+    names = _source_names(connection)
+    for class_id, source_id, facts in connection.execute(_STORED.order_by(classes.c.id)):
+        yield JobClass(class_id, names[source_id], decode(facts))
+
+
+_STORED: Final = select(classes.c.id, classes.c.source_id, classes.c.facts)
+
+
+def _source_names(connection: Connection) -> dict[int, str]:
+    return {row.id: row.name for row in connection.execute(select(sources.c.id, sources.c.name))}
 
 
 def classes_ended_in(connection: Connection, first: int | None, behind: int | None) -> frozenset[int]:

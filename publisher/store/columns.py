@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from typing import Final
 
@@ -10,9 +10,7 @@ from sqlalchemy import Connection, func, or_, select
 
 from formats.month import Month, month_bounds, month_of, months_between
 from publisher.store import dialect
-from publisher.store.classes import JobClass
-from publisher.store.stored import decode
-from publisher.store.tables import classes, runs, sources
+from publisher.store.tables import runs, sources
 
 Rows = list[tuple[int, bytes]]
 """Class id and stored job of some runs."""
@@ -46,17 +44,6 @@ def _is_most(connection: Connection, from_: int, until: int | None) -> bool:
         inside = inside.where(runs.c.end_time < until)
     last = connection.execute(select(func.max(runs.c.id))).scalar_one() or 0
     return bool(connection.execute(inside).scalar_one() * _MOST > last)
-
-
-def stored_classes(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
-    """These classes. Sources are looked up apart: in a join the planner would walk through all classes of a source."""
-    names = {row.id: row.name for row in connection.execute(select(sources.c.id, sources.c.name))}
-    for start in range(0, len(ids), 1000):
-        query = select(classes.c.id, classes.c.source_id, classes.c.facts).where(
-            classes.c.id.in_(ids[start : start + 1000])
-        )
-        for class_id, source_id, facts in connection.execute(query):
-            yield JobClass(class_id, names[source_id], decode(facts))
 
 
 def months_ended_in(connection: Connection, start: int | None, stop: int | None) -> list[Month]:
