@@ -57,7 +57,8 @@ def test_each_comes_with_the_name_of_its_source(store: Store) -> None:
         assert list(all_classes(connection)) == [_class(number) for number in range(1, MANY + 1)]
 
 
-def test_only_the_classes_that_are_asked_for_are_read(store: Store) -> None:
+@pytest.mark.parametrize("many", [3, 1500])
+def test_classes_are_never_found_by_their_source(store: Store, many: int) -> None:
     asked: list[tuple[str, Any]] = []
 
     def listen(_connection: object, _cursor: object, sql: str, values: Any, _context: object, _many: bool) -> None:
@@ -65,11 +66,10 @@ def test_only_the_classes_that_are_asked_for_are_read(store: Store) -> None:
 
     with store.read() as connection:
         event.listen(connection, "before_cursor_execute", listen)
-        assert len(list(classes_by_id(connection, list(range(1, 1501))))) == 1500
+        assert len(list(classes_by_id(connection, list(range(1, many + 1))))) == many
         event.remove(connection, "before_cursor_execute", listen)
-        plans = [
-            row[3] for sql, values in asked for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)
-        ]
-    steps = [step for step in plans if "classes" in step]
-    assert len(steps) == 2
-    assert all("USING INTEGER PRIMARY KEY (rowid=?)" in step for step in steps), steps
+        rows = [row for sql, values in asked for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)]
+    steps = [row[3] for row in rows if "classes" in row[3]]
+    assert steps
+    assert not [step for step in steps if "source_id" in step], steps
+    assert many > 1000 or steps == ["SEARCH classes USING INTEGER PRIMARY KEY (rowid=?)"]
