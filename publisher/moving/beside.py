@@ -98,12 +98,10 @@ class Comparison:
         after: tuple[int, int] | None = None
         while row is not None:
             with self._store.read() as connection:
-                page = deliveries.ended_in(connection, row.id, bounds, after, _PAGE)
+                page, after = deliveries.ended_in(connection, row.id, bounds, after, _PAGE)
             yield from page
-            if len(page) < _PAGE:
+            if after is None:
                 return
-            last = page[-1][1].run
-            after = (last.job.end or 0, last.run_id)
 
     def _of_runs(self) -> Iterator[Beside]:
         form = record_format(self._settings.records, self._view)

@@ -28,13 +28,10 @@ def ended_in(
     after: tuple[int, int] | None = None
     while True:
         with store.read() as connection:
-            page = deliveries.ended_in(connection, target_id, bounds, after, _PAGE, changed_since=changed_since)
+            page, after = deliveries.ended_in(connection, target_id, bounds, after, _PAGE, changed_since=changed_since)
         yield from (item for item in page if item[0] not in NOT_OWED)
-        if len(page) < _PAGE:
+        if after is None:
             return
-        last = page[-1][1].run
-        assert last.job.end is not None  # chosen by it
-        after = (last.job.end, last.run_id)
 
 
 class Wants(Protocol):

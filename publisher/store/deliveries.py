@@ -24,6 +24,7 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
+    exists,
     func,
     insert,
     literal_column,
@@ -502,14 +503,10 @@ def periods_of(connection: Connection, target_id: int, state: State, kind: Perio
 
 
 def _ends_from(target_id: int, first: int) -> Select[Any]:
-    """Ends of deliveries in any state, by the index over the ends of runs."""
-    return (
-        select(runs.c.end_time)
-        .join(deliveries, and_(deliveries.c.run_id == runs.c.id, deliveries.c.target_id == target_id))
-        .where(runs.c.end_time >= first)
-        .order_by(runs.c.end_time)
-        .limit(1)
-    )
+    """Ends of deliveries in any state, by the index over the ends of runs. No join: the database would rather walk
+    through all deliveries of the target, as long as it does not know how many there are."""
+    wanted = exists().where(deliveries.c.target_id == target_id, deliveries.c.run_id == runs.c.id)
+    return select(runs.c.end_time).where(runs.c.end_time >= first, wanted).order_by(runs.c.end_time).limit(1)
 
 
 def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
@@ -576,26 +573,38 @@ def ended_in(
     limit: int,
     *,
     changed_since: int | None = None,
-) -> list[tuple[State, Waiting]]:
-    """Deliveries in any state of runs that ended within bounds (the second exclusive), by end time, with states.
+) -> tuple[list[tuple[State, Waiting]], tuple[int, int] | None]:
+    """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
+    exclusive), by end time; and where to go on (end time, run id), None at the end.
 
-    `changed_since`: only those that were put down or moved then or later.
+    `changed_since`: only those that were put down or moved then or later. Runs are chosen first by the index over their
+    ends, and their deliveries looked up, as in `publisher.store.sent`.
     """
     first, behind = bounds
-    query = (
-        _with_runs()
-        .add_columns(deliveries.c.stale, deliveries.c.state)
-        .where(deliveries.c.target_id == target_id, runs.c.end_time >= first, runs.c.end_time < behind)
+    chosen = (
+        select(runs.c.id, runs.c.end_time)
+        .where(runs.c.end_time >= first, runs.c.end_time < behind)
         .order_by(runs.c.end_time, runs.c.id)
         .limit(limit)
     )
-    if changed_since is not None:
-        query = query.where(deliveries.c.changed_at >= changed_since)
     if after is not None:
-        query = query.where(tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
-    return [
-        (State(row[-1]), Waiting(row[0], stored_run(row[1:-2]), row[-2])) for row in connection.execute(query).all()
-    ]
+        chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    some = chosen.subquery("some")
+    wanted = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
+    if changed_since is not None:
+        wanted = and_(wanted, deliveries.c.changed_at >= changed_since)
+    # Outer joins: the order in which they stand is the one in which they are done.
+    joined = (
+        some.outerjoin(deliveries, wanted)
+        .outerjoin(runs, runs.c.id == deliveries.c.run_id)
+        .outerjoin(classes, runs.c.class_id == classes.c.id)
+        .outerjoin(sources, classes.c.source_id == sources.c.id)
+    )
+    columns = (some.c.end_time, some.c.id, deliveries.c.state, deliveries.c.stale, deliveries.c.end_time, *RUN_COLUMNS)
+    query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
+    rows = connection.execute(query).all()
+    place = (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
+    return [(State(row[2]), Waiting(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None], place
 
 
 def owed_by_class(connection: Connection, target_id: int, month: Month) -> list[tuple[int, int]]:

@@ -1,22 +1,39 @@
-"""The statements of a batch find their deliveries by the index over open ones, however many were delivered before."""
+"""How the database goes about what is asked often: by an index, however many runs and deliveries there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Table, event, insert
 
-from publisher.store import deliveries
-from publisher.store.database import open_store
+from formats.identity import digest, encode
+from formats.month import Month
+from publisher import config_file
+from publisher.pipeline import recall
+from publisher.pipeline.status import status
+from publisher.store import deliveries, groups, sent
+from publisher.store.database import Store, open_store
 from publisher.store.states import State
+from publisher.store.tables import batches, classes, runs, sources, targets
+from publisher.store.tables import deliveries as ledger
+from publisher.store.tables import groups as summaries
+from tests.publisher.site import NOVEMBER, make_job
+from tests.publisher.store.server import Server
 
+RUNS: Final = 4000
+"""Enough for an index to pay."""
+WINDOW: Final = (NOVEMBER, NOVEMBER + 30 * 86_400)
+BEHIND: Final = (NOVEMBER + 3600 + 2000, 2000)
+LARGE: Final = frozenset({"runs", "deliveries", "versions", "batches", "groups"})
 Question = Callable[[Connection], object]
-QUESTIONS: dict[str, Question] = {
-    "first page": lambda connection: deliveries.waiting(connection, 1, None, 10),
-    "next page": lambda connection: deliveries.waiting(connection, 1, (5, 5), 10),
+OPEN: Final[dict[str, Question]] = {
+    "plan, first page": lambda connection: deliveries.waiting(connection, 1, None, 10),
+    "plan, next page": lambda connection: deliveries.waiting(connection, 1, BEHIND, 10),
     "in flight": lambda connection: deliveries.in_flight(connection, 1),
     "land": lambda connection: deliveries.land(connection, 1, 1, 0, keeps_first=True),
     "leave": lambda connection: deliveries.leave(connection, 1, 1, State.WAITING, None, 0),
@@ -25,30 +42,197 @@ QUESTIONS: dict[str, Question] = {
     "oldest": lambda connection: deliveries.oldest_open(connection, 1),
     "months": lambda connection: deliveries.months_of(connection, 1, State.HELD),
 }
+"""What concerns open deliveries alone."""
+ANY: Final[dict[str, Question]] = {
+    "jobs ID": lambda connection: recall.known_runs(connection, "2000"),
+    "jobs": lambda connection: list(recall.runs_in(connection, *WINDOW, BEHIND, 10)),
+    "fold, first page": lambda connection: deliveries.ended_in(connection, 1, WINDOW, None, 10),
+    "fold, next page": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10),
+    "report, what changed": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
+    "reports, periods": lambda connection: deliveries.periods_from(connection, 1, "month", NOVEMBER),
+    "reconcile, first page": lambda connection: sent.page(connection, 1, WINDOW, None, 10),
+    "reconcile, next page": lambda connection: sent.page(connection, 1, WINDOW, BEHIND, 10),
+    "reconcile, records": lambda connection: sent.states_of_records(connection, 1, ["ur-2000"]),
+    "summaries as sent": lambda connection: groups.of_month(connection, 1, groups.SUMMARY, Month(2026, 11).number),
+    "states": lambda connection: deliveries.states_of(connection, 1, [5, 6, 7]),
+}
+STATUS: Final = "status"
+CONFIG: Final = {
+    "site": {"name": "EXAMPLE-SITE"},
+    "sources": {"ce1": {"type": "arc", "path": "accounting.db"}},
+    "targets": {"spool": {"type": "directory", "path": "out", "records": "emi-car"}},
+}
 
 
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
-def test_open_deliveries_are_found_by_their_index(tmp_path: Path, question: Question) -> None:
-    asked: list[tuple[str, Any]] = []
+@pytest.fixture(scope="module")
+def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path_factory.mktemp('plans')}/state/store.db")
+    _fill(store)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["filled", "empty"])
+def either(request: pytest.FixtureRequest, on_sqlite: Store, tmp_path: Path) -> Iterator[Store]:
+    """A store of which the planner knows how large it is, and one of which it does not."""
+    if request.param == "filled":
+        yield on_sqlite
+        return
     store = open_store(f"sqlite:///{tmp_path}/state/store.db")
-    with store.write() as connection:
+    yield store
+    store.close()
 
-        def listen(_connection: object, _cursor: object, sql: str, values: Any, _context: object, many: bool) -> None:
+
+@pytest.fixture(scope="module")
+def on_postgresql(postgresql: Server) -> Iterator[Store]:
+    store = open_store(postgresql.url(postgresql.new_database()))
+    _fill(store)
+    with store.write() as connection:
+        connection.exec_driver_sql("ANALYZE")  # which a server does by itself as a rule, but not ours
+    yield store
+    store.close()
+
+
+def _fill(store: Store) -> None:
+    """Thousands of delivered runs, and a few that are open."""
+    blob = encode(make_job(1))
+    mark = digest(blob)
+    open_states = (State.WAITING, State.IN_FLIGHT, State.HELD)
+    ended = [(number, NOVEMBER + 3600 + number) for number in range(1, RUNS + 1)]
+    rows: dict[Table, tuple[str, list[tuple[object, ...]]]] = {
+        sources: ("id name kind", [(1, "ce1", "arc")]),
+        classes: ("id source_id facts", [(1, 1, blob)]),
+        targets: ("id name kind wishes", [(1, "spool", "directory", "{}"), (2, "other", "directory", "{}")]),
+        batches: (
+            "id uid target_id state format records bytes latest_end created_at",
+            [(number, str(number), 1, 2, "emi-car", 10, 1, NOVEMBER, 0) for number in range(1, 400)],
+        ),
+        runs: (
+            "id record_id class_id finished end_time wall_ms cpu_ms local_id global_id digest stored_at job",
+            [
+                (number, f"ur-{number:04}", 1, 1, end, 1000, 1000, str(number), f"{number:04}", mark, 0, blob)
+                for number, end in ended
+            ],
+        ),
+        ledger: (
+            "target_id run_id end_time changed_at batch_id state",
+            [
+                (target, number, end, 0, 1, State.ACCEPTED if number > 30 else open_states[number % 3])
+                for target in (1, 2)
+                for number, end in ended
+            ],
+        ),
+        summaries: (
+            "target_id kind month key state digest jobs body changed_at",
+            [
+                (target, groups.SUMMARY, 24_000 + number % 40, str(number), State.ACCEPTED, mark, 1, blob, 0)
+                for target in (1, 2)
+                for number in range(1000)
+            ],
+        ),
+    }
+    with store.write() as connection:
+        for table, (names, listed) in rows.items():
+            connection.execute(insert(table), [dict(zip(names.split(), row, strict=True)) for row in listed])
+    store.refresh_statistics()
+
+
+def _asked(store: Store, ask: Callable[[], object]) -> list[tuple[str, Any]]:
+    """The statements of a question with their values."""
+    asked: list[tuple[str, Any]] = []
+
+    def listen(_connection: object, _cursor: object, sql: str, values: Any, _context: object, many: bool) -> None:
+        if sql.split(maxsplit=1)[0] in {"SELECT", "UPDATE", "DELETE"}:
             asked.append((sql, values[0] if many and isinstance(values, list) else values))
 
-        event.listen(connection, "before_cursor_execute", listen)
-        question(connection)
-        event.remove(connection, "before_cursor_execute", listen)
-        plans = [
-            [
-                row[3]
-                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)
-                if "deliveries" in row[3]
-            ]
-            for sql, values in asked
-            if "deliveries" in sql
-        ]
-    store.close()
-    assert plans
-    for plan in plans:
-        assert all("deliveries_open (target_id=? AND state=?" in step for step in plan), plan
+    event.listen(store._engine, "before_cursor_execute", listen)
+    ask()
+    event.remove(store._engine, "before_cursor_execute", listen)
+    assert asked
+    return asked
+
+
+def _of(store: Store, name: str) -> Callable[[], object]:
+    """A question by its name; whatever it changes is taken back."""
+    if name == STATUS:
+        config = config_file.parse(CONFIG, Path("/nowhere/publisher.toml"))
+        return lambda: status(store, config, lambda: NOVEMBER)
+
+    def ask() -> None:
+        with suppress(_TakenBackError), store.write() as connection:
+            (OPEN | ANY)[name](connection)
+            raise _TakenBackError
+
+    return ask
+
+
+class _TakenBackError(Exception):
+    """Nothing of this is to stay."""
+
+
+def _steps_of_sqlite(store: Store, asked: list[tuple[str, Any]]) -> list[str]:
+    """What is done with each table, in SQLite's words: SCAN is all of a table or an index."""
+    with store.read() as connection:
+        found = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all() for sql, values in asked]
+    return [row[3] for rows in found for row in rows]
+
+
+def _steps_of_postgresql(store: Store, asked: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes of the plans that read tables."""
+    nodes: list[dict[str, Any]] = []
+
+    def walk(node: dict[str, Any]) -> None:
+        nodes.append(node)
+        for inner in node.get("Plans", ()):
+            walk(inner)
+
+    with store.read() as connection:
+        for sql, values in asked:
+            (told,) = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {sql}", values).one()
+            walk((told if isinstance(told, list) else json.loads(told))[0]["Plan"])
+    return nodes
+
+
+def _whole_on_sqlite(step: str, large: frozenset[str]) -> bool:
+    """Whether a step goes through all of a large table, or through all deliveries of a target."""
+    words = step.split()
+    table = words[1] if len(words) > 1 else ""
+    return table in large and (words[0] == "SCAN" or step.endswith("PRIMARY KEY (target_id=?)"))
+
+
+def _whole_on_postgresql(node: dict[str, Any], large: frozenset[str]) -> bool:
+    condition = node.get("Index Cond", "")
+    index = node.get("Index Name")
+    if index is None:
+        return node["Node Type"] == "Seq Scan" and node.get("Relation Name") in large
+    return not condition or (index == "deliveries_pkey" and "run_id" not in condition)
+
+
+QUESTIONS: Final = (*OPEN, *ANY, STATUS)
+
+
+def _large(name: str) -> frozenset[str]:
+    """What must not be read as a whole. `status` counts the groups of a target: some for each month, not each run."""
+    return LARGE - {"groups"} if name == STATUS else LARGE
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_nothing_is_read_as_a_whole_on_sqlite(either: Store, name: str) -> None:
+    steps = _steps_of_sqlite(either, _asked(either, _of(either, name)))
+    assert steps
+    assert not [step for step in steps if _whole_on_sqlite(step, _large(name))], steps
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_nothing_is_read_as_a_whole_on_postgresql(on_postgresql: Store, name: str) -> None:
+    nodes = _steps_of_postgresql(on_postgresql, _asked(on_postgresql, _of(on_postgresql, name)))
+    assert any("Index Name" in node for node in nodes)
+    whole = [node for node in nodes if _whole_on_postgresql(node, _large(name))]
+    assert not whole, whole
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_open_deliveries_are_found_by_their_index(either: Store, name: str) -> None:
+    steps = [step for step in _steps_of_sqlite(either, _asked(either, _of(either, name))) if " deliveries" in step]
+    assert steps
+    assert all("deliveries_open (target_id=? AND state=?" in step for step in steps), steps
