@@ -17,7 +17,7 @@ class Flight(msgspec.Struct, frozen=True):
     """Items to be sent together. `before` is the state of their deliveries; `uid` the id of a batch sent again.
 
     While a culprit is looked for: `sister` holds it if these items do not, `others` were refused with both and come
-    after, all at once; `since` is how many new records the service had taken when all of them were first refused.
+    after, all at once; `since` is the last batch that had left when all of them were first refused.
     """
 
     items: Sequence[Item]
@@ -26,6 +26,11 @@ class Flight(msgspec.Struct, frozen=True):
     sister: Sequence[Item] = ()
     others: Sequence[Item] = ()
     since: int | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether its being taken shows that the service takes new records; what it has it takes anyway."""
+        return not all(item.may_be_there for item in self.items)
 
 
 def after_refusal(flight: Flight, since: int) -> list[Flight]:

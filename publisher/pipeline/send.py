@@ -36,7 +36,7 @@ from publisher.pipeline.post import Patience, answer_of
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
 from publisher.pipeline.wish import sends_sync
-from publisher.store import batches, deliveries, groups
+from publisher.store import batches, deliveries, groups, resends
 from publisher.store.database import Store
 from publisher.store.deliveries import Waiting
 from publisher.store.part import WHOLE, Part
@@ -69,7 +69,8 @@ _NOT_NAMED: Final = "the service's answer did not name this record; it is sent a
 class Suspect(msgspec.Struct, frozen=True):
     """A record that was refused alone, with the answer: bad, or sent in a bad moment.
 
-    `since`: how many new records the service had taken when it was first refused, alone or with others.
+    `since`: the last batch that had left when it was first refused, alone or with others. Only one that left later
+    tells something about the service as it was after that; those beside it on their way may have been taken before.
     `certain`: the answer is about the record, so that trying it again tells nothing. The service may still be at fault
     (a limit or a name configured wrongly, there or here), and then refuses every record alike.
     """
@@ -140,6 +141,10 @@ class Sender:
         self._scouted = False
         self._proof: Item | None = None
         self._taken = 0
+        """The last batch with records that are new to the service that it took."""
+        self._again = False
+        """What the service has is sent again on request: it must do as if new then, for there may be no other."""
+        self._lost_courier: BaseException | None = None
         self.sent = Sent()
 
     def run(self) -> Sent:
@@ -159,6 +164,8 @@ class Sender:
         except StopSending as stop:
             self.sent.paused = str(stop)
             self._observer(TargetPaused(self._target.name, str(stop)))
+            if self._lost_courier is not None:
+                raise self._lost_courier from None
         finally:
             self._settle()
             with self._store.write() as connection:
@@ -194,6 +201,7 @@ class Sender:
             if not self._keeps_first:
                 deliveries.forget_changes(connection, self._target_id, self._mine)
             found = deliveries.in_flight(connection, self._target_id, self._mine)
+            self._again = resends.under_way(connection, self._target_id)
         by_batch: dict[int, list[Waiting]] = {}
         for batch_id, delivery in found:
             by_batch.setdefault(batch_id, []).append(delivery)
@@ -218,7 +226,10 @@ class Sender:
                 held.append((delivery, str(error)))
                 continue
             record_id = rendered.record_id or run.record_id
-            items.append(Item(run.run_id, delivery.end_time, record_id, run.digest, rendered.body, delivery.seen))
+            there = (delivery.sent and not self._again) or before is State.IN_FLIGHT
+            items.append(
+                Item(run.run_id, delivery.end_time, record_id, run.digest, rendered.body, delivery.seen, there)
+            )
         if held:
             self._hold(held, before)
         return items
@@ -274,18 +285,27 @@ class Sender:
         while self._flying:
             launched = self._flying.popleft()
             flight, batch_id = launched.flight, launched.batch_id
-            if launched.outcome.cancel() or launched.outcome.exception() is not None:  # as that which ended the run
+            if launched.outcome.cancel():
                 self._close(flight, batch_id, Transient("not sent"))
+                continue
+            if launched.outcome.exception() is not None:
+                # Left open as the batch of one that ends the run: an earlier try of it may have been taken.
+                self._lost_courier = self._lost_courier or launched.outcome.exception()
                 continue
             outcome = self._outcome_of(launched)
             if isinstance(outcome, Accepted):
                 self._accept(flight, batch_id, outcome)
             else:
                 self._close(flight, batch_id, outcome)
+                self._note_unauthorised(outcome)
 
     def _stop(self, outcome: Outcome) -> StopSending:
-        self.sent.unauthorised = isinstance(outcome, Unauthorised) and not outcome.misdirected
+        self._note_unauthorised(outcome)
         return StopSending(answer_of(outcome))
+
+    def _note_unauthorised(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Unauthorised) and not outcome.misdirected:
+            self.sent.unauthorised = True
 
     def _as_read(self, flight: Flight) -> Flight:
         """The flight without the runs that changed or are no longer wanted since it was read."""
@@ -380,7 +400,8 @@ class Sender:
         if named:
             self._refusals_since_accept = 0
             self._proof = named[0]
-            self._taken += len(named)
+            if flight.tells:
+                self._taken = max(self._taken, batch_id)
         for item in flight.items:
             self._suspects.pop(item.run_id, None)
 
@@ -402,7 +423,7 @@ class Sender:
             parts = [*halves(flight.items), behind] if behind else halves(flight.items)
             self._backlog.push([Flight(part, State.IN_FLIGHT) for part in parts])
             return
-        since = self._taken if flight.since is None else flight.since
+        since = self._begun[-1] if flight.since is None else flight.since
         self._backlog.push(after_refusal(flight, since))
         if len(flight.items) == 1:
             certain = isinstance(outcome, Oversized) or outcome.certain
@@ -421,7 +442,7 @@ class Sender:
             if self._scouted:
                 return
             self._scouted = True
-            if not self._takes_a_scout():
+            if not self._takes_a_scout() and self._proof is None:
                 raise StopSending(_TOOK_NONE % answer)
             return
         if not self._service_is_well():
@@ -431,14 +452,15 @@ class Sender:
             raise StopSending(f"{answer} (the service takes no new record any more; everything waits)")
 
     def _takes_a_scout(self) -> bool | None:
-        """Whether the service takes a new record, out of a few from anywhere; None where there is no other left."""
+        """Whether the service takes a new record, out of a few from anywhere; None where nothing else tells."""
         found: bool | None = None
         for _ in range(_SCOUTS):
             scout = self._backlog.draw()
             if scout is None:
                 return found
-            found = self._fly(scout)
-            if found:
+            if not self._fly(scout):
+                found = False
+            elif scout.tells:
                 return True
         return found
 
@@ -467,7 +489,7 @@ class Sender:
         self._judge(suspects)
 
     def _is_doubtful(self, suspect: Suspect) -> bool:
-        """Whether the service took no new record since it first refused this one, and did not say what is wrong."""
+        """Whether it took no new record that left after this one was first refused, and did not say what is wrong."""
         return not suspect.certain and suspect.since >= self._taken
 
     def _judge(self, suspects: Sequence[Suspect]) -> None:

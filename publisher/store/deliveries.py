@@ -107,11 +107,15 @@ def in_state(state: State) -> ColumnElement[bool]:
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A delivery, as a rule one that waits, with its run. `seen`: how often the run had changed when this was read."""
+    """A delivery, as a rule one that waits, with its run. `seen`: how often the run had changed when this was read.
+
+    `sent`: the service may have a version of it; known of those that wait.
+    """
 
     end_time: int
     run: StoredRun
     seen: int = 0
+    sent: bool = False
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -264,7 +268,12 @@ def _with_runs() -> Select[Any]:
 
 def _waiting(*, behind: bool) -> Select[Any]:
     chosen = (
-        select(deliveries.c.end_time, deliveries.c.run_id, deliveries.c.stale)
+        select(
+            deliveries.c.end_time,
+            deliveries.c.run_id,
+            deliveries.c.stale,
+            deliveries.c.sent_digest.is_not(None).label("sent"),
+        )
         .where(
             deliveries.c.target_id == bindparam("target"),
             in_state(State.WAITING),
@@ -283,7 +292,9 @@ def _waiting(*, behind: bool) -> Select[Any]:
         .join(sources, classes.c.source_id == sources.c.id)
     )
     return (
-        select(page.c.end_time, page.c.stale, *RUN_COLUMNS).select_from(joined).order_by(page.c.end_time, page.c.run_id)
+        select(page.c.end_time, page.c.stale, page.c.sent, *RUN_COLUMNS)
+        .select_from(joined)
+        .order_by(page.c.end_time, page.c.run_id)
     )
 
 
@@ -300,7 +311,7 @@ def waiting(
         found = connection.execute(_first_waiting, values)
     else:
         found = connection.execute(_next_waiting, {**values, "end": after[0], "run": after[1]})
-    return [Waiting(row[0], stored_run(row[2:]), row[1]) for row in found.all()]
+    return [Waiting(row[0], stored_run(row[3:]), row[1], bool(row[2])) for row in found.all()]
 
 
 def take_off(

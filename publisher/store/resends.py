@@ -42,6 +42,11 @@ def asked_at(connection: Connection, target_id: int, asked: Resend) -> int | Non
     return found
 
 
+def under_way(connection: Connection, target_id: int) -> bool:
+    """Whether anything was asked for that is not done yet."""
+    return connection.execute(select(resends.c.target_id).where(resends.c.target_id == target_id)).first() is not None
+
+
 def end_if_done(connection: Connection, target_id: int) -> None:
     """Forget the request of a target for which nothing waits any more. Called after a run that went well."""
     counts = counters.of_target(connection, target_id)

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from publisher.errors import CredentialError
 from publisher.observe.events import BatchAnswered, BatchInFlight, Event
 from publisher.store.states import State
-from publisher.targets.base import Message, Outcome, Transient, Unknown
+from publisher.targets.base import Message, Outcome, Refused, Transient, Unknown
 from tests.publisher.receivers import Receiver, always
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
@@ -146,3 +147,80 @@ def test_with_one_worker_each_message_waits_for_the_answer_to_the_last(tmp_path:
     site.configure("neic", workers=1, batch_records=10)
     service.fault = always(Transient("HTTP 503"))
     assert site.publish_to("neic").sent.batches == 1
+
+
+class Filling(Busy):
+    """SGAS whose disk is full once the messages of `last` came: what it has it ignores and answers well to.
+
+    Those of `first` wait for that moment.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__()
+        self._first, self._last = make_job(first).record_id, make_job(last).record_id
+        self._full = threading.Event()
+
+    def post(self, message: Message) -> Outcome:
+        """Store, or refuse what is new."""
+        if self._first in message.record_ids:
+            assert self._full.wait(60)
+        with self._lock:
+            self.messages.append(message)
+            if self._full.is_set() and set(message.record_ids) - self.held.keys():
+                return Refused("HTTP 500: Processing Failed", certain=False)
+            if self._last in message.record_ids:
+                self._full.set()
+            return self.answer(message, self.store(message))
+
+
+def test_what_was_taken_beside_a_refused_message_does_not_show_that_the_service_is_well(tmp_path: Path) -> None:
+    """It may have been taken before the disk was full."""
+    site = site_of(tmp_path, 200, Filling(1, 31))
+    site.configure("neic", workers=2, batch_records=30)
+    assert "takes no new record any more" in str(site.publish_to("neic").sent.paused)
+    assert site.counted("neic") == {State.ACCEPTED: 30, State.WAITING: 170}
+    site.assert_counters_right()
+
+
+def test_what_was_taken_that_it_may_have_had_does_not_show_that_the_service_is_well(tmp_path: Path) -> None:
+    """The answers to the first two messages are lost, and the disk is full; it has the second."""
+    service = Filling(1, 31)
+    service.answer = lambda _message, _accepted: Unknown("the connection was cut")
+    site = site_of(tmp_path, 200, service)
+    site.configure("neic", workers=2, batch_records=30)
+    site.publish()
+    assert len(service.held) == 30
+    service.answer = lambda _message, accepted: accepted
+    for _ in range(2):
+        site.publish()
+        assert site.counted("neic") == {State.ACCEPTED: 30, State.WAITING: 170}
+    site.assert_counters_right()
+
+
+def test_a_message_lost_with_its_credentials_may_have_been_taken_at_an_earlier_try(tmp_path: Path) -> None:
+    """And that credentials were refused is told, whatever ended the run."""
+
+    class Expiring(Busy):
+        def __init__(self) -> None:
+            super().__init__()
+            self._both = threading.Barrier(2)
+
+        def post(self, message: Message) -> Outcome:
+            with self._lock:
+                again = any(each.record_ids == message.record_ids for each in self.messages)
+                self.messages.append(message)
+                self.store(message)
+            if not again:
+                self._both.wait(60)
+                return Unknown("the connection was cut")
+            if make_job(1).record_id in message.record_ids:
+                return Transient("HTTP 503")
+            raise CredentialError("the certificate expired")
+
+    site = site_of(tmp_path, 60, Expiring())
+    site.configure("neic", workers=2, batch_records=10, attempts=2, retry_wait=0.001)
+    assert isinstance(site.publish_to("neic").error, CredentialError)
+    assert site.counted("neic") == {State.WAITING: 60}
+    assert site.rows("SELECT count(*) FROM deliveries WHERE sent_digest IS NOT NULL") == [(20,)]
+    assert site.rows("SELECT count(*) FROM batches WHERE state = 1") == [(0,)]
+    site.assert_counters_right()
