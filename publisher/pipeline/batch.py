@@ -40,14 +40,15 @@ class Limits(msgspec.Struct, frozen=True):
 
 def take(queue: deque[Item], limits: Limits) -> list[Item]:
     """The next batch within the limits, taken from the left; one item too large by itself is a batch of its own."""
-    batch: list[Item] = []
-    size = limits.overhead_bytes
-    while queue and len(batch) < limits.records:
-        size += len(queue[0].body) + (limits.separator_bytes if batch else 0)
-        if batch and limits.payload_bytes is not None and size > limits.payload_bytes:
-            break
-        batch.append(queue.popleft())
-    return batch
+    count = min(limits.records, len(queue))
+    if limits.payload_bytes is not None:
+        size = limits.overhead_bytes - limits.separator_bytes
+        for place, item in enumerate(islice(queue, count)):
+            size += len(item.body) + limits.separator_bytes
+            if place and size > limits.payload_bytes:
+                count = place
+                break
+    return [queue.popleft() for _ in range(count)]
 
 
 def cut(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
