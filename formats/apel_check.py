@@ -26,6 +26,7 @@ _TYPES_OF_SCORES: Final = frozenset(name.lower() for name in BENCHMARKS)
 _SYNTAX: Final = "facts on formats, 4.1"
 _JOBS: Final = "facts on formats, 4.3"
 _SUMMARIES: Final = "facts on formats, 4.4"
+_MONTH: Final = ("Month", "Year")
 _INSTANTS: Final = ("StartTime", "EndTime", "EarliestEndTime", "LatestEndTime")
 
 
@@ -74,6 +75,11 @@ def _record(message_type: MessageType, record: TextRecord, now: int | None) -> I
             yield Violation("warning", record.number, key, "there more than once: the last one counts", _SYNTAX)
         if key in message_type.ignored:
             yield Violation("warning", record.number, key, "ignored", _SYNTAX)
+        elif key.startswith("APEL-") and key.endswith("-message"):
+            rule = (
+                "the header of another message: records before and behind it run together; one file holds one message"
+            )
+            yield error(key, rule)
         elif key not in message_type.fields:
             yield error(key, "unknown field")
     for key in message_type.fields:
@@ -96,7 +102,7 @@ def _texts(message_type: MessageType, record: TextRecord) -> Iterator[Violation]
         value = record.get(key)
         if value is not None and key in message_type.fields and len(value) > rule.longest:
             yield Violation("error", record.number, key, f"longer than {rule.longest} characters", rule.source)
-    fqan = record.get("FQAN")
+    fqan = record.get("FQAN") if "FQAN" in message_type.fields else None
     if fqan is not None and any(record.get(key) is not None for key in ("VO", "VOGroup", "VORole")):
         yield Violation("warning", record.number, "FQAN", "overrides VO, VOGroup and VORole", _JOBS)
 
@@ -115,7 +121,10 @@ def _numbers(message_type: MessageType, record: TextRecord) -> Iterator[Violatio
                 yield Violation("error", record.number, key, f"no whole number: {shown(value)}", rule.source)
         elif not rule.least <= number <= rule.largest:
             text = f"{shown(number)} is not in {rule.least}..{rule.largest}"
-            yield Violation("error", record.number, key, text, rule.source)
+            if message_type.name == "apel-sync" and key in _MONTH:
+                yield Violation("warning", record.number, key, f"{text}: stored unchecked", "facts on formats, 4.6")
+            else:
+                yield Violation("error", record.number, key, text, rule.source)
 
 
 def _scores(message_type: MessageType, record: TextRecord) -> Iterator[Violation]:

@@ -25,6 +25,13 @@ CAR: Final = emi_car.NAMESPACES[""]
 FORMATS: Final = {UR: ogf_ur.UsageRecordFormat.name, CAR: emi_car.ComputeRecordFormat.name}
 """Name of the format by the namespace of the root."""
 
+_NOT_TAKEN: Final = {
+    "http://eu-emi.eu/namespaces/2012/11/aggregatedcomputerecord": "EMI's aggregated records, which APEL does not take",
+    "http://eu-emi.eu/namespaces/2012/10/computerecord": "CAR 1.0 or 1.1; APEL takes 1.2",
+    "http://schema.ogf.org/urf/2013/04/urf": "OGF Usage Record 2.0, which no service takes",
+}
+"""What a root of a neighbouring standard is, by its namespace (facts on formats, 2, 2.2 and 3)."""
+
 _RECORDS: Final = {UR: frozenset({"JobUsageRecord", "UsageRecord"}), CAR: frozenset({"UsageRecord"})}
 _KIB: Final = {"B": 1 / 1024, "KB": 1, "MB": 1024, "GB": 1024**2, "TB": 1024**3, "PB": 1024**4, "EB": 1024**5}
 _ARC: Final = ogf_ur.NAMESPACES["arc"]
@@ -60,12 +67,15 @@ def parse(payload: bytes) -> etree._Element:
     try:
         root = etree.fromstring(payload, parser)
     except etree.XMLSyntaxError as error:
+        if payload.count(b"<?xml ") > 1:
+            raise NotAMessageError("several messages, one behind the other; one file holds one message") from error
         raise NotAMessageError(f"not well-formed: {error.msg}") from error
     if root.getroottree().docinfo.internalDTD is not None:
         raise NotAMessageError("has a document type definition, which no message of these formats has")
     name = etree.QName(root)
     if name.namespace not in FORMATS or name.localname not in _RECORDS[name.namespace] | {"UsageRecords"}:
-        raise NotAMessageError(f"its root is {root.tag[:100]!s}, neither UR nor CAR")
+        known = _NOT_TAKEN.get(name.namespace or "", "neither UR nor CAR")
+        raise NotAMessageError(f"its root is {root.tag[:100]!s}, {known}")
     return root
 
 

@@ -138,7 +138,7 @@ class _Unwrapping:
             yield Unwrapped(label, layers, content, found)  # a utilization report: a message as it is
             return
         if messages is None:
-            yield broken(label, "JSON, but neither what is published to AMS nor what is pulled from it")
+            yield broken(label, "JSON, but neither what is published to AMS nor what is pulled from it, nor a report")
             return
         if not messages:
             yield Unwrapped(label, (*layers, Layer("ams")), None, found)
@@ -185,9 +185,13 @@ def _is_enveloped(content: bytes) -> bool:
 
 
 def _ams_messages(document: Any) -> list[Any] | None:
-    """The messages of a publish request or of a pull reply; None for other JSON."""
+    """The messages of a publish request or of a pull reply, or one out of either; None for other JSON."""
     if not isinstance(document, dict):
         return None
+    if "data" in document:
+        return [document]
+    if "message" in document:
+        return [document["message"]]
     if isinstance(published := document.get("messages"), list):
         return published
     pulled = document.get("receivedMessages")

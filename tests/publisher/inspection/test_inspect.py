@@ -141,6 +141,14 @@ def test_messages_of_ams(pki: Pki, wrap: object) -> None:
     assert found[0].layers[0].attributes
 
 
+def test_one_message_out_of_ams_by_itself() -> None:
+    message = {"attributes": {"empaid": "a/1"}, "data": base64.b64encode(SYNC).decode()}
+    for document in (message, {"ackId": "a:1", "message": message}):
+        inspected = only(json.dumps(document).encode())
+        assert inspected.inspection.taken
+        assert [(layer.kind, layer.attributes) for layer in inspected.layers] == [("ams", {"empaid": "a/1"})]
+
+
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
@@ -151,6 +159,8 @@ def test_messages_of_ams(pki: Pki, wrap: object) -> None:
         (b'{"a":' * 100_000, "JSON that cannot be read"),
         (b'{"messages": [' + b"9" * 5000 + b"]}", "JSON that cannot be read"),
         (b'{"messages": [1]}', "without data"),
+        (b'{"message": 1}', "without data"),
+        (b'{"data": 1}', "without data"),
         (b'{"receivedMessages": [{"ackId": "a"}]}', "without data"),
         (b'{"messages": [{"data": "%%%"}]}', "no base64"),
         (b'{"messages": [{"data": "\xc3\xa9"}]}', "no base64"),
