@@ -8,6 +8,7 @@ from sums by class. A class is stored as a `Job` that has only these facts (`for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Final
 
@@ -43,9 +44,13 @@ _SHARED: Final = (
     "middleware_version",
     "benchmarks",
 )
+_encode: Final = msgspec.msgpack.Encoder().encode
 _shared: Final = attrgetter(*_SHARED)
 _local: Final = attrgetter(*LOCAL)
-_MOST_REMEMBERED: Final = 5_000
+_MOST_REMEMBERED: Final = 100_000
+"""Class ids of one collect, at some 150 bytes each. A large cluster has more than a user and a size of job: where no
+benchmark is known, each of its hosts makes classes of its own, and to look up one costs as much as to store a run."""
+_KEY_BYTES: Final = 16
 
 
 GRID_LOG: Final = "grid_log"
@@ -82,7 +87,7 @@ class Interner:
         self._source_id = source_id
         self._source = source
         self._join = join
-        self._ids: dict[Any, int] = {}
+        self._ids: dict[bytes, int] = {}
         self._classes: dict[int, Job] = {}
 
     def ids_of(self, connection: Connection, jobs: Sequence[Job]) -> list[int]:
@@ -90,7 +95,7 @@ class Interner:
         if len(self._ids) > _MOST_REMEMBERED:
             self._ids.clear()
         marked = self._join(connection, jobs) if self._join is not None else [(job, None) for job in jobs]
-        keys = [(_key_of(job), mark) for job, mark in marked]
+        keys = [_key_of(job, mark) for job, mark in marked]
         unknown = {key: each for key, each in zip(keys, marked, strict=True) if key not in self._ids}
         self._classes = self._learn(connection, unknown) if unknown else {}
         return [self._ids[key] for key in keys]
@@ -103,7 +108,7 @@ class Interner:
             yield JobClass(class_id, self._source, self._classes[class_id])
         yield from classes_by_id(connection, sorted(asked - met))
 
-    def _learn(self, connection: Connection, unknown: dict[Any, Marked]) -> dict[int, Job]:
+    def _learn(self, connection: Connection, unknown: dict[bytes, Marked]) -> dict[int, Job]:
         """Ids for these; the facts of each by its id."""
         facts = {key: _facts_of(job, mark) for key, (job, mark) in unknown.items()}
         blobs = {key: encode(each) for key, each in facts.items()}
@@ -129,8 +134,10 @@ class Interner:
         return found
 
 
-def _key_of(job: Job) -> Any:
-    return _shared(job), _local(job) if local_tells(job) else None, job.hosts if hosts_tell(job) else None
+def _key_of(job: Job, mark: str | None) -> bytes:
+    """A digest of what makes a run's class: small enough to remember very many."""
+    local, hosts = _local(job) if local_tells(job) else None, job.hosts if hosts_tell(job) else None
+    return blake2b(_encode((_shared(job), local, hosts, mark)), digest_size=_KEY_BYTES).digest()
 
 
 def _facts_of(job: Job, mark: str | None) -> Job:
