@@ -55,6 +55,17 @@ class ExactSums:
         self._reached += added
         np.add.at(self._small, at, values)
 
+    def merge(self, other: ExactSums, at: Ints) -> None:
+        """Add the first sums of another to these places, none of which comes twice."""
+        if self._reached + other._reached >= _BOUND:
+            self._carry()
+        self._reached += other._reached
+        self._small[at] += other._small[: len(at)]
+        if other._big is not None:
+            if self._big is None:
+                self._big = np.zeros(len(self._small), object)
+            self._big[at] += other._big[: len(at)]
+
     def _carry(self) -> None:
         small = self._small.astype(object)
         self._big = small if self._big is None else self._big + small
@@ -92,6 +103,10 @@ class _Column:
     def grow(self, places: int) -> None:
         self.part.grow(places)
         self.step.grow(places)
+
+    def merge(self, other: _Column, at: Ints) -> None:
+        self.part.merge(other.part, at)
+        self.step.merge(other.step, at)
 
     def add(self, rate: Ints | None, largest: int, where: _Where) -> None:
         """Add runs of these rates (None: 1 each), none larger than `largest`."""
@@ -145,7 +160,7 @@ class ColumnTally:
         self._user = [_Column(count) for _ in range(_DIGITS + 1)]
         self._system = [_Column(count) for _ in range(_DIGITS + 1)]
         self._begun, self._ended = ExactSums(count), ExactSums(count)
-        self._odd: dict[int, Tally] = {}
+        self._odd: dict[int, list[Tally]] = {}
 
     def reserve(self, groups: int) -> None:
         """Have room for so many groups."""
@@ -153,7 +168,7 @@ class ColumnTally:
             return
         self.groups = max(groups, self.groups + self.groups // 4)
         places = self.groups * self.bins.count
-        for column in (self._seconds, self._slot_seconds, *self._user, *self._system):
+        for column in self._columns():
             column.grow(places)
         self._begun.grow(places)
         self._ended.grow(places)
@@ -175,6 +190,23 @@ class ColumnTally:
                 None if group is None else group[rows],
             )  # fmt: skip
 
+    def merge(self, other: ColumnTally, groups: list[int]) -> None:
+        """Add what was tallied elsewhere over the same bins: its groups from 0 on are these here, each another one."""
+        self.reserve(max(groups, default=0) + 1)
+        self.jobs += other.jobs
+        self.zero_length += other.zero_length
+        count = self.bins.count
+        at = (np.array(groups, np.int64)[:, None] * count + np.arange(count)).reshape(-1)
+        for own, more in zip(self._columns(), other._columns(), strict=True):
+            own.merge(more, at)
+        self._begun.merge(other._begun, at)
+        self._ended.merge(other._ended, at)
+        for group, tallies in other._odd.items():
+            self._odd.setdefault(groups[group], []).extend(tallies)
+
+    def _columns(self) -> tuple[_Column, ...]:
+        return (self._seconds, self._slot_seconds, *self._user, *self._system)
+
     def _add(self, start: Ints, stop: Ints, user_ms: Ints, system_ms: Ints, slots: Ints, group: Ints | None) -> None:
         length = stop - start
         odd = (length >= _LONGEST_S) | (slots >= _LARGEST_SLOTS) | (slots < 0) | (user_ms < 0) | (system_ms < 0)
@@ -193,7 +225,7 @@ class ColumnTally:
         columns = [column[odd].tolist() for column in (start, stop, user_ms, system_ms, slots)]
         groups = [0] * len(columns[0]) if group is None else group[odd].tolist()
         for which, *facts in zip(groups, *columns, strict=True):
-            self._odd.setdefault(which, Tally(self.bins)).add(Ran(*facts))
+            self._odd.setdefault(which, [Tally(self.bins)])[0].add(Ran(*facts))
 
     def _ordinary(
         self, start: Ints, stop: Ints, length: Ints, user_ms: Ints, system_ms: Ints, slots: Ints, group: Ints | None
@@ -238,7 +270,7 @@ class ColumnTally:
         begun = self._begun.slice(first, behind)
         running = accumulate(a - b for a, b in zip(begun, ended, strict=True))
         sums = [Sums(*cell) for cell in zip(seconds, user, system, slot_seconds, running, strict=True)]
-        if (odd := self._odd.get(group)) is not None:
+        for odd in self._odd.get(group, ()):
             sums = [
                 Sums(*(a + b for a, b in zip(one, more, strict=True)))
                 for one, more in zip(sums, odd.sums(), strict=True)

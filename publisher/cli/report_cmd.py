@@ -81,6 +81,10 @@ def report(
     archive: Annotated[
         Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS", help="Let a Dask cluster read the archive: its scheduler's address."),
+    ] = None,
     stat_file: Annotated[
         Path | None, typer.Option("--stat-file", metavar="FILE", help="Samples for the view load.")
     ] = None,
@@ -121,6 +125,7 @@ def report(
         zone=zone,
         resource=resource,
         archive=archive,
+        dask=dask,
         stat_file=stat_file,
     )
     made = _made(view, request)

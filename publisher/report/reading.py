@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final, Protocol, Self, TypeVar
+
 from publisher.config import Config
 from publisher.errors import UsageError
 from publisher.report.frame import Interval, Runs
@@ -9,6 +12,29 @@ from publisher.report.request import ReportRequest
 from publisher.report.selection import Selection
 from publisher.report.stored import StoreRuns
 from publisher.store.database import Store
+
+
+class Part(Protocol):
+    """What a view makes of some of the runs; what it made of others can be added, in any order."""
+
+    def add(self, other: Self, /) -> None:
+        """Add what was made of other runs."""
+        ...
+
+
+_Part = TypeVar("_Part", bound=Part)
+ON_CLUSTER: Final = ("utilization", "totals")
+"""The views that a cluster computes: those that gather parts."""
+
+
+def selected(
+    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None
+) -> Selection:
+    """Those of the runs that answer a request, of which the view has these columns."""
+    return Selection(
+        runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
+        running_until=running_until,
+    )  # fmt: skip
 
 
 class Context:
@@ -28,6 +54,11 @@ class Context:
 
     def runs(self, request: ReportRequest) -> Runs:
         """The runs that the request is about."""
+        if request.dask is not None:
+            raise UsageError(
+                f"a cluster computes only {' and '.join(ON_CLUSTER)}",
+                hint="Leave --dask away, or choose another --view",
+            )
         if request.archive is not None:
             from publisher.scale.archive import ArchiveRuns  # noqa: PLC0415 - loads DuckDB and Arrow
 
@@ -38,10 +69,22 @@ class Context:
         self, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running: bool = False
     ) -> Selection:
         """The runs that answer a request, of which the view has these columns; `running`: also those that still run."""
-        return Selection(
-            self.runs(request), request.start, request.stop, request.filters, wanted, request.interval or interval,
-            running_until=self.now if running and request.running else None,
-        )  # fmt: skip
+        until = self.now if running and request.running else None
+        return selected(self.runs(request), request, wanted, interval, running_until=until)
+
+    def gather(
+        self,
+        request: ReportRequest,
+        wanted: frozenset[str],
+        interval: Interval,
+        part: Callable[[Selection, ReportRequest], _Part],
+    ) -> _Part:
+        """What `part` makes of the runs that answer a request: here, or on a cluster, which adds up those of months."""
+        if request.dask is None:
+            return part(self.select(request, wanted, interval), request)
+        from publisher.scale.cluster import gather  # noqa: PLC0415 - loads Dask
+
+        return gather(request, wanted, interval, part)
 
 
 def running_note(request: ReportRequest) -> tuple[str, ...]:

@@ -46,7 +46,14 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     running: bool = True
     """Whether runs that are not over may be in it, where the view has them."""
     archive: Path | None = None
+    dask: str | None = None
+    """Address of the scheduler of a Dask cluster that reads the archive."""
     stat_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `UsageError` for a cluster without an archive."""
+        if self.dask is not None and self.archive is None:
+            raise UsageError("a Dask cluster reads an archive", hint="Name it with --archive")
 
     def cut(self) -> Bins:
         """The bins. Raises `UsageError` for an interval or bins that make no sense."""

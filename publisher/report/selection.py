@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Final
 
@@ -20,6 +21,42 @@ from publisher.report.frame import UNKNOWN, Coding, Frame, Interval, Mask, Runs
 _MOST_SHOWN: Final = 10
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
 Test = Callable[[str], bool]
+
+
+@dataclass(slots=True)
+class Met:
+    """What was met in reading runs, and what that says when nothing matches."""
+
+    runs: int = 0
+    """Entries in the interval."""
+    matched: int = 0
+    backward: int = 0
+    """Of those that match, entries that end before they start."""
+    there: dict[str, set[str]] = field(default_factory=dict)
+    """What there is, by the keys that were selected by; where something matched, it may be missing."""
+
+    def add(self, other: Met) -> None:
+        """Add what was met in reading other runs."""
+        self.runs += other.runs
+        self.matched += other.matched
+        self.backward += other.backward
+        for key, words in other.there.items():
+            self.there.setdefault(key, set()).update(words)
+
+    def nothing(self) -> str | None:
+        """Why nothing matched, and what there is; None where something did."""
+        if self.matched:
+            return None
+        if not self.runs:
+            return "no run lies in the interval; `usage-publisher status` says until when there are any"
+        told = [f"{key} {_some(values) or 'is not told by any source'}" for key, values in sorted(self.there.items())]
+        return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
+
+    def notes(self) -> tuple[str, ...]:
+        """What is odd about the runs that match."""
+        if not self.backward:
+            return ()
+        return (f"Runs that end before they start, and so ran for no time: {self.backward}.",)
 
 
 class Selection:
@@ -41,11 +78,7 @@ class Selection:
         self._matching: dict[str, list[bool]] = {key: [] for key in filters}
         self._seen: dict[str, set[int]] = {key: set() for key in filters}
         self._seen_jobs: set[str] = set()
-        self.runs = 0
-        """Entries in the interval."""
-        self.matched = 0
-        self.backward = 0
-        """Of those that match, entries that end before they start."""
+        self._met = Met()
 
     def coding(self, name: str) -> Coding:
         """The coding of a wanted column of words; complete when all frames are taken."""
@@ -56,28 +89,22 @@ class Selection:
         until = self._stop if self._interval == "ended" else None
         for frame in self._runs.frames(self._start, until, self._wanted, running_until=self._running_until):
             inside = frame.where(self._inside(frame))
-            self.runs += inside.rows
+            self._met.runs += inside.rows
             matching = inside.where(self._matches(inside)) if self._tests and inside.rows else inside
-            self.matched += matching.rows
-            self.backward += int(np.count_nonzero(matching.numbers["stop"] < matching.numbers["start"]))
+            self._met.matched += matching.rows
+            self._met.backward += int(np.count_nonzero(matching.numbers["stop"] < matching.numbers["start"]))
             if matching.rows:
                 yield matching
 
+    def met(self) -> Met:
+        """What was met; known when all frames were taken."""
+        if not self._met.matched:
+            self._met.there = {key: self._there(key) for key in self._tests}
+        return self._met
+
     def nothing(self) -> str | None:
         """Why nothing matched, and what there is; None where something did."""
-        if self.matched:
-            return None
-        if not self.runs:
-            return "no run lies in the interval; `usage-publisher status` says until when there are any"
-        there = {key: self._there(key) for key in sorted(self._tests)}
-        told = [f"{key} {_some(values) or 'is not told by any source'}" for key, values in there.items()]
-        return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
-
-    def notes(self) -> tuple[str, ...]:
-        """What is odd about the runs that match."""
-        if not self.backward:
-            return ()
-        return (f"Runs that end before they start, and so ran for no time: {self.backward}.",)
+        return self.met().nothing()
 
     def _inside(self, frame: Frame) -> Mask:
         start, stop = frame.numbers["start"], frame.numbers["stop"]

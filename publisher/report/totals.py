@@ -17,6 +17,7 @@ from publisher.report.grouping import BY_PERIOD, Groups, columns_of
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.result import Column, Plot, Report, Series
+from publisher.report.selection import Met, Selection
 
 _WANTED: Final = frozenset(
     {
@@ -85,14 +86,36 @@ class Totals(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def totals(context: Context, request: ReportRequest) -> Totals:
-    """What the runs of the interval used. Raises `UsageError`."""
-    request.require_interval()
-    request.require_by("totals", BY_PERIOD, 2)
-    selection = context.select(request, _WANTED | columns_of(request.by), "ended")
+class Summed:
+    """What some runs used, group by group: `publisher.report.reading.Part`."""
+
+    def __init__(self) -> None:
+        self.labels: list[tuple[str, ...]] = []
+        self.met = Met()
+        self.sums = {name: [0] for name in _SUMMED}
+        self.peaks = {name: [0] for name in _PEAKS}
+
+    def add(self, other: Summed) -> None:
+        """Add what other runs used."""
+        known = {label: place for place, label in enumerate(self.labels)}
+        places = [known.setdefault(label, len(known)) for label in other.labels]
+        self.labels = list(known)
+        for name in _SUMMED:
+            column = self.sums[name] = _grown(self.sums[name], len(known))
+            for place, amount in zip(places, other.sums[name], strict=False):  # one cell too many without labels
+                column[place] += amount
+        for name in _PEAKS:
+            column = self.peaks[name] = _grown(self.peaks[name], len(known))
+            for place, top in zip(places, other.peaks[name], strict=False):
+                column[place] = max(column[place], top)
+        self.met.add(other.met)
+
+
+def sum_part(selection: Selection, request: ReportRequest) -> Summed:
+    """Sum the runs of a selection."""
     groups = Groups(request, selection, request.by, "start" if request.interval == "started" else "end")
-    sums = {name: [0] for name in _SUMMED}
-    peaks = {name: [0] for name in _PEAKS}
+    found = Summed()
+    sums, peaks = found.sums, found.peaks
     for frame in selection.frames():
         group = groups.of(frame)
         count = len(groups.labels)
@@ -104,13 +127,23 @@ def totals(context: Context, request: ReportRequest) -> Totals:
             top = np.zeros(count, np.int64)
             np.maximum.at(top, group, frame.numbers[name])
             peaks[name] = [max(pair) for pair in zip(_grown(peaks[name], count), top.tolist(), strict=True)]
+    found.labels, found.met = groups.labels, selection.met()
+    return found
+
+
+def totals(context: Context, request: ReportRequest) -> Totals:
+    """What the runs of the interval used. Raises `UsageError`."""
+    request.require_interval()
+    request.require_by("totals", BY_PERIOD, 2)
+    summed = context.gather(request, _WANTED | columns_of(request.by), "ended", sum_part)
+    sums, peaks = summed.sums, summed.peaks
     found = [
         Total(label, *(sums[name][place] for name in _SUMMED), *(peaks[name][place] for name in _PEAKS))
-        for place, label in enumerate(groups.labels)
+        for place, label in enumerate(summed.labels)
     ]
     whole = Total((), *(sum(sums[name]) for name in _SUMMED), *(max(peaks[name]) for name in _PEAKS))
     rows = tuple(sorted(found, key=lambda total: total.key)) if request.by else ()
-    return Totals(request.by, rows, whole, selection.nothing(), selection.notes())
+    return Totals(request.by, rows, whole, summed.met.nothing(), summed.met.notes())
 
 
 def _grown(column: list[int], count: int) -> list[int]:

@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 
 from formats.tally_columns import ColumnTally
-from formats.utilization import Bin, Bins, Sums, measured
+from formats.utilization import Bin, Sums, measured
 from formats.utilization_report import UtilizationReport, builtins
 from publisher.errors import UsageError
 from publisher.report.grouping import GROUPED_BY, OTHERS, Groups, columns_of
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.result import Cell, Column, Plot, Report, Series
-from publisher.report.selection import Selection
+from publisher.report.selection import Met, Selection
 
 _WANTED: Final = frozenset({"user_ms", "system_ms", "slots"})
 _MOST_CELLS: Final = 1_000_000
@@ -42,12 +42,11 @@ def utilization(context: Context, request: ReportRequest) -> Utilization:
     """Utilization of all runs that match. Memory does not grow with their number. Raises `UsageError`."""
     if request.by:
         raise UsageError("this is not given by a key", hint="Use `report --view utilization --by KEY`")
-    bins = request.cut()
-    tally, selection, _ = _tallied(context, request, bins)
-    return _utilization(context, request, tally, selection)
+    return _utilization(context, request, _tallied(context, request))
 
 
-def _utilization(context: Context, request: ReportRequest, tally: ColumnTally, selection: Selection) -> Utilization:
+def _utilization(context: Context, request: ReportRequest, found: Tallied) -> Utilization:
+    tally, met = found.tally, found.met
     bins = tally.bins
     report = UtilizationReport(
         site=context.config.site.name,
@@ -57,37 +56,63 @@ def _utilization(context: Context, request: ReportRequest, tally: ColumnTally, s
         measure=request.measure,
         bins=measured(bins, iter(tally.sums())),
     )
-    return Utilization(report, tally.jobs, tally.zero_length, selection.nothing(), selection.notes())
+    return Utilization(report, tally.jobs, tally.zero_length, met.nothing(), met.notes())
 
 
-def _tallied(
-    context: Context, request: ReportRequest, bins: Bins
-) -> tuple[ColumnTally, Selection, list[tuple[str, ...]]]:
-    selection = context.select(request, _WANTED | columns_of(request.by), "overlapping")
+class Tallied:
+    """The utilization of some runs: `publisher.report.reading.Part`. `labels`: its groups, where there is a key."""
+
+    def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
+        self.tally = tally
+        self.labels: list[tuple[str, ...]] = []
+        self.met = Met()
+        self._by = by
+
+    def require_cells(self) -> None:
+        """Raises `UsageError` where there are more than fit into memory."""
+        if len(self.labels) * self.tally.bins.count > _MOST_CELLS:
+            raise UsageError(
+                f"more than {_MOST_CELLS} cells: {len(self.labels)} values of {self._by[0]} in "
+                f"{self.tally.bins.count} bins",
+                hint="Choose larger bins, or select fewer runs",
+            )
+
+    def add(self, other: Tallied) -> None:
+        """Add the utilization of other runs. Raises `UsageError`."""
+        known = {label: place for place, label in enumerate(self.labels)}
+        groups = [known.setdefault(label, len(known)) for label in other.labels] if self._by else [0]
+        self.labels = list(known)
+        self.require_cells()
+        self.tally.merge(other.tally, groups)
+        self.met.add(other.met)
+
+
+def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
+    """Tally the runs of a selection. Raises `UsageError`."""
     groups = Groups(request, selection, request.by)
-    tally = ColumnTally(bins)
+    found = Tallied(ColumnTally(request.cut()), request.by)
+    found.labels = groups.labels
     for frame in selection.frames():
         numbers = frame.numbers
         group = groups.of(frame) if request.by else None
-        if len(groups.labels) * bins.count > _MOST_CELLS:
-            raise UsageError(
-                f"more than {_MOST_CELLS} cells: {len(groups.labels)} values of {request.by[0]} in {bins.count} bins",
-                hint="Choose larger bins, or select fewer runs",
-            )
-        tally.add(
+        found.require_cells()
+        found.tally.add(
             numbers["start"], numbers["stop"], numbers["user_ms"], numbers["system_ms"], numbers["slots"], group
         )  # fmt: skip
-    return tally, selection, groups.labels
+    found.met = selection.met()
+    return found
+
+
+def _tallied(context: Context, request: ReportRequest) -> Tallied:
+    request.cut()  # what makes no sense is told before anything is read
+    return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
 
 
 def view(context: Context, request: ReportRequest) -> Report:
     """The view: without a key every bin; with one, each value in the bins in which anything of it ran."""
     request.require_by("utilization", GROUPED_BY, 1)
-    bins = request.cut()
-    tally, selection, labels = _tallied(context, request, bins)
-    return _by_key(context, request, tally, selection, labels) if request.by else _whole(
-        context, _utilization(context, request, tally, selection)
-    )  # fmt: skip
+    found = _tallied(context, request)
+    return _by_key(context, request, found) if request.by else _whole(context, _utilization(context, request, found))
 
 
 def _whole(context: Context, made: Utilization) -> Report:
@@ -118,13 +143,12 @@ def _whole(context: Context, made: Utilization) -> Report:
     )
 
 
-def _by_key(
-    context: Context, request: ReportRequest, tally: ColumnTally, selection: Selection, labels: list[tuple[str, ...]]
-) -> Report:
+def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
+    tally = found.tally
     (key,) = request.by
     named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are measures too
     bins = tally.bins
-    sums = {label[0]: tally.sums(group) for group, label in enumerate(labels) if group < tally.groups}
+    sums = {label[0]: tally.sums(group) for group, label in enumerate(found.labels) if group < tally.groups}
     names = sorted(sums)
     cells = {name: measured(bins, iter(sums[name])) for name in names}
     rows: list[tuple[Cell, ...]] = [
@@ -149,8 +173,8 @@ def _by_key(
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True),),
-        notes=(f"Bins in which nothing of a value of {key} ran are left out.", *selection.notes()),
-        nothing=selection.nothing(),
+        notes=(f"Bins in which nothing of a value of {key} ran are left out.", *found.met.notes()),
+        nothing=found.met.nothing(),
         rows_named="bins",
         facts={
             "bin_s": bins.size_s,

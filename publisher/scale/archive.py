@@ -9,7 +9,7 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 
-from formats.month import month_of
+from formats.month import Month, month_of
 from publisher.errors import UsageError
 from publisher.report.frame import NUMBERS, SLACK_S, UNKNOWN, WORDS, Coding, Frame
 from publisher.scale.layout import JOB_COLUMNS, events_of, months_in, reader_of, words_of
@@ -19,10 +19,14 @@ _MEMORY: Final = "256MB"
 
 
 class ArchiveRuns:
-    """The runs of an archive: `publisher.report.frame.Runs`. Runs that still run are in none."""
+    """The runs of an archive: `publisher.report.frame.Runs`. Runs that still run are in none.
 
-    def __init__(self, archive: Path) -> None:
+    `only`: those that ended in this month.
+    """
+
+    def __init__(self, archive: Path, only: Month | None = None) -> None:
         self._archive = archive
+        self._only = only
         self.codings: dict[str, Coding] = {}
 
     def frames(
@@ -41,7 +45,7 @@ class ArchiveRuns:
         files = [
             str(path)
             for month, path in months_in(self._archive).items()
-            if month >= first and (last is None or month <= last)
+            if month >= first and (last is None or month <= last) and self._only in {None, month}
         ]
         if not files:
             return

@@ -57,6 +57,37 @@ def test_groups_are_tallied_each_by_itself_and_in_any_number_of_pieces(
     assert made.sums(3) == walk([run for _, second in pieces for run in second], bins)
 
 
+@given(st.lists(st.tuples(runs, runs), max_size=4), intervals)
+def test_what_was_tallied_apart_is_added_up_to_the_same(pieces: list[tuple[list[Ran], list[Ran]]], bins: Bins) -> None:
+    """Each piece has two groups, which are 2 and 0 of the whole."""
+    whole = ColumnTally(bins)
+    for first, second in pieces:
+        piece = columns(first + second, bins, [0] * len(first) + [1] * len(second))
+        piece.reserve(2)
+        whole.merge(piece, [2, 0])
+    whole.reserve(3)
+    firsts, seconds = ([run for piece in pieces for run in piece[place]] for place in (0, 1))
+    assert whole.sums(2) == walk(firsts, bins)
+    assert whole.sums(0) == walk(seconds, bins)
+    together = columns(firsts + seconds, bins)
+    assert (whole.jobs, whole.zero_length) == (together.jobs, together.zero_length)
+
+
+def test_sums_beyond_64_bits_are_added_up() -> None:
+    """Also such that only their sum is, or that had to be carried before."""
+    places = np.array([1, 0], np.int64)
+    largest = (1 << 62) - 1
+    for times in (1, 2, 3):
+        whole, expected = ExactSums(2), [0, 0]
+        for _ in range(times):
+            part = ExactSums(2)
+            for _ in range(times):
+                part.add(places, np.array([largest, 5], np.int64), largest)
+            whole.merge(part, places)
+            expected = [expected[0] + largest * times, expected[1] + 5 * times]
+        assert whole.slice(0, 2) == expected
+
+
 def test_many_runs_of_years_do_not_overflow() -> None:
     """A hundred thousand runs of 30 years with 16 000 cores each, in a bin of 30 years: far beyond 64 bits."""
     year = 365 * 86_400

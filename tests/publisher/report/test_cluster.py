@@ -1,0 +1,123 @@
+"""A cluster of real processes makes the report of an archive that one machine makes, to the last digit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from distributed import LocalCluster
+
+from formats.month import Month
+from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.totals import sum_part
+from publisher.report.views import make
+from publisher.scale import cluster as scale_cluster
+from publisher.scale.cluster import Task, program, work
+
+SINCE, UNTIL = 1_577_836_800, 1_798_761_600
+"""2020 to 2026."""
+ON_ANY_PORT: Final[dict[str, Any]] = {
+    "host": "127.0.0.1",
+    "dashboard_address": "127.0.0.1:0",
+    "worker_dashboard_address": "127.0.0.1:0",
+}
+
+
+@pytest.fixture(scope="module")
+def archive(every_source: Publisher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive") / "archive"
+    assert len(every_source.archive(folder)) > 2
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scheduler() -> Iterator[str]:
+    """The address of a cluster of two workers."""
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **ON_ANY_PORT) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.mark.parametrize(
+    ("view", "asked"),
+    [
+        ("utilization", {"bins": 50}),
+        ("utilization", {"bins": 7, "by": ("owner",), "filters": {"queue": "*q*"}}),
+        ("utilization", {"bins": 3, "filters": {"owner": "nobody-of-this-name"}}),
+        ("totals", {}),
+        ("totals", {"by": ("host", "month"), "interval": "started"}),
+        ("totals", {"by": ("project",), "filters": {"complex": "*=*"}}),
+    ],
+)
+def test_the_same_report(
+    every_source: Publisher, archive: Path, scheduler: str, view: str, asked: dict[str, object]
+) -> None:
+    context = Context(None, every_source.config, UNTIL)
+    request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, **asked)  # type: ignore[arg-type]
+    alone = make(view, context, request)
+    together = make(view, context, msgspec.structs.replace(request, dask=scheduler))
+    assert together == alone
+    assert alone.rows or alone.nothing
+
+
+def test_an_interval_after_all_runs(every_source: Publisher, archive: Path, scheduler: str) -> None:
+    """No month is read at all."""
+    request = ReportRequest(start=UNTIL + 10**8, stop=UNTIL + 2 * 10**8, archive=archive, dask=scheduler)
+    made = make("totals", Context(None, every_source.config, UNTIL), request)
+    assert made.nothing is not None
+    assert made.facts["all"]["jobs"] == 0
+
+
+def test_workers_that_see_no_archive(
+    every_source: Publisher, archive: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another folder there, as where a file system is not mounted."""
+    seen = dict.fromkeys([Month(2026, 11)], archive / "month=2026-11" / "runs.parquet")
+    monkeypatch.setattr(scale_cluster, "months_in", lambda _: seen)
+    request = ReportRequest(start=SINCE, stop=UNTIL, archive=tmp_path / "not-there", dask=scheduler)
+    with pytest.raises(UsageError, match=r"a worker on \S+ cannot read .*not-there.*No such file.*same path"):
+        make("totals", Context(None, every_source.config, UNTIL), request)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"file_bytes": 5}, r"bytes for a worker on \S+, and 5 here"), ({"program": "0.0.9"}, "here is 0.0.9")],
+)
+def test_a_worker_that_has_something_else(archive: Path, change: dict[str, object], told: str) -> None:
+    request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask="tcp://127.0.0.1:1")
+    file = archive / "month=2026-11" / "runs.parquet"
+    task = Task(request, frozenset({"start"}), "ended", Month(2026, 11), file.stat().st_size, program())
+    with pytest.raises(UsageError, match=told):
+        work(sum_part, msgspec.structs.replace(task, **change))
+
+
+def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(view: str = "totals", dask: str = "tcp://127.0.0.1:1") -> None:
+        request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask=dask)
+        make(view, Context(None, every_source.config, UNTIL), request)
+
+    monkeypatch.setattr(scale_cluster, "CONNECT_S", 0.1)
+    with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1"):
+        asked()
+    with pytest.raises(UsageError, match="no Dask scheduler answers at somewhere:else"):
+        asked(dask="somewhere:else")
+    with pytest.raises(UsageError, match="a cluster computes only utilization and totals"):
+        asked("waiting")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"not installed.*usage-publisher\[dask\]"):
+        asked()
+    with pytest.raises(UsageError, match="a Dask cluster reads an archive"):
+        ReportRequest(start=SINCE, stop=UNTIL, dask="tcp://127.0.0.1:1")
+
+
+def test_a_cluster_without_workers(every_source: Publisher, archive: Path) -> None:
+    with LocalCluster(n_workers=0, **ON_ANY_PORT) as empty:
+        request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask=empty.scheduler_address)
+        with pytest.raises(UsageError, match="has no workers"):
+            make("totals", Context(None, every_source.config, UNTIL), request)
