@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,19 @@ faults = st.sampled_from(
 numbers = st.integers(1, 12)
 
 
+class InTurn(Receiver):
+    """A service that several couriers may call at a time."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        super().__init__(name, kind)
+        self._lock = threading.Lock()
+
+    def post(self, message: Message) -> Outcome:
+        """One after the other."""
+        with self._lock:
+            return super().post(message)
+
+
 class Faulty:
     """What a service answers while it has a certain trouble."""
 
@@ -98,20 +112,20 @@ class Faulty:
 class Conservation(RuleBasedStateMachine):
     """See the module."""
 
-    @initialize(seed=st.integers(0, 1000))
-    def set_up(self, seed: int) -> None:
+    @initialize(seed=st.integers(0, 1000), workers=st.integers(1, 3))
+    def set_up(self, seed: int, workers: int) -> None:
         random.seed(seed)
         self.folder = Path(tempfile.mkdtemp())
         self.receivers = {
-            "first": Receiver("first", "sgas"),
-            "last": Receiver("last", "ams"),
+            "first": InTurn("first", "sgas"),
+            "last": InTurn("last", "ams"),
             "sums": SummaryReceiver("sums"),
         }
         self.site = Site(
             self.folder, [ListSource("ce1", page=3), ListSource("ce2", page=3)], list(self.receivers.values())
         )
         for name in NAMES:
-            self.site.configure(name, batch_records=4)
+            self.site.configure(name, batch_records=4, workers=workers)
         self.vanished: set[str] = set()
         """Runs of which a version went from its source; whether it was read before depends."""
 
