@@ -93,7 +93,7 @@ def name(rule: NameRule, value: str | None, notes: list[Note]) -> str:
                 rule.field, "there is none: neither an endpoint nor a cluster nor a configured name"
             )
         raise CannotRenderError(
-            rule.field, f"{shown(value)} is no host name ({rule.source}, {rule.longest} characters)"
+            rule.field, f"{shown(value)} is no host name of at most {rule.longest} characters ({rule.source})"
         )
     if value:
         notes.append(Note(rule.field, f"no host name ({rule.source})", shown(value), None))

@@ -107,9 +107,17 @@ def _explain(error: ValidationError, table: dict[str, Any], file: Path) -> Confi
         allowed = [*BUILT_IN_TARGETS, *add_ons.names(add_ons.TARGETS)]
         return ConfigError(f"{problem}; allowed: {', '.join(allowed)}", file=file, key=f"{key}.type")
     if kind == "tuple_type":
-        return ConfigError("is a list; one of tables is written as [[" + key + "]]", file=file, key=key)
+        return ConfigError(_no_list(first["input"], key), file=file, key=key)
     text = first["msg"].removeprefix("Value error, ")
     return ConfigError(text[0].lower() + text[1:], file=file, key=key, hint=_describe(location, table))
+
+
+def _no_list(given: object, key: str) -> str:
+    """What is wrong with one thing where a list is due."""
+    if isinstance(given, dict):
+        return f"is a list; one of tables is written as [[{key}]]"
+    example = f'["{given}"]' if isinstance(given, str) and given.isprintable() else "[...]"
+    return f"is a list; it is written as {example}, also where there is one thing in it"
 
 
 def _without_tag(location: list[str | int]) -> list[str | int]:

@@ -1,4 +1,4 @@
-"""Text from outside as it may be shown anywhere: without what a terminal would obey or what turns lines around."""
+"""Text for people: what comes from outside without what a terminal would obey or what turns lines around; numbers."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def safe(text: object) -> str:
     """Text from outside as it may be shown: controls, line ends, escapes and direction marks are spelled out."""
     shown = str(text).translate(_HARMLESS)
     return shown.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something, as people say it: 1 message, 2 messages."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

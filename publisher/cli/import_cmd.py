@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from publisher.cli import when
-from publisher.cli.output import data, json_object, say
+from publisher.cli.output import counted, data, json_object, say
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
@@ -121,11 +122,12 @@ def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
         return
     if output is None:
         data(text)
-    for remark in proposal.remarks:
-        say(f"{remark.kind}: {remark.where}: {remark.text}")
+    if output is not None or not sys.stdout.isatty():  # else they are on the screen already, above the configuration
+        for remark in proposal.remarks:
+            say(f"{remark.kind}: {remark.where}: {remark.text}")
     place = "" if output is None else f"wrote {output}; "
     waiting = sum(remark.kind == "choose" for remark in proposal.remarks)
-    say(f"{place}{waiting} things to decide first" if waiting else f"{place}nothing to decide")
+    say(f"{place}{counted(waiting, 'thing')} to decide first" if waiting else f"{place}nothing to decide")
     if output is None:
         say("Write it with --output FILE.")
     else:

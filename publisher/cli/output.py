@@ -15,11 +15,11 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from publisher.plain_text import safe
+from publisher.plain_text import counted, safe
 
 __all__ = [
-    "OutputClosedError", "before_output", "data", "flush", "json_object", "level_text", "make_table", "safe", "say",
-    "show",
+    "OutputClosedError", "before_output", "counted", "data", "flush", "json_object", "level_text", "make_table", "safe",
+    "say", "show",
 ]  # fmt: skip
 
 _PLAIN_WIDTH = 160
@@ -27,11 +27,6 @@ _READABLE = 24
 """Characters that a column keeps: an instant fits, and text is not folded into shreds."""
 _INDENT = 2
 _GAP = "   "
-
-
-def counted(number: int, what: str) -> str:
-    """So many of something, as people say it: 1 message, 2 messages."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 _watchers: list[Callable[[], None]] = []

@@ -9,6 +9,7 @@ import typer
 from publisher.cli import exit_code
 from publisher.cli.output import counted, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
+from publisher.times import iso
 
 if TYPE_CHECKING:
     from publisher.pipeline.deliver import Delivery
@@ -79,7 +80,7 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
         elif item.rehearsed is not None and not trouble(item):
             remark = level_text("yellow", "a shadow: nothing is sent")
         elif item.early:
-            remark = level_text("green", "not due yet")
+            remark = level_text("green", "not due" + (f" before {iso(total.due_at)}" if total.due_at else " yet"))
         elif item.resting is not None:
             remark = level_text("yellow", _resting_text(item.resting))
         elif trouble(item):

@@ -12,7 +12,7 @@ import typer
 
 from publisher.cli import when
 from publisher.cli.exit_code import DONE, REJECTED
-from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
 from publisher.times import iso
@@ -252,6 +252,6 @@ def _take_over_until(publisher: Publisher, target: str, until: int) -> int:
 
 def _say_taken_over(target: str, moved: int) -> None:
     say(
-        f"{moved} jobs count as delivered before us; what else waits is sent when `shadow` is taken out of "
-        f"[targets.{target}]"
+        f"{counted(moved, 'more job')} counted as delivered before us; "
+        f"what else waits is sent when `shadow` is taken out of [targets.{target}]"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -73,6 +74,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "oldest_waiting_end_time": iso(target.oldest_waiting_end_time),
         "last_attempt": iso(target.last_attempt),
         "last_success": iso(target.last_success),
+        "due_at": iso(target.due_at),
         "last_error": target.last_error,
         "certificate_days_left": target.certificate_days_left,
     }
@@ -137,31 +139,46 @@ def _target_word(item: TargetStatus) -> Text:
     if item.shadow or item.rejected or item.held or item.superseded:
         return level_text("yellow", "a shadow: nothing is sent" if item.shadow else "needs a look")
     if item.waiting > item.not_due or item.in_flight:
-        return level_text("yellow", "waiting")
+        early = item.due_at is not None
+        return level_text("green" if early else "yellow", f"waiting until {iso(item.due_at)}" if early else "waiting")
     if item.not_due:
         return level_text("green", f"{item.not_due} in the report of a period that is not over")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
 
 
+def _is_to_send(item: TargetStatus) -> bool:
+    """Something waits that neither a setting nor the end of a period holds back."""
+    held_back = item.shadow or item.due_at is not None
+    return not held_back and (item.waiting > item.not_due or item.in_flight > 0)
+
+
 def _advice(found: Status) -> list[str]:
-    targets = found.targets.values()
+    """What to do next: a line each, the most urgent first."""
+    targets = found.targets
     advice = []
+    if any(source.last_collected is None and source.error is None for source in found.sources.values()):
+        advice.append("Never read:         usage-publisher check, then usage-publisher run")
+    if any(each.error for each in found.sources.values()) or any(each.last_error for each in targets.values()):
+        advice.append("Trouble:            usage-publisher check tests it all again; what could not be done waits")
     if any(source.unreadable for source in found.sources.values()):
-        advice.append("Unreadable input:  usage-publisher collect --unreadable")
+        advice.append("Unreadable input:   usage-publisher collect --unreadable")
     for name, source in found.sources.items():
         advice += [safe(f"{name}, not complete yet: {text}") for text in source.waiting]
-    if any(target.rejected for target in targets):
-        advice.append("Rejected records:  usage-publisher rejected list")
-    if any(target.held for target in targets):
-        advice.append("Held records:      usage-publisher held list")
-    if any(target.superseded for target in targets):
+    if any(target.rejected for target in targets.values()):
+        advice.append("Rejected records:   usage-publisher rejected list")
+    if any(target.held for target in targets.values()):
+        advice.append("Held records:       usage-publisher held list")
+    if any(target.superseded for target in targets.values()):
         advice.append(
             "Superseded: these runs changed after a service took them and keeps its first version: "
             "usage-publisher superseded list"
         )
-    for name, target in found.targets.items():
+    if any(_is_to_send(target) for target in targets.values()):
+        advice.append("Send what waits:    usage-publisher publish")
+    for name, target in targets.items():
+        if target.shadow:
+            advice.append(f"Beside the other:   usage-publisher shadow {shlex.quote(name)}")
+    for name, target in targets.items():
         if target.assumed:
             advice.append(f"{name}: {target.assumed} of the accepted count as delivered before us")
-    if any(not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets):
-        advice.append("Send what waits:   usage-publisher publish")
     return advice

@@ -51,6 +51,7 @@ _TARGETS: Final[Mapping[str, tuple[str, Callable[[TargetStatus], _Value]]]] = {
         "When publishing last ended without trouble.", lambda item: item.last_success,
     ),
     "target_failing": ("1: the last publishing ended in trouble.", lambda item: int(item.last_error is not None)),
+    "target_shadow": ("1: a shadow, where nothing is sent and all waits.", lambda item: int(item.shadow)),
     "target_certificate_days": ("Days that our certificate is still valid.", lambda item: item.certificate_days_left),
 }  # fmt: skip
 _STATES: Final = ("accepted", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded")

@@ -16,6 +16,7 @@ from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
 from publisher.pipeline.status import status
 from publisher.pipeline.viewing import view_of
+from publisher.plain_text import counted
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
 from publisher.times import iso
@@ -132,12 +133,18 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
     for name, found in status(store, config, lambda: now).targets.items():
         subject = f"target {name}"
         if found.shadow:
-            text = f"is a shadow: nothing is sent, {found.waiting} jobs wait"
-            hint = f"When it is to take over: usage-publisher shadow {name} --take-over, then take out `shadow`"
+            text = f"is a shadow: nothing is sent; what waits: {counted(found.waiting, 'job')}"
+            hint = (
+                f"When it is to take over: usage-publisher shadow {name} --take-over --delivered-until TIME "
+                "(or --against PATH), then take out `shadow`"
+            )
             yield Finding(subject, "yellow", text, hint)
         elif found.last_error is not None:
             since = iso(found.last_success) or "never"
             yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
-        if found.rejected or found.held:
-            text = f"{found.rejected} records are rejected and {found.held} held"
-            yield Finding(subject, "yellow", text, f"usage-publisher rejected list --target {name}; held list likewise")
+        if found.rejected:
+            text = f"rejected: {counted(found.rejected, 'record')}"
+            yield Finding(subject, "yellow", text, f"usage-publisher rejected list --target {name}")
+        if found.held:
+            text = f"held: {counted(found.held, 'record')}"
+            yield Finding(subject, "yellow", text, f"usage-publisher held list --target {name}")

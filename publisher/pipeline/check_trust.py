@@ -45,7 +45,7 @@ def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -
     authorities, bad = _authorities(directory)
     lists, bad_lists = _lists(directory)
     old = [file.name for file, one in authorities for each in one if each.not_valid_after_utc < at]
-    said = f"{directory}: {len(authorities)} authorities, {len(lists)} revocation lists"
+    said = f"{directory}: certificates of authorities: {len(authorities)}, revocation lists: {len(lists)}"
     if not authorities:
         hint = "Install the IGTF distribution, or run openssl rehash on the directory"
         yield Finding("authorities", "red", said, hint)

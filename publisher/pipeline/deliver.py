@@ -14,7 +14,7 @@ from publisher.config import SNAPSHOT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import PublisherError, StoreError
 from publisher.forms import record_format
 from publisher.observe.events import DeliveryBegun, RecordSettled, TargetPaused
-from publisher.pipeline import rekeyed
+from publisher.pipeline import pace, rekeyed
 from publisher.pipeline.circuit import Circuit, Circuits
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
@@ -166,13 +166,9 @@ def _with_one_try(config: Config, name: str) -> Config:
 
 
 def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
-    every = config.targets[name].every
-    if every is None:
-        return True
     with store.read() as connection:
-        row = registry.get_target(connection, name)
-    last = None if row is None else row.last_attempt if config.targets[name].shadow else row.last_success
-    return last is None or now - last >= every
+        due = pace.due_at(config.targets[name], registry.get_target(connection, name))
+    return due is None or now >= due
 
 
 def _deliver_locked(

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from formats.period import period_of
 from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, Target
 from publisher.errors import CredentialError
-from publisher.pipeline import wholeness
+from publisher.pipeline import pace, wholeness
 from publisher.pipeline.wish import period_kind
 from publisher.sources.base import FUTURE_S, waiting_in
 from publisher.store import batches, counters, deliveries, groups, registry
@@ -60,10 +60,15 @@ class TargetStatus(msgspec.Struct, frozen=True):
     """Nothing is sent there: what waits, waits for the day on which that setting goes."""
     assumed: int = 0
     """Of those that are accepted: delivered by an earlier publisher, as far as its state says."""
+    due_at: int | None = None
+    """Runs send nothing before then, because of `every`; None: the next run does."""
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`complete`: nothing waits or is in flight for any target, and every source was read to its end."""
+    """`complete`: nothing waits or is in flight for any target, and every source was read to its end.
+
+    What waits for a shadow is meant to wait.
+    """
 
     complete: bool
     sources: dict[str, SourceStatus]
@@ -77,7 +82,7 @@ def status(store: Store | None, config: Config, clock: Callable[[], int]) -> Sta
     known_until = _known_until(sources)
     targets = {name: _target(store, config, name, now, known_until) for name in config.targets}
     complete = all(source.read_to_end for source in sources.values()) and not any(
-        target.waiting > target.not_due or target.in_flight for target in targets.values()
+        not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
     )
     return Status(complete, sources, targets)
 
@@ -126,6 +131,7 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
         with store.read() as connection:
             row = registry.get_target(connection, name)
             if row is not None:
+                due_at = pace.due_at(config.targets[name], row)
                 counts = counters.of_target(connection, row.id)
                 oldest_open = deliveries.oldest_open(connection, row.id)
                 found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
@@ -151,9 +157,11 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                     not_due=_not_due(connection, config.targets[name], row.id, read_until),
                     shadow=config.targets[name].shadow,
                     assumed=deliveries.assumed(connection, row.id),
+                    due_at=due_at if due_at is not None and due_at > now else None,
                 )
     empty: dict[str, int] | None = {} if summaries else None
-    return TargetStatus(0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None, days_left, empty)
+    shadow = config.targets[name].shadow
+    return TargetStatus(0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None, days_left, empty, shadow=shadow)
 
 
 def _not_due(connection: Connection, settings: Target, target_id: int, known: int | None) -> int:

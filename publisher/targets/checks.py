@@ -45,11 +45,13 @@ def reached(name: str, url: str, reply: Reply | Failure, now_s: float, *, expect
 def answered(
     subject: str, url: str, reply: Reply | Failure, *, expected: AbstractSet[int], means: str
 ) -> list[Finding]:
-    """Green for an expected status, yellow for another, red where there is no answer or we are refused."""
+    """Green for an expected status, yellow for another, red where there is no answer, nothing there, or a refusal."""
     if isinstance(reply, Failure):
         return [Finding(subject, "red", f"{url}: {reply.message}", reply.hint)]
     if reply.status in expected:
         return [Finding(subject, "green", f"{url} {means}")]
+    if reply.status in {404, 410}:
+        return [Finding(subject, "red", f"{url}: {answers.describe(reply)}", "Check the URL: there is nothing at it")]
     refused = reply.status in {400, 401, 403, 407}
     hint = (
         "Check that the service trusts our certificate and knows its name"

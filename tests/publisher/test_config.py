@@ -72,6 +72,7 @@ def test_a_good_file_is_understood(tmp_path: Path) -> None:
         (GOOD + "batch_records = 0", "targets.neic.batch_records", ("greater than or equal to 1",)),
         (GOOD + "batch_records = 'many'", "targets.neic.batch_records", ("integer",)),
         (GOOD + "local_jobs = 'maybe'", "targets.neic.local_jobs", ("'send' or 'skip'",)),
+        (GOOD + "vo = 'atlas'", "targets.neic.vo", ("is a list; it is written as [\"atlas\"]",)),
         (GOOD + "records = 'emi-car'", "targets.neic.records", ("'ogf-ur'",)),
         (GOOD + "[credentials]\ncertificate = 'x'", "credentials", ("go together",)),
         (GOOD + "[store]\nurl = 'mysql://x'", "store.url", ("sqlite:////path",)),

@@ -117,7 +117,7 @@ def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Program) ->
     assert lost is not None
     file.write_text(file.read_text().replace(records[0], "", 1))
     done = shadowed("shadow", "files", "--against", "old", "--take-over")
-    assert f"{len(records) - 1} jobs count as delivered before us" in done.err
+    assert f"{len(records) - 1} more jobs counted as delivered before us" in done.err
     assert shadowed("status", "--json").object["targets"]["files"]["assumed"] == len(records) - 1
     assert "take over" in shadowed("audit").ok().out
     shadowed.configure(SHADOW.replace("shadow = true", "", 1))

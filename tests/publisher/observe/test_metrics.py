@@ -77,6 +77,12 @@ def test_what_is_not_known_has_no_sample() -> None:
     assert one(found, "target_complete_until_timestamp_seconds", target="neic") is None
 
 
+def test_a_shadow_is_told_from_a_backlog() -> None:
+    shadow = msgspec.structs.replace(TARGET, shadow=True)
+    found = samples(text(watched(msgspec.structs.replace(STATUS, targets={"neic": TARGET, "new": shadow}))))
+    assert (one(found, "target_shadow", target="neic"), one(found, "target_shadow", target="new")) == (0, 1)
+
+
 def test_a_store_that_cannot_be_read_is_a_number_too() -> None:
     def busy() -> Status:
         raise StoreBusyError("held")

@@ -52,7 +52,7 @@ def levels(findings: list[Finding]) -> list[str]:
 def test_authorities_are_counted(pki: Pki, tmp_path: Path) -> None:
     (finding,) = trusted(pki, tmp_path)
     assert finding.level == "green"
-    assert "1 authorities, 0 revocation lists" in finding.message
+    assert "authorities: 1, revocation lists: 0" in finding.message
     assert "fetch-crl" in finding.hint
 
 
@@ -97,7 +97,7 @@ def test_an_authority_of_ours_that_is_not_there(pki: Pki, tmp_path: Path) -> Non
 
 def test_no_authorities_at_all(pki: Pki, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for name, said in {"empty": "0 authorities", "nosuch": "cannot be read"}.items():
+    for name, said in {"empty": "authorities: 0", "nosuch": "cannot be read"}.items():
         config = config_of(pki, tmp_path, credentials={"ca_directory": str(tmp_path / name)})
         (finding,) = check_trust.trust(config, int(time.time()))
         assert finding.level == "red"
@@ -136,7 +136,7 @@ def test_what_a_target_was_told(site: Site) -> None:
     site.receivers["neic"].poison = {"ur-ce1.example.org-0002"}
     site.collect()
     site.publish()
-    assert any("1 records are rejected" in finding.message for finding in said(site, check_site.targets))
+    assert [finding.message for finding in said(site, check_site.targets)] == ["rejected: 1 record"]
     site.configure("neic", shadow=True)
     assert any("is a shadow" in finding.message for finding in said(site, check_site.targets))
 

@@ -1,0 +1,69 @@
+"""status on the screen: what is wrong, and what to do next, in every condition that a site can be in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from publisher.cli.status_cmd import show_status
+from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+from publisher.times import iso
+
+NOW = 1_795_000_000
+SOURCE = SourceStatus(
+    jobs=7, unreadable=0, skipped=0, last_collected=NOW - 60, last_job_end=NOW - 3600, read_to_end=True, silent=False,
+    error=None,
+)  # fmt: skip
+TARGET = TargetStatus(
+    accepted=7, confirmed=0, waiting=0, in_flight=0, rejected=0, held=0, waived=0, superseded=0,
+    last_sent_end_time=NOW - 3600, complete_until=NOW - 60, oldest_waiting_end_time=None, last_attempt=NOW - 60,
+    last_success=NOW - 60, last_error=None, certificate_days_left=100, groups=None,
+)  # fmt: skip
+
+
+def screen(capsys: pytest.CaptureFixture[str], source: dict[str, Any], target: dict[str, Any]) -> str:
+    status = Status(
+        complete=False,
+        sources={"ce1": msgspec.structs.replace(SOURCE, **source)},
+        targets={"neic": msgspec.structs.replace(TARGET, **target)},
+    )
+    show_status(status)
+    return capsys.readouterr().out
+
+
+def test_where_all_is_well_there_is_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    out = screen(capsys, {}, {})
+    assert "all delivered" in out
+    assert "usage-publisher" not in out
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        ({"last_collected": None}, {}, "usage-publisher check, then usage-publisher run"),
+        ({"error": "gone"}, {}, "Trouble:            usage-publisher check"),
+        ({"unreadable": 1}, {}, "usage-publisher collect --unreadable"),
+        ({}, {"last_error": "refused"}, "Trouble:            usage-publisher check"),
+        ({}, {"rejected": 1}, "usage-publisher rejected list"),
+        ({}, {"held": 1}, "usage-publisher held list"),
+        ({}, {"superseded": 1}, "usage-publisher superseded list"),
+        ({}, {"waiting": 1}, "usage-publisher publish"),
+        ({}, {"waiting": 1, "due_at": NOW}, f"waiting until {iso(NOW)}"),
+        ({}, {"waiting": 1, "shadow": True}, "usage-publisher shadow neic"),
+        ({}, {"assumed": 7}, "neic: 7 of the accepted count as delivered before us"),
+        ({}, {"certificate_days_left": 1}, "certificate ends in 1 day"),
+    ],
+)
+def test_what_to_do_next(
+    capsys: pytest.CaptureFixture[str], source: dict[str, Any], target: dict[str, Any], said: str
+) -> None:
+    assert said in screen(capsys, source, target)
+
+
+@pytest.mark.parametrize("why", [{"shadow": True}, {"due_at": NOW}, {"not_due": 1}], ids=str)
+def test_what_is_held_back_on_purpose_is_not_to_be_sent(
+    capsys: pytest.CaptureFixture[str], why: dict[str, Any]
+) -> None:
+    assert "usage-publisher publish" not in screen(capsys, {}, {"waiting": 1, **why})
