@@ -20,15 +20,15 @@ KINDS: Final = {
     "apel-condor": "an HTCondor log for APEL",
     "lsf": "an LSF lsb.acct",
     "blah": "a BLAH log",
-    "sqlite": "an SQLite database",
+    "sqlite": "an SQLite database, as ARC's accounting.db is",
     "xml": "an XML document",
     "binary": "binary data",
 }
 """Kinds of log and how they are called in messages."""
 
+_SQLITE: Final = b"SQLite format 3\0"
 _N: Final = rb"-?\d+(?:\.\d+)?"
 _LINES: Final = (
-    ("sqlite", re.compile(rb"SQLite format 3\0")),
     ("gridengine", re.compile(rb"(?:[^:]*:){5}\d+:[^:]*:-?\d+:(?:" + _N + rb":){23}")),
     ("gridengine-reporting", re.compile(rb"\d{9,}:(?:acct|job_log|new_job|host|queue|sharelog):")),
     ("dqs", re.compile(rb"(?:[^:]*:){2}\d+:(?:[^:]*:){5}(?:\d+:){22}\d+\s*$")),
@@ -52,6 +52,8 @@ _BYTES: Final = 4096
 
 def looks_like(first_lines: Sequence[bytes]) -> str | None:
     """The kind (a key of `KINDS`) that most of the first lines of a file have, None if they tell nothing."""
+    if first_lines and first_lines[0].startswith(_SQLITE):
+        return "sqlite"  # its other lines are binary, and more
     votes: dict[str, int] = {}
     for line in first_lines:
         if kind := _line_kind(line[:_BYTES]):

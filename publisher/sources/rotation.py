@@ -36,6 +36,8 @@ def log_files(path: Path, names: re.Pattern[str] | None = None) -> list[Path]:
         ) from error
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}", hint="Look at the path of the source") from error
+    if not found and path.is_dir():
+        raise SourceMissingError(f"{path}: no file of this folder belongs to the log", hint="Name the log file itself")
     if not found:
         raise SourceMissingError(f"{path}: there is no such file", hint="Look at the path of the source")
     plain = {file for file in found if file.suffix not in SUFFIXES}

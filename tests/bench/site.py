@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.bench.inputs import arc_database
+from tests.bench.inputs import arc_database, gridengine_colon
 from tests.bench.measure import COMMAND, Bench
 
 HEAD = """\
@@ -18,6 +18,17 @@ url = "sqlite:///store.db"
 type = "arc"
 path = "accounting.db"
 complete_since = "2026-01-01"
+benchmark = { type = "HEPscore23", value = 14.2 }
+"""
+GRID_ENGINE = """\
+[site]
+name = "EXAMPLE-SITE"
+[store]
+url = "sqlite:///store.db"
+[sources.ce1]
+type = "gridengine"
+path = "accounting"
+cluster = "cell"
 benchmark = { type = "HEPscore23", value = 14.2 }
 """
 DELIVERED = """
@@ -39,11 +50,20 @@ records = "apel-summary"
 
 def make_site(bench: Bench, targets: str) -> Path:
     """Write the configuration, lay a copy of the database beside it; the configuration's path."""
+    return _make_site(bench, HEAD + targets, arc_database(bench), "accounting.db")
+
+
+def make_gridengine_site(bench: Bench, targets: str) -> Path:
+    """The same over a classic accounting file of Grid Engine."""
+    return _make_site(bench, GRID_ENGINE + targets, gridengine_colon(bench), "accounting")
+
+
+def _make_site(bench: Bench, text: str, source: Path, name: str) -> Path:
     for file in bench.folder.iterdir():
         shutil.rmtree(file) if file.is_dir() else file.unlink()
-    shutil.copy(arc_database(bench), bench.folder / "accounting.db")
+    shutil.copy(source, bench.folder / name)
     config = bench.folder / "publisher.toml"
-    config.write_text(HEAD + targets, encoding="utf-8")
+    config.write_text(text, encoding="utf-8")
     return config
 
 

@@ -6,9 +6,9 @@ import sqlite3
 
 from tests.bench import inputs
 from tests.bench.measure import Bench
-from tests.bench.parsing import floor_rows
+from tests.bench.parsing import floor_rows, plain_colon
 from tests.bench.rows import Sizes, row
-from tests.bench.site import DELIVERED, SUMMARIES, make_site, prepare
+from tests.bench.site import DELIVERED, SUMMARIES, make_gridengine_site, make_site, prepare
 from tests.generators.arc_database import ArcWriter, jobs_of
 
 SIZES = Sizes(5_000, 100_000, 1_000_000)
@@ -32,6 +32,21 @@ def collect_new(bench: Bench) -> None:
 def collect_unchanged(bench: Bench) -> None:
     """The same database read again as a whole: every run compared with what is stored."""
     config = make_site(bench, DELIVERED)
+    prepare(bench, "collect")
+    bench.command(bench.size, "--config", config, "collect", "--from", "2026-01-01")
+
+
+@row("collect gridengine, all new", SIZES, beside=("csv module", plain_colon))
+def collect_gridengine_new(bench: Bench) -> None:
+    """A classic accounting file into an empty store."""
+    config = make_gridengine_site(bench, DELIVERED)
+    bench.command(bench.size, "--config", config, "collect")
+
+
+@row("collect gridengine, all unchanged", SIZES, beside=("csv module", plain_colon))
+def collect_gridengine_unchanged(bench: Bench) -> None:
+    """The same file read again as a whole: every run compared with what is stored."""
+    config = make_gridengine_site(bench, DELIVERED)
     prepare(bench, "collect")
     bench.command(bench.size, "--config", config, "collect", "--from", "2026-01-01")
 

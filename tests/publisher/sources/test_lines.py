@@ -136,7 +136,7 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None
         server.bind(str(tmp_path / "socket"))
         with pytest.raises(SourceFormatError, match="this is a socket"):
             list(source(tmp_path / "socket").pages({}))
-    with pytest.raises(SourceMissingError, match="there is no such file"):
+    with pytest.raises(SourceMissingError, match="no file of this folder belongs to the log"):
         list(source(tmp_path).pages({}))  # a folder without any accounting file
 
 

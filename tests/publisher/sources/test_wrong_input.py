@@ -74,11 +74,12 @@ def holding(content: bytes) -> Callable[[Path], object]:
 
 FAILING = {
     "nothing": (lambda _file: None, "there is no such file"),
-    "a folder without logs": (a_folder, "there is no such file"),
+    "a folder without logs": (a_folder, "no file of this folder belongs to the log"),
     "a FIFO": (a_fifo, "this is a FIFO (named pipe), not a file"),
     "a loop": (a_loop, "the symbolic links lead in a circle"),
     "no permission": (forbidden, ("permission denied", "Input/output error")),
     "an executable": (holding(b"\x7fELF\0\0\0\n\0\0\n"), "this looks like binary data"),
+    "ARC's database": (holding(b"SQLite format 3\0" + b"\0\x0a" * 500), "this looks like an SQLite database, as ARC's"),
     "TORQUE's log": (holding(b"11/01/2026 00:00:00;Q;1.s;queue=x\n"), "this looks like a TORQUE or PBS accounting log"),
     "a copy cut short": (cut_short, "the compressed file is cut short or damaged"),
 }
