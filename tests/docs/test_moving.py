@@ -19,7 +19,7 @@ from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
 from tests.conftest import ROOT
 from tests.generators.arc_database import load
-from tests.publisher.cli.program import COMMAND
+from tests.publisher.cli.program import Inside
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OURS = re.compile(r"(?<![\w.])/(etc|var)/")
@@ -35,6 +35,7 @@ class Walk:
         self.simulator = simulator
         self.pki = pki
         self.config = folder / "etc" / "usage-publisher" / "publisher.toml"
+        self.program = Inside(folder, "")
         self.ran: list[str] = []
         self.said: dict[str, str] = {}
 
@@ -62,20 +63,15 @@ class Walk:
                 subprocess.run(words, check=True, cwd=self.folder)
                 continue
             allowed = {int(code) for code in re.findall(r"\d", comment)} if "exit code" in comment else {0}
-            done = subprocess.run(
-                [*COMMAND, "--config", str(self.config), *words[1:]],
-                cwd=self.folder, capture_output=True, text=True, check=False, timeout=120,
-            )  # fmt: skip
-            self.said[line] = done.stdout + done.stderr
-            assert done.returncode in allowed, (command, done.returncode, done.stdout[-1500:], done.stderr[-1500:])
+            done = self.program("--config", self.config, *words[1:])
+            self.said[line] = done.out + done.err
+            assert done.code in allowed, (command, done.code, done.out[-1500:], done.err[-1500:])
             if "--output" in words:
                 self.adapt()
 
     def rendered(self, *arguments: str) -> str:
         """What our program would send, as if another had sent it: behind the line with the payloads, nothing."""
-        words = [*COMMAND, "--config", str(self.config), "render", arguments[0], "--target", *arguments[1:]]
-        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=True, timeout=120)
-        return done.stdout
+        return self.program("--config", self.config, "render", arguments[0], "--target", *arguments[1:]).ok().out
 
     def adapt(self) -> None:
         """What a real site need not change: where the store is, and at which ports the services are."""

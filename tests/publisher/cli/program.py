@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
+from unittest import mock
+
+from publisher.cli.main import main
 
 COMMAND: Final = (sys.executable, "-m", "publisher.cli")
 BASE: Final = """\
@@ -113,7 +120,45 @@ class Program:
         finally:
             connection.close()
 
-    def copy(self, folder: Path) -> Program:
+    def copy(self, folder: Path) -> Self:
         """The same site, as it stands, in another folder."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return Program(folder, self.config.read_text(encoding="utf-8"))
+        return type(self)(folder, self.config.read_text(encoding="utf-8"))
+
+
+class Inside(Program):
+    """The command in this process, which saves its start: where what a command does is the point, and no process is."""
+
+    def __call__(self, *arguments: str | Path, answers: str | None = None, **variables: str) -> Done:
+        """Run a command to its end, as a process of its own would."""
+        streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+        out, err = streams
+        with (
+            _nothing_left_behind(),
+            mock.patch.dict(os.environ, self.environment | variables, clear=True),
+            mock.patch.multiple(sys, argv=["usage-publisher", *map(str, arguments)], stdin=io.StringIO(answers or "")),
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code: object = 0
+            try:
+                main()
+            except SystemExit as left:
+                code = left.code
+        assert isinstance(code, int)
+        texts = [stream.detach().getvalue().decode() for stream in streams]  # type: ignore[attr-defined]
+        return Done(code, *texts)
+
+
+@contextlib.contextmanager
+def _nothing_left_behind() -> Iterator[None]:
+    """What a command sets for its process is as it was afterwards."""
+    mask = os.umask(0o022)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        os.umask(mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.publisher.cli.conftest import *  # noqa: F403 - the sites in a folder
-from tests.publisher.cli.program import BASE, FILES, SOURCE, SUMMARIES, Program
+from tests.generators.arc_database import load
+from tests.publisher.cli.program import BASE, FILES, SOURCE, SUMMARIES, Inside
 
 SHADOW = BASE + SOURCE + FILES + "shadow = true\n" + SUMMARIES + "shadow = true\n"
 
 
 @pytest.fixture(scope="session")
-def shadowed_site(collected_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Program:
+def shadowed_site(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Inside:
     """A collected site whose targets are shadows, with what another publisher sent in the folder `old`."""
-    site = collected_site.copy(tmp_path_factory.mktemp("shadowed"))
+    site = Inside(tmp_path_factory.mktemp("shadowed"))
+    load(fixtures / "arc" / "accounting.sql", site.folder / "accounting.db")
+    site("collect").ok()
     site("render", "ogf-ur", "--target", "files", "--output", "old").ok()
     site("render", "apel-summary", "--target", "summaries", "--output", "old-summaries").ok()
     site.configure(SHADOW)
@@ -25,7 +27,7 @@ def shadowed_site(collected_site: Program, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def shadowed(shadowed_site: Program, tmp_path: Path) -> Program:
+def shadowed(shadowed_site: Inside, tmp_path: Path) -> Inside:
     return shadowed_site.copy(tmp_path / "site")
 
 
@@ -34,7 +36,7 @@ def one_file(folder: Path) -> Path:
     return file
 
 
-def test_nothing_is_sent_and_nothing_changes(shadowed: Program) -> None:
+def test_nothing_is_sent_and_nothing_changes(shadowed: Inside) -> None:
     before = shadowed.rows("SELECT target_id, run_id, state, reason FROM deliveries ORDER BY 1, 2")
     done = shadowed("run", "--json").ok()
     rehearsed = done.object["targets"]["files"]["rehearsed"]
@@ -48,19 +50,19 @@ def test_nothing_is_sent_and_nothing_changes(shadowed: Program) -> None:
     assert "a shadow: nothing is sent" in shadowed("status").ok().out
 
 
-def test_republish_to_a_shadow_is_refused(shadowed: Program) -> None:
+def test_republish_to_a_shadow_is_refused(shadowed: Inside) -> None:
     done = shadowed("republish", "files", "--from", "2026-01-01", "--until", "2027-01-01", "--yes")
     assert done.code == 2
     assert "is a shadow" in done.err
 
 
-def test_what_waits_is_judged(shadowed: Program) -> None:
+def test_what_waits_is_judged(shadowed: Inside) -> None:
     found = shadowed("shadow", "files", "--json").ok().object
     assert found["records"] > 0
     assert found["broken_rules"] == []
 
 
-def test_the_same_on_both_sides(shadowed: Program) -> None:
+def test_the_same_on_both_sides(shadowed: Inside) -> None:
     found = shadowed("shadow", "files", "--against", "old", "--json").ok().object
     assert found["same"] == found["other"]["records"] > 0
     assert (found["differs"], found["only_here"], found["only_there"]) == (0, 0, 0)
@@ -69,7 +71,7 @@ def test_the_same_on_both_sides(shadowed: Program) -> None:
     assert (groups["differs"], groups["only_here"], groups["only_there"]) == (0, 0, 0)
 
 
-def test_a_difference_is_told_with_its_reason_or_as_one_to_look_into(shadowed: Program) -> None:
+def test_a_difference_is_told_with_its_reason_or_as_one_to_look_into(shadowed: Inside) -> None:
     file = one_file(shadowed.folder / "old")
     text = file.read_text()
     walls = re.findall(r"<WallDuration>PT(\d+)S", text)
@@ -84,7 +86,7 @@ def test_a_difference_is_told_with_its_reason_or_as_one_to_look_into(shadowed: P
     assert "not explained: look into it" in shadowed("shadow", "files", "--against", "old").out
 
 
-def test_what_one_side_has_alone(shadowed: Program) -> None:
+def test_what_one_side_has_alone(shadowed: Inside) -> None:
     file = one_file(shadowed.folder / "old")
     records = re.findall(r"<JobUsageRecord>.*?</JobUsageRecord>", file.read_text(), re.DOTALL)
     stranger = re.sub(r"(recordId=\"|<GlobalJobId>|<LocalJobId>)[^\"<]*", r"\1stranger", records[0])
@@ -96,7 +98,7 @@ def test_what_one_side_has_alone(shadowed: Program) -> None:
     assert alone == {"only here": "the other did not send it", "only there": "no source here has it"}
 
 
-def test_ids_of_its_own_do_not_hide_the_same_job(shadowed: Program) -> None:
+def test_ids_of_its_own_do_not_hide_the_same_job(shadowed: Inside) -> None:
     file = one_file(shadowed.folder / "old")
     file.write_text(re.sub(r"recordId=\"[^\"]*", lambda found: f"{found[0]}-other", file.read_text()))
     found = shadowed("shadow", "files", "--against", "old", "--json").object
@@ -104,13 +106,13 @@ def test_ids_of_its_own_do_not_hide_the_same_job(shadowed: Program) -> None:
     assert "RecordIdentity@recordId" in found["fields"]
 
 
-def test_a_key_that_is_spelled_otherwise_is_told(shadowed: Program) -> None:
+def test_a_key_that_is_spelled_otherwise_is_told(shadowed: Inside) -> None:
     shadowed.configure(SHADOW.replace("EXAMPLE-SITE", "OTHER-SITE"))
     out = shadowed("shadow", "summaries", "--against", "old-summaries").out
     assert "count again: Site 'EXAMPLE-SITE' there, 'OTHER-SITE' here" in out
 
 
-def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Program) -> None:
+def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Inside) -> None:
     file = one_file(shadowed.folder / "old")
     records = re.findall(r"<JobUsageRecord>.*?</JobUsageRecord>\s*", file.read_text(), re.DOTALL)
     lost = re.search(r"recordId=\"([^\"]*)", records[0])
@@ -126,7 +128,7 @@ def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Program) ->
     assert re.findall(r"recordId=\"([^\"]*)", sent) == [lost[1]]
 
 
-def test_taking_over_by_time(shadowed: Program) -> None:
+def test_taking_over_by_time(shadowed: Inside) -> None:
     shadowed("shadow", "summaries", "--take-over", "--delivered-until", "2026-11-01").ok()
     ends = shadowed.rows(
         "SELECT state, min(end_time), max(end_time) FROM deliveries JOIN targets ON targets.id = target_id "
@@ -149,13 +151,13 @@ def test_taking_over_by_time(shadowed: Program) -> None:
         (("summaries", "--against", "old-summaries", "--take-over"), "--delivered-until"),
     ],
 )
-def test_what_makes_no_sense(shadowed: Program, words: tuple[str, ...], said: str) -> None:
+def test_what_makes_no_sense(shadowed: Inside, words: tuple[str, ...], said: str) -> None:
     done = shadowed("shadow", *words)
     assert done.code == 2
     assert said in done.err
 
 
-def test_where_nothing_was_collected(shadowed: Program) -> None:
+def test_where_nothing_was_collected(shadowed: Inside) -> None:
     (shadowed.folder / "store.db").unlink()
     done = shadowed("shadow", "files", "--against", "old")
     assert done.code == 2
@@ -163,14 +165,14 @@ def test_where_nothing_was_collected(shadowed: Program) -> None:
     assert not (shadowed.folder / "store.db").exists()
 
 
-def test_only_a_shadow_is_put_in_the_place_of_another(shadowed: Program) -> None:
+def test_only_a_shadow_is_put_in_the_place_of_another(shadowed: Inside) -> None:
     shadowed.configure(SHADOW.replace("shadow = true", ""))
     done = shadowed("shadow", "files", "--against", "old", "--take-over")
     assert done.code == 2
     assert "no shadow" in done.err
 
 
-def test_an_outgoing_queue_is_read_as_well(shadowed: Program) -> None:
+def test_an_outgoing_queue_is_read_as_well(shadowed: Inside) -> None:
     queue = shadowed.folder / "outgoing" / "5ba24c88"
     queue.mkdir(parents=True)
     shutil.copy(one_file(shadowed.folder / "old"), queue / "5ba24c8f0f129d")
@@ -180,7 +182,7 @@ def test_an_outgoing_queue_is_read_as_well(shadowed: Program) -> None:
     assert found["other"]["notes"] == []
 
 
-def test_the_first_run_behind_a_shadow_is_due_at_once(shadowed: Program) -> None:
+def test_the_first_run_behind_a_shadow_is_due_at_once(shadowed: Inside) -> None:
     every = 'every = "1d"\n'
     shadowed.configure(SHADOW.replace("shadow = true\n", f"shadow = true\n{every}"))
     shadowed("run").ok()
