@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -12,8 +13,17 @@ from publisher.simulator.pki import make_pki
 from tests.crash.child import Nursery
 from tests.crash.ground import Ground, Kind
 from tests.faults.guarantees import Guarantees
+from tests.publisher.conftest import postgresql
 
-Make = Callable[[Kind], Ground]
+__all__ = ["postgresql"]
+
+
+class Make(Protocol):
+    """Makes a ground."""
+
+    def __call__(self, kind: Kind, workers: int = 1) -> Ground:
+        """Of this kind, with so many messages on their way at a time."""
+        ...
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +44,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 @pytest.fixture
 def make(tmp_path: Path, nursery: Nursery, simulator: Simulator) -> Make:
     """Makes a ground in the folder `first`."""
-    return lambda kind: Ground(tmp_path / "first", kind, nursery, simulator)
+    return lambda kind, workers=1: Ground(tmp_path / "first", kind, nursery, simulator, workers)
 
 
 @pytest.fixture(scope="session")

@@ -33,27 +33,31 @@ type = "arc"
 path = "accounting.db"
 complete_since = "2026-01-01"
 [targets.spool]
-workers = 1
+workers = {workers}
 attempts = 1
 timeout = 3600
 """
 
 
 class Ground:
-    """See the module. `kind`: plain files, SGAS, CARs by AMS, an outgoing queue of SSM, summaries by AMS."""
+    """See the module. `kind`: plain files, SGAS, CARs by AMS, an outgoing queue of SSM, summaries by AMS.
 
-    def __init__(self, folder: Path, kind: Kind, nursery: Nursery, simulator: Simulator) -> None:
+    `workers`: messages on their way at a time.
+    """
+
+    def __init__(self, folder: Path, kind: Kind, nursery: Nursery, simulator: Simulator, workers: int = 1) -> None:
         self.folder = folder
         self.kind = kind
         self.spool = folder / "spool"
         self.config = folder / "publisher.toml"
         self.simulator = simulator
+        self.workers = workers
         self._nursery = nursery
-        self.helpers = (nursery, simulator)
+        self.helpers = (nursery, simulator, workers)
         if not folder.exists():
             folder.mkdir(parents=True)
             create(folder / "accounting.db", JOBS, seed=3)
-            self.config.write_text(_BASE + self._target() + self._credentials())
+            self.config.write_text(_BASE.format(workers=workers) + self._target() + self._credentials())
 
     def _target(self) -> str:
         ams = f'type = "ams"\nurl = "{self.simulator.ams_url}"\nauth_url = "{self.simulator.token_url}"\n'
@@ -75,7 +79,7 @@ class Ground:
     def copy(self, folder: Path) -> Ground:
         """The same ground as it stands, in another folder. What services hold is not copied."""
         shutil.copytree(self.folder, folder)
-        return Ground(folder, self.kind, self._nursery, self.simulator)
+        return Ground(folder, self.kind, *self.helpers)
 
     def forget(self) -> None:
         """Let the services hold nothing."""

@@ -62,7 +62,7 @@ def killed_at(ground: Ground, command: Command, unit: Unit, steps: Iterable[int]
         again = copy.run("run")
         assert again.code == 0, again.said
         twice = copy.assert_delivered(times)
-        assert twice <= BATCH, f"step {step}: sent twice what was not in flight"
+        assert twice <= BATCH * ground.workers, f"step {step}: sent twice what was not in flight"
         if copy.kind == "files":
             assert sum(copy.arrived().values()) == len(copy.wanted()) or command == "republish"
         most = max(most, twice)
@@ -100,6 +100,24 @@ def test_killed_at_every_step_towards_sgas(make: Make, guarantees: Guarantees, c
     words = f"{len(ground.wanted())} jobs: the next run goes on, and everything is there"
     guarantees.row(f"kill {command}", words, 0, most)
     assert most == (0 if command == "collect" else BATCH)
+
+
+@pytest.mark.parametrize(("command", "workers"), [("publish", 2), ("publish", 3), ("republish", 2)])
+def test_killed_with_several_messages_on_their_way(make: Make, command: Command, workers: int) -> None:
+    ground = make("sgas", workers)
+    assert killed_at(ground, command, "event", range(1, steps_of(ground, command, "event"), 4)) > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ["sgas", "cars", "files"])
+@pytest.mark.parametrize("command", ["publish", "republish"])
+@pytest.mark.parametrize("unit", ["event", "statement"])
+def test_killed_at_every_step_with_several_messages_on_their_way(
+    make: Make, command: Command, kind: Kind, unit: Unit
+) -> None:
+    ground = make(kind, 2)
+    killed_at(ground, command, unit, range(0, steps_of(ground, command, unit), 1 if unit == "event" else 4))
 
 
 # --- migrations
@@ -177,3 +195,18 @@ def test_told_to_stop_it_does_not_wait_long_for_a_service_that_hangs(make: Make)
     assert ground.ledger().counters == {State.WAITING: len(ground.wanted())}
     ground.run("publish")
     assert ground.assert_delivered() == BATCH
+
+
+def test_told_to_stop_it_waits_for_none_of_several_messages(make: Make) -> None:
+    """Two are with a service that hangs, and it has taken both."""
+    ground = make("sgas", 2)
+    ground.forget()
+    ground.run("collect")
+    ground.simulator.faults.replace([Fault("hang", stored=True, count=2)])
+    done = ground.run("publish", 2, signal_name="TERM")
+    ground.simulator.faults.replace([])
+    assert done.code == 0, done.said
+    assert done.steps.count("BatchInFlight") == 2
+    assert ground.ledger().counters == {State.WAITING: len(ground.wanted())}
+    ground.run("publish")
+    assert ground.assert_delivered() == 2 * BATCH
