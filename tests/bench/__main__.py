@@ -1,4 +1,5 @@
-"""The measurements: `python -m tests.bench [--quick | --full] [--json FILE] [NAME...]`; `--list` shows the names.
+"""The measurements: `python -m tests.bench [--quick | --full] [--json FILE] [NAME...]`; `--list` shows the names, and
+`--plot FILE.svg RESULTS.json...` draws time and memory against size from what `--json` wrote.
 
 A NAME chooses the rows whose name holds it. Every row and its baseline run one after the other, each in a process of
 its own, on inputs that are the same every time (kept in `.bench/`). What the columns mean is in docs/performance.md.
@@ -17,11 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.bench import delivering, floor, parsing, rendering, reporting, starting, storing
+from tests.bench import delivering, floor, parsing, plot, rendering, reporting, sharing, starting, storing
 from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, Measurement, Row, Scale
 
-MODULES = (parsing, storing, rendering, delivering, reporting, floor, starting)
+MODULES = (parsing, storing, rendering, delivering, sharing, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 
@@ -35,7 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     parser.add_argument("--inputs", type=Path, default=Path(".bench"), help="where inputs are kept")
     parser.add_argument("--list", action="store_true", help="list the rows and leave")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the results in the files that are named instead"
+    )
     options = parser.parse_args(arguments)
+    if options.plot is not None:
+        plot.draw([Path(name) for name in options.names], options.plot)
+        return 0
     chosen = [row for row in ROWS if not options.names or any(name in row.name for name in options.names)]
     if not chosen:
         parser.error(f"no row is named so; there are: {', '.join(row.name for row in ROWS)}")
@@ -54,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.json is not None:
             report = {"machine": machine(), "scale": scale, "rows": results}
             options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for result in results:
+        if result.get("note"):
+            print(f"\n{result['row']}: {result['note']}.")
     return int(any("error" in result for result in results))
 
 

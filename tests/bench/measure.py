@@ -28,6 +28,8 @@ class Measured:
     wall_s: float
     cpu_s: float
     peak_mib: float
+    note: str = ""
+    """What else is to be said of it."""
 
     @property
     def per_s(self) -> float:
@@ -77,7 +79,7 @@ def median(runs: Sequence[Measured]) -> Measured:
     """The run of median wall time, with the largest peak of all."""
     middle = statistics.median_low(run.wall_s for run in runs)
     chosen = next(run for run in runs if run.wall_s == middle)
-    return Measured(chosen.records, chosen.wall_s, chosen.cpu_s, max(run.peak_mib for run in runs))
+    return Measured(chosen.records, chosen.wall_s, chosen.cpu_s, max(run.peak_mib for run in runs), chosen.note)
 
 
 def peak_mib() -> float:
