@@ -15,13 +15,15 @@ from tests.docs.test_pages import PAGES, page_id
 
 BEGIN = "<!-- made from the commands by `pytest tests/docs --rewrite-golden`; edit publisher/cli instead -->\n"
 FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^ {4}(\S.*)$", re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
 
 
 def command_lines(text: str) -> list[str]:
-    """What is to be typed, in fenced blocks and in running text; what follows a pipe or a comment is left out."""
+    """What is to be typed, in blocks and in running text; what follows a pipe or a comment is left out."""
     spans = [line for block in FENCED.findall(text) for line in block.splitlines()]
-    spans += INLINE.findall(FENCED.sub("", text))
+    rest = FENCED.sub("", text)
+    spans += [*INDENTED.findall(rest), *INLINE.findall(rest)]
     found = []
     for span in spans:
         line = re.sub(r"\s#.*$", "", span.strip().removeprefix("$ ")).removeprefix("sudo -u usage-publisher ")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from publisher.config_file import parse
 from tests.conftest import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("fixtures/**/README.md")])
@@ -45,13 +43,6 @@ def test_make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
     assert named <= targets
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_whole_configurations_are_accepted(page: Path, tmp_path: Path) -> None:
-    for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
-        if language == "toml" and "[site]" in text:
-            assert parse(tomllib.loads(text), tmp_path / "publisher.toml").site.name
 
 
 def test_the_readme_has_a_whole_configuration(root: Path) -> None:
