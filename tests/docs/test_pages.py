@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,24 @@ def test_make_targets_exist(page: Path) -> None:
 def test_the_readme_has_a_whole_configuration(root: Path) -> None:
     blocks = FENCE.findall((root / "README.md").read_text(encoding="utf-8"))
     assert any(language == "toml" and "[site]" in text for language, text in blocks)
+
+
+def test_the_map_of_modules_is_whole(root: Path) -> None:
+    text = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    named = re.findall(r"`([\w*/]+?(?:\.py|/))`", rows)
+    there = {
+        place.name + ("/" if place.is_dir() else "")
+        for package in ("publisher", "formats")
+        for place in (root / package).iterdir()
+        if not place.name.startswith("__") and (place.suffix == ".py" or place.is_dir())
+    }
+    assert sorted(each for each in there if not any(fnmatch(each, name) for name in named)) == []
+    files = {
+        f"{place.relative_to(root)}" for package in ("publisher", "formats") for place in (root / package).rglob("*.py")
+    }
+    folders = {str(Path(file).parent) + "/" for file in files} | {"formats/schemas/"}
+    assert [name for name in named if not any(fnmatch(f"/{place}", f"*/{name}") for place in files | folders)] == []
 
 
 def test_every_page_is_in_the_navigation(root: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,14 +105,12 @@ def is_run(line: str) -> bool:
     return "[" not in line and not any(words.startswith(start) for start in LEFT_OUT)
 
 
-LINES: Final = sorted(
-    {
-        line
-        for page in PAGES
-        if not page.name.startswith(WALKED)
-        for line in command_lines(page.read_text(encoding="utf-8"))
-    }
-)
+def lines(pages: Iterable[Path]) -> list[str]:
+    """The command lines that pages show, each once."""
+    return sorted({line for page in pages for line in command_lines(page.read_text(encoding="utf-8"))})
+
+
+LINES: Final = lines(page for page in PAGES if not page.name.startswith(WALKED))
 
 
 @pytest.fixture(scope="session")
@@ -140,9 +138,5 @@ def test_a_command_that_is_shown_is_run(line: str, shown_site: Inside, tmp_path:
 
 def test_nothing_is_left_out_for_nothing() -> None:
     """Every reason stands for a line that is shown somewhere."""
-    shown = {
-        line.removeprefix("usage-publisher ")
-        for page in PAGES
-        for line in command_lines(page.read_text(encoding="utf-8"))
-    }
+    shown = [line.removeprefix("usage-publisher ") for line in lines(PAGES)]
     assert [start for start in LEFT_OUT if not any(line.startswith(start) for line in shown)] == []
