@@ -33,7 +33,7 @@ def draw(results: Sequence[Path], file: Path) -> None:
             sizes = sorted(line)
             style = ("-", "--", ":", "-.")[number // 10 % 4]
             axes.plot(sizes, [value(line[size]) for size in sizes], style, marker="o", markersize=4, label=name)
-        axes.set(title=title, xlabel="records", ylabel=unit, xscale="log", ylim=(0, None))
+        axes.set(title=title, xlabel="records", ylabel=unit, xscale="log", ylim=(0, 1.05 * axes.get_ylim()[1]))
         axes.grid(visible=True, alpha=0.3)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     figure.savefig(file)
