@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from formats.job import Benchmark, Host, Job, Transfer
@@ -226,3 +227,100 @@ def test_names_as_the_view_wants_them() -> None:
     assert values(render(View(site="S", dn="withhold"), user_dn=dn), "GlobalUserName") == []
     (hashed,) = values(render(View(site="S", dn="hash", dn_key=b"k"), user_dn=dn), "GlobalUserName")
     assert "Ada" not in hashed
+
+
+def test_a_vo_without_a_name_is_not_written() -> None:
+    rendered = render(vo=None, vo_issuer="/CN=voms", fqans=("/Role=production",), user_dn="/CN=A")
+    assert b"<vo:" not in rendered.body
+    assert values(rendered, "GlobalUserName") == ["/CN=A"]
+
+
+def test_there_is_one_user_identity_and_one_vo_since_a_later_one_overwrites() -> None:
+    body = render(vo="atlas", fqans=("/atlas", "/cms/Role=x"), user_dn="/CN=A", local_user="u").body
+    assert (body.count(b"<UserIdentity>"), body.count(b"<vo:VO ")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "element", "longest"),
+    [
+        ({"vo": "v", "vo_issuer": "{}"}, "vo:Issuer", 1000),
+        ({"vo": "v", "fqans": ("/{}",)}, "vo:Group", 100),
+        ({"vo": "v", "fqans": ("/v/Role={}",)}, "vo:Role", 100),
+        ({"global_id": "{}"}, "GlobalJobId", 1000),
+        ({"runtime_environments": ("{}",)}, "arc:RuntimeEnvironment", 512),
+        ({"transfers": (Transfer("upload", "{}"),)}, "tr:URL", 2500),
+        ({"client_host": "{}"}, "SubmitHost", 200),
+    ],
+)
+def test_further_columns_have_their_lengths(facts: dict[str, Any], element: str, longest: int) -> None:
+    def filled(length: int) -> dict[str, Any]:
+        text = msgspec.json.encode(facts).decode().replace("{}", "x" * length)
+        job = msgspec.json.decode(text)
+        return {
+            name: tuple(Transfer(**one) if isinstance(one, dict) else one for one in value)
+            if isinstance(value, list)
+            else value
+            for name, value in job.items()
+        }
+
+    assert values(render(VIEW, **filled(longest)), element) == ["x" * longest]
+    rendered = render(VIEW, **filled(longest + 1))
+    assert "x" * (longest + 1) not in rendered.body.decode()
+    assert len(rendered.notes) == 1
+
+
+def test_a_runtime_environment_without_a_name_is_left_out() -> None:
+    assert values(render(runtime_environments=("", "R", " ")), "arc:RuntimeEnvironment") == ["R"]
+
+
+def test_user_and_kernel_time_have_32_bits_and_cpu_time_64() -> None:
+    rendered = render(cpu_user_ms=2**31 * 1000, cpu_system_ms=1000)
+    assert values(rendered, "CpuDuration") == [f"PT{2**31}S", "PT1S"]
+    assert values(rendered, "sgas:UserTime") == []
+    assert noted(rendered) == [("UserTime", None)]
+    with pytest.raises(CannotRenderError, match="CpuDuration"):
+        render(cpu_ms=2**63 * 1000)
+
+
+def test_transfer_sizes_have_64_bits() -> None:
+    rendered = render(transfers=(Transfer("upload", "u", 2**63), Transfer("upload", "v", 2**63 - 1)))
+    assert values(rendered, "tr:Size") == [str(2**63 - 1)]
+
+
+def test_durations_are_whole_seconds_without_years_and_months() -> None:
+    body = render(wall_ms=400 * 86_400_000 + 1_499, cpu_ms=999_500).body.decode()
+    assert set(re.findall(r">(P[^<]*)<", body)) == {f"PT{400 * 86_400 + 1}S", "PT1000S"}
+
+
+def test_times_are_whole_seconds_of_utc() -> None:
+    rendered = render(submit=0, start=1, end=2)
+    assert [*values(rendered, "deisa:SubmitTime"), *values(rendered, "StartTime"), *values(rendered, "EndTime")] == [
+        "1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z",
+    ]  # fmt: skip
+
+
+def test_memory_has_a_unit_of_bytes_and_a_metric_that_the_server_knows() -> None:
+    body = render(memory_rss_kib=1, memory_virtual_kib=2, swap_kib=3).body.decode()
+    assert set(re.findall(r'<(?:Memory|Swap) urf:storageUnit="(\w+)" urf:metric="(\w+)"', body)) == {("KB", "max")}
+
+
+def test_a_message_is_ascii_and_names_its_records_job_usage_records() -> None:
+    renderer = UsageRecordFormat(VIEW)
+    message = renderer.message([render(name="Zo\u00eb \U0001f600").body])
+    assert message.isascii()
+    assert b"Zo&#235; &#128512;" in message
+    assert re.findall(rb"^<(\w+)", message, re.MULTILINE) == [b"UsageRecords", b"JobUsageRecord"]
+
+
+def test_attributes_are_qualified() -> None:
+    body = render(memory_rss_kib=1, vo="v", hosts=(Host("wn1"),), benchmarks=(Benchmark("hepspec", 1.0),)).body.decode()
+    names = re.findall(r'[ ]([\w:]+)="', body)
+    assert names
+    assert all(":" in name for name in names)
+
+
+def test_a_corrected_record_has_the_ids_of_the_first() -> None:
+    """SGAS tells duplicates by record id and global id: a retry is harmless, a correction must not become a second."""
+    first, corrected = render(global_id="g", wall_ms=1), render(global_id="g", wall_ms=2)
+    assert first.record_id == corrected.record_id == "ur-1"
+    assert values(first, "GlobalJobId") == values(corrected, "GlobalJobId")
