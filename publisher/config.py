@@ -26,11 +26,11 @@ from publisher.config_spool import SpoolContext
 from publisher.config_types import FilePath, Instant, Months, Seconds, Settings, ZoneName
 
 __all__ = [
-    "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "REPORT_KINDS", "SNAPSHOT_KINDS", "SUMMARY_KINDS", "AddOnTarget",
-    "AmsTarget", "Benchmark", "BenchmarkRule", "Config", "Credentials", "DirectoryTarget", "FilePath", "GridLog",
-    "HttpsTarget", "Instant", "MapRule", "RecordsKind", "ReportingSettings", "Seconds", "Selected", "Settings",
-    "SgasTarget", "Site", "Source", "SourceType", "SpoolContext", "Store", "Target", "TargetSettings", "When",
-    "ZoneName",
+    "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "MOST_PUBLISHERS", "REPORT_KINDS", "SNAPSHOT_KINDS",
+    "SUMMARY_KINDS", "AddOnTarget", "AmsTarget", "Benchmark", "BenchmarkRule", "Config", "Credentials",
+    "DirectoryTarget", "FilePath", "GridLog", "HttpsTarget", "Instant", "MapRule", "RecordsKind",
+    "ReportingSettings", "Seconds", "Selected", "Settings", "SgasTarget", "Site", "Source", "SourceType",
+    "SpoolContext", "Store", "Target", "TargetSettings", "When", "ZoneName",
 ]  # fmt: skip
 
 
@@ -133,6 +133,8 @@ BUILT_IN_RECORDS: Final = (
 """The formats of this program that targets can be sent."""
 JOB_RECORD_KINDS: frozenset[str] = frozenset({"apel-job", "emi-car"})
 """Of the formats that APEL takes, those with one record a job."""
+MOST_PUBLISHERS: Final = 64
+"""That may send to one target at once."""
 SUMMARY_KINDS: frozenset[str] = frozenset({"apel-summary", "apel-normalised-summary"})
 REPORT_KINDS: frozenset[str] = frozenset({"utilization"})
 SNAPSHOT_KINDS: frozenset[str] = SUMMARY_KINDS | REPORT_KINDS
@@ -181,7 +183,7 @@ class TargetSettings(Settings):
     publishers: int = Field(
         default=4,
         ge=1,
-        le=64,
+        le=MOST_PUBLISHERS,
         description="Publishers that may send to it at once, each its part of a large backlog; with PostgreSQL.",
     )
     timeout: Seconds = Field(default=60.0, gt=0, description="For each answer of the service.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import msgspec
 
-from publisher.config import SNAPSHOT_KINDS, SUMMARY_KINDS, Config
+from publisher.config import MOST_PUBLISHERS, SNAPSHOT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import PublisherError, StoreError
 from publisher.forms import record_format
 from publisher.observe.events import DeliveryBegun, RecordSettled, TargetPaused
@@ -134,7 +135,7 @@ def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, to
     What needs the whole target (counts for sync) is left to whoever is alone with it at the end.
     """
     done: list[Delivery] = []
-    with store.lock(f"target-{name}", shared=True) as held:
+    with _shared(store, name, parts) as held:
         if not held:
             return _busy(name, tools)
         order = list(range(parts))
@@ -153,6 +154,30 @@ def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, to
             if alone:
                 return _and_sync(store, config, name, plan, tools, whole)
     return whole
+
+
+@contextmanager
+def _shared(store: Store, name: str, parts: int) -> Iterator[bool]:
+    """Share a target with those who cut its backlog into as many parts; False where somebody else is at work.
+
+    A host with another `publishers` in its configuration cuts otherwise, and its parts would overlap with ours.
+    """
+    with ExitStack() as stack:
+        yield (
+            stack.enter_context(store.lock(f"target-{name}", shared=True))
+            and stack.enter_context(store.lock(f"target-{name}-of-{parts}", shared=True))
+            and _nobody_cuts_otherwise(store, name, parts)
+        )
+
+
+def _nobody_cuts_otherwise(store: Store, name: str, parts: int) -> bool:
+    with store.write():  # one looks at a time, for to look is to hold for a moment
+        return all(_is_free(store, f"target-{name}-of-{n}") for n in range(2, MOST_PUBLISHERS + 1) if n != parts)
+
+
+def _is_free(store: Store, lock: str) -> bool:
+    with store.lock(lock) as held:
+        return held
 
 
 def _and_sync(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, done: Delivery) -> Delivery:

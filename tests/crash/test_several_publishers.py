@@ -1,7 +1,8 @@
-"""Several publishers, each a process, over one store on PostgreSQL: one is killed, the others go on."""
+"""Several publishers, each a process, over one store on PostgreSQL: one hangs and is killed, the others go on."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tests.crash.conftest import Make
 from tests.crash.ground import Ground
 from tests.publisher.store.server import Server
 
-PUBLISHERS = 3
+PUBLISHERS = 2
 LIVE = """
 import sys, msgspec
 from tests.crash.child import Task, live
@@ -45,19 +46,20 @@ class Shared:
         with psycopg.connect(f"host={self._server.sockets} user=postgres dbname={self._database}") as connection:
             return connection.execute(query.replace("?", "%s"), values).fetchall()
 
-    def processes(self, steps: Sequence[int]) -> list[subprocess.Popen[bytes]]:
-        """Publishers that begin at once, each of which kills itself at this event (-1: at none)."""
-        return [
-            subprocess.Popen(
-                [sys.executable, "-c", LIVE, msgspec.json.encode(Task(str(self.ground.config), "publish", step))],
-                cwd=ROOT, stdout=subprocess.DEVNULL,
-            )
-            for step in steps
-        ]  # fmt: skip
+    def process(self, step: int = -1) -> subprocess.Popen[bytes]:
+        """A publisher; at this event (-1: at none) it stands still."""
+        task = Task(str(self.ground.config), "publish", step, signal_name="STOP")
+        return subprocess.Popen(
+            [sys.executable, "-c", LIVE, msgspec.json.encode(task)], cwd=ROOT, stdout=subprocess.DEVNULL
+        )
+
+    def books(self) -> oracle.Ledger:
+        """What the store says."""
+        return oracle.ledger(self.rows, "spool")
 
     def assert_all_there(self, most_twice: int) -> None:
         """Each job is at the service, and the ledger says so."""
-        wanted, books, arrived = self.ground.wanted(), oracle.ledger(self.rows, "spool"), self.ground.arrived()
+        wanted, books, arrived = self.ground.wanted(), self.books(), self.ground.arrived()
         assert books.counters == {State.ACCEPTED: len(wanted)}
         oracle.assert_conserved(wanted, books, arrived)
         assert sum(came - 1 for came in arrived.values()) <= most_twice
@@ -66,13 +68,21 @@ class Shared:
 
 
 @pytest.mark.parametrize("step", [12, pytest.param(3, marks=pytest.mark.long)])
-def test_a_publisher_is_killed_beside_others(make: Make, postgresql: Server, step: int) -> None:
+def test_one_hangs_and_is_killed_beside_others(make: Make, postgresql: Server, step: int) -> None:
+    """What it has in flight, and the rest of its part, nobody touches while it lives."""
     shared = Shared(make("sgas"), postgresql)
-    codes = [process.wait(60) for process in shared.processes([step, -1, -1])]
-    assert codes == [-signal.SIGKILL, 0, 0]
-    books = oracle.ledger(shared.rows, "spool")
-    assert books.counters[State.ACCEPTED] >= len(books.states) * (PUBLISHERS - 1) // PUBLISHERS, "parts were left alone"
+    hanging = shared.process(step)
+    assert os.WIFSTOPPED(os.waitpid(hanging.pid, os.WUNTRACED)[1])
+    before = shared.books()
+    others = [shared.process(), shared.process()]
+    assert [process.wait(60) for process in others] == [0, 0]
+    books = shared.books()
+    assert before.of(State.IN_FLIGHT) == books.of(State.IN_FLIGHT) != set()
+    assert len(books.of(State.ACCEPTED)) >= len(books.states) * (PUBLISHERS - 1) // PUBLISHERS
+    assert books.of(State.WAITING)
     oracle.assert_conserved(shared.ground.wanted(), books, shared.ground.arrived())
+    hanging.kill()
+    assert hanging.wait() == -signal.SIGKILL
     last = shared.ground.run("run")
     assert last.code == 0, last.said
     shared.assert_all_there(most_twice=1)

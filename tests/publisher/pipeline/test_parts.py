@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -148,5 +149,29 @@ def test_what_one_has_in_flight_is_not_touched_by_another(tmp_path: Path) -> Non
     assert site.publish_to("neic").error is None
     assert beside[0].sent.accepted > 0
     assert len(service.posted()) == JOBS
+    assert site.counted("neic") == {State.ACCEPTED: JOBS}
+    site.assert_counters_right()
+
+
+def test_hosts_that_cut_the_backlog_differently_do_not_share_it(tmp_path: Path) -> None:
+    """Their parts would overlap: what one has in flight would be sent by the other as well."""
+    service = Receiver("neic", "ams")
+    site = site_of(tmp_path, service)
+    other = Site.beside(site)
+    other.table = deepcopy(site.table)
+    other.configure("neic", publishers=PUBLISHERS // 2, batch_records=BATCH)
+    beside: list[Delivery] = []
+
+    def let_the_other_run(_message: Message) -> Outcome | None:
+        if not beside:
+            service.fault = lambda _again: None
+            with Publisher(other.config, Tools(lambda: site.now, ignore)) as publisher:
+                beside.append(publisher.publish()["neic"])
+        return None
+
+    service.fault = let_the_other_run
+    assert site.publish_to("neic").error is None
+    assert beside[0].busy
+    assert sorted(service.posted()) == sorted(job.record_id for job in make_jobs(JOBS))
     assert site.counted("neic") == {State.ACCEPTED: JOBS}
     site.assert_counters_right()
