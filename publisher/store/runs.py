@@ -124,7 +124,7 @@ def _known(connection: Connection, record_ids: list[str]) -> dict[str, _Known]:
         query = select(runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished).where(
             runs.c.record_id.in_(record_ids[start : start + 1000])
         )
-        for record_id, run_id, mark, finished in connection.execute(query):
+        for record_id, run_id, mark, finished in connection.execute(query).all():
             found[record_id] = _Known(run_id, bytes(mark), bool(finished))
     return found
 
