@@ -1,7 +1,7 @@
 """Summaries of erased persons: what a service holds under the name cannot be replaced under the pseudonym.
 
-Sent under the pseudonym it would be counted beside what the service has under the name. So such a summary stays as it is
-there, and what would change it is held, with the reason.
+Sent under the pseudonym it would be counted beside what the service has under the name. So such a summary stays there
+as it is, and what would change it is held, with the reason.
 """
 
 from __future__ import annotations
