@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from publisher.cli.alterations import held_lines
 from publisher.cli.output import data, json_object, safe, say
 from publisher.cli.session import session
 from publisher.errors import UsageError
@@ -36,8 +37,7 @@ def show_changes(comparison: Comparison | TargetReports) -> None:
         held = [{"record_id": item.record_id, "reason": item.reason} for item in comparison.held]
         json_object({**totals, "held": len(held), "records": listed, "held_records": held})
         return
-    for held_record in comparison.held:
-        say(f"held: {held_record.record_id}: {held_record.reason}")
+    say(*held_lines(comparison.held))
     say(", ".join(f"{count} {kind}" for kind, count in totals.items()) + f", {len(comparison.held)} held")
 
 

@@ -75,7 +75,7 @@ def _show(inspected: Inspected, limit: int) -> None:
     if inspection.records:
         show(_table(inspection, limit))
         _more(len(inspection.records), limit, "records")
-    for violation in inspection.violations[:limit]:
+    for violation in sorted(inspection.violations, key=lambda one: one.level)[:limit]:  # errors before warnings
         data("  " + safe(_violation_text(violation, inspection)))
     _more(len(inspection.violations), limit, "rules broken")
     data("  " + safe(_verdict(inspection)))
@@ -126,7 +126,10 @@ def _table(inspection: Inspection, limit: int) -> Any:
     if inspection.format == "utilization":
         bins = [[record.number, *record.fields.values()] for record in records]
         return make_table("", ["#", *(records[0].fields if records else ())], bins, right=_NUMBERS)
-    return make_table("", _GROUP_COLUMNS, [_group_row(record) for record in records], right=_NUMBERS)
+    groups = [_group_row(record) for record in records]
+    filled = [at for at in range(len(_GROUP_COLUMNS)) if any(row[at] is not None for row in groups)]
+    columns = [_GROUP_COLUMNS[at] for at in filled]
+    return make_table("", columns, [[row[at] for at in filled] for row in groups], right=_NUMBERS)
 
 
 def _job_row(record: InspectedRecord, job: Job) -> list[object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from publisher.cli import when
+from publisher.cli.alterations import held_lines, note_lines
 from publisher.cli.exit_code import REJECTED
 from publisher.cli.output import counted, data, json_object, safe, say
 from publisher.cli.session import session
@@ -63,6 +64,8 @@ def render(
     from publisher.sources.base import Window  # noqa: PLC0415
 
     begin, end = when.window_bounds(from_, until)
+    _alone("--explain", explain is not None, {"--diff": diff, "--sign": sign, "--validate": validate}, output)
+    _alone("--diff", diff, {"--sign": sign, "--validate": validate}, output)
     with session.publisher() as publisher:
         target = target or _only_target(publisher, format_name)
         if explain is not None:
@@ -95,6 +98,13 @@ def render(
         raise typer.Exit(REJECTED)
 
 
+def _alone(option: str, given: bool, others: dict[str, bool], output: Path | None) -> None:
+    """Raises `UsageError` where an option that shows something else than messages is given beside one about them."""
+    beside = [name for name, is_given in {**others, "--output": output is not None}.items() if is_given]
+    if given and beside:
+        raise UsageError(f"{option} shows no messages: it does not go with {', '.join(beside)}")
+
+
 def _only_target(publisher: Publisher, format_name: str) -> str | None:
     """The one target that takes this format, if there is just one; the dry run of a site is then that of its target."""
     names = [name for name, target in publisher.config.targets.items() if target.records == format_name]
@@ -115,6 +125,8 @@ def _signer(publisher: Publisher, target: str | None):  # type: ignore[no-untype
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{folder} is a file", hint="Name a folder with --output") from None
     except OSError as error:
         raise UsageError(f"the folder {folder} cannot be made: {error.strerror}") from error
 
@@ -173,12 +185,9 @@ def _finish(
     for rule in (broken or [])[:_SHOWN]:
         record = rule.record or "as a whole"
         say(f"not shown: message {rule.message}: {record}: {rule.field} {rule.rule} [{rule.source}]")
-    for held in rendering.held[:_SHOWN]:
-        say(f"held: {held.record_id}: {held.reason}")
-    for noted in rendering.notes[:_SHOWN]:
-        after = "left out" if noted.note.after is None else f"sent as {noted.note.after!r}"
-        say(f"note: {noted.record_id}: {noted.note.field} {noted.note.before!r} {after}: {noted.note.rule}")
-    more = sum(max(0, len(told) - _SHOWN) for told in (broken or [], rendering.held, rendering.notes))
+    held, notes = list(held_lines(rendering.held)), list(note_lines(rendering.notes))
+    say(*held[:_SHOWN], *notes[:_SHOWN])
+    more = sum(max(0, len(told) - _SHOWN) for told in (broken or [], held, notes))
     if more:
         say(f"(and {more} more; --json lists all)")
     place = f" in {output}" if output is not None else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,38 @@ def test_what_cannot_be_rendered_is_told(collected: Program) -> None:
     found = collected("render", "emi-car", "--from", "2026-09", "--json").ok().object
     assert found["held"] == len(found["held_records"]) > 0
     assert "benchmark" in found["held_records"][0]["reason"]
+
+
+def test_what_is_alike_in_many_records_is_told_once(collected: Program) -> None:
+    text = collected.config.read_text().replace('benchmark = { type = "HEPscore23", value = 14.2 }\n', "")
+    collected.configure(text)
+    told = collected("render", "emi-car", "--from", "2026-09").ok().err
+    assert re.search(r"^held: \d+ records, the first ur-ce1.example.org-\w+: ServiceLevel: none", told, re.MULTILINE)
+    assert told.count("held: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "beside"),
+    [
+        (("--explain", "x", "--diff"), "--diff"),
+        (("--explain", "x", "--output", "folder"), "--output"),
+        (("--diff", "--sign", "--validate"), "--sign, --validate"),
+    ],
+)
+def test_what_shows_no_messages_goes_with_nothing_about_them(
+    collected: Program, options: tuple[str, ...], beside: str
+) -> None:
+    done = collected("render", "ogf-ur", *options)
+    assert done.code == 2
+    assert f"does not go with {beside}\n" in done.err
+    assert not (collected.folder / "folder").exists()
+
+
+def test_a_folder_that_is_a_file(collected: Program) -> None:
+    (collected.folder / "file").write_text("")
+    done = collected("render", "ogf-ur", "--output", "file")
+    assert done.code == 2
+    assert "file is a file. Name a folder" in done.err
 
 
 def test_a_folder_that_cannot_be_made(collected: Program) -> None:

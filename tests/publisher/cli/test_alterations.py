@@ -1,0 +1,29 @@
+"""What rendering held and altered, as people are told it."""
+
+from __future__ import annotations
+
+from formats.record import Note
+from publisher.cli.alterations import held_lines, note_lines
+from publisher.pipeline.render import Held, Noted
+
+
+def test_held_records_are_told_by_reason() -> None:
+    held = [Held("a", "no benchmark"), Held("b", "no end"), Held("c", "no benchmark")]
+    assert list(held_lines(held)) == ["held: 2 records, the first a: no benchmark", "held: b: no end"]
+    assert list(held_lines([])) == []
+
+
+def test_notes_are_told_by_field_and_rule() -> None:
+    notes = [
+        Noted("a", Note("Host", "no host name", "wn_1", None)),
+        Noted("b", Note("Host", "no host name", "wn_2", None)),
+        Noted("b", Note("Queue", "shortened", "qq", "q")),
+        Noted("", Note("VO", "shortened", "vv", "v")),
+        Noted("a", Note("Queue", "shortened", "rr", None)),
+    ]
+    assert list(note_lines(notes)) == [
+        "note: 2 records, the first a: Host 'wn_1' left out: no host name",
+        "note: b: Queue 'qq' sent as 'q': shortened",
+        "note: a summary: VO 'vv' sent as 'v': shortened",
+        "note: a: Queue 'rr' left out: shortened",
+    ]
