@@ -93,7 +93,7 @@ def _program() -> str:
 def _simulator(directory: Path, say: Say) -> Iterator[dict[str, Any]]:
     """The services, as a program of their own that ends with the demonstration."""
     say("Starting an SGAS and an APEL messaging service on loopback, with TLS and throw-away certificates")
-    arguments = [sys.executable, "-m", "publisher.simulator", "--directory", str(directory / "services")]
+    arguments = [sys.executable, "-P", "-m", "publisher.simulator", "--directory", str(directory / "services")]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
         try:
             assert process.stdout is not None  # it is a pipe
@@ -126,5 +126,5 @@ def _expect(configuration: Path, jobs: int, say: Say) -> None:
 
 
 def _run(configuration: Path, arguments: list[str], *, capture: bool) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "publisher.cli", "--config", str(configuration), *arguments]
+    program = [sys.executable, "-P", "-m", "publisher.cli", "--config", str(configuration), *arguments]
     return subprocess.run(program, check=False, text=True, stdout=subprocess.PIPE if capture else None)  # noqa: S603 - our own program

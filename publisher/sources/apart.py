@@ -100,7 +100,7 @@ class _Child:
         self._order = pickle.dumps((name, settings, dict(cursor)))
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", __name__]
+        command = [sys.executable, "-P", "-m", __name__]  # -P: nothing is imported from the working directory
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
         assert self._process.stdin is not None  # both were asked for
         assert self._process.stdout is not None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +99,43 @@ def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: config.Source, 
     database.close()
     with pytest.raises(SourceFormatError):
         list(pages)
+
+
+def test_nothing_is_imported_from_the_working_directory(
+    settings: config.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be anybody's."""
+    (tmp_path / "publisher").mkdir()
+    for name in ("publisher/__init__.py", "msgspec.py"):
+        (tmp_path / name).write_text("raise SystemExit(7)", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert list(ReadApart("ce1", settings, cores=2).pages({}))[-1].at_end
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from publisher import config
+from publisher.sources import apart
+pages = apart.ReadApart("ce1", config.Source(type="arc", path=Path(sys.argv[1])), cores=2).pages({})
+for _ in range(apart.PAGES_HERE + 1):
+    next(pages)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_reader_whose_parent_is_killed_ends(settings: config.Source) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(settings.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"\n"
+        (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text("ascii").split()
+        there = os.pidfd_open(int(child))
+        parent.kill()
+    try:
+        assert select.select([there], [], [], 60)[0], "the reader goes on without its parent"
+    finally:
+        os.close(there)
