@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.identity import decode, encode
 from formats.job import Benchmark, Host, Job
 from formats.record import CannotRenderError
 from formats.summary import SyncFold
@@ -199,7 +198,7 @@ def test_a_class_is_given_what_its_runs_are(
         {"map": rules, "benchmarks": [_BENCHMARK], "submit_host": "ce0"}, common=common, local_jobs="skip", **wishes
     )
     enrichers = Enrichers(config)
-    facts = decode(encode(_facts_of(job, None)))
+    facts = _facts_of(job, None)
     run, of_class = enrichers.apply("ce1", job), enrichers.apply("ce1", facts)
     names = (
         "user_dn", "token_subject", "token_issuer", "vo", "fqans", "cluster", "endpoint_url", "endpoint_type",
