@@ -97,7 +97,7 @@ def alone(bench: Bench) -> None:
     share(bench, 1)
 
 
-@row("PostgreSQL, 2 publishers", SHARED, beside=("one publisher", one))
+@row("PostgreSQL, 2 publishers", Sizes(None, 50_000, 200_000), beside=("one publisher", one))
 def two(bench: Bench) -> None:
     """Two publishers share a target's backlog."""
     share(bench, 2)
