@@ -16,7 +16,8 @@ from publisher import config
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources import apart
 from publisher.sources.apart import ReadApart
-from publisher.sources.base import Page, Window
+from publisher.sources.base import Page, Window, waiting_in
+from publisher.sources.lines import PAGE_RECORDS
 from tests.generators import arc_database
 
 ROWS = 9_000
@@ -41,6 +42,36 @@ def test_another_process_gives_the_pages_that_this_one_would(settings: config.So
     assert sum(page.skipped for page in found) == sum(page.skipped for page in here)
     assert found[-1].at_end
     assert both.complete_since() == alone.complete_since()
+
+
+def test_a_log_is_read_on_in_another_process_with_what_waits_and_what_is_no_record(tmp_path: Path) -> None:
+    """Slave records lie some pages before their master's; one line is torn, and the last has no end yet."""
+    log = tmp_path / "accounting"
+    lines = [_record(number) for number in range(8 * PAGE_RECORDS)]
+    lines[10:10] = [_record(-1, "mpi", "1.n2"), _record(-1, "mpi", "2.n3")]
+    lines[-20] = lines[-20][:60]
+    lines[-10:-10] = [_record(-1, "mpi"), _record(-2, "mpi", "1.n2")]
+    log.write_text("\n".join([*lines, lines[0][:50]]), encoding="ascii")
+    settings = config.Source(type="gridengine", path=log, cluster="c")
+    here, both = (list(ReadApart("ge", settings, cores=cores).pages({})) for cores in (1, 2))
+    assert len(here) > apart.PAGES_HERE + 1, "or nothing is read apart"
+    for part in ("jobs", "unreadable"):
+        assert [each for page in both for each in getattr(page, part)] == [
+            each for page in here for each in getattr(page, part)
+        ]
+    assert dict(both[-1].cursor) == dict(here[-1].cursor)
+    assert len(waiting_in(both[-1].cursor)) == 2
+    folded = [job for page in both for job in page.jobs if job.extras.get("pe_task_count") == 2]
+    assert len(folded) == 1
+    assert sum(len(page.unreadable) for page in both) == 1
+
+
+def _record(number: int, environment: str = "NONE", task: str = "NONE") -> str:
+    job = number if number >= 0 else 1_000_000 - number
+    return (
+        f"q:n1:g:o:n:{job}:sge:0:1793500000:1793500010:1793500110:0:0:100:{'0:' * 17}NONE:d:{environment}:1:0:1.5:0:0"
+        f":NONE:0.0:{task}:3231744.0:0:0"
+    )
 
 
 def test_where_it_stopped_either_goes_on(settings: config.Source) -> None:
