@@ -11,6 +11,7 @@ from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
+    from publisher.api import Publisher
     from publisher.pipeline.collect import Collected
 
 
@@ -37,6 +38,7 @@ def collect(
             return
         window = Window(begin, end) if begin is not None or end is not None else None
         found = publisher.collect(sources or (), window)
+        tell_new_store(publisher)
     if found is None:
         say("another run is collecting; nothing was done")
         found = {}
@@ -64,6 +66,14 @@ def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
     }
 
 
+def tell_new_store(publisher: Publisher) -> None:
+    """Say that a store was made, once: whoever expected to find his own there has a wrong `store.url`."""
+    store = publisher.store
+    if store.is_new and not session.quiet:
+        say(f"a new store was made: {store.place}. If there was one before, look at store.url: nothing was known here")
+    store.is_new = False
+
+
 def tell_troubles(found: dict[str, Collected]) -> None:
     """What kept sources from being read; told whatever else is to be shown."""
     for name, item in found.items():
@@ -89,7 +99,8 @@ def _list_unreadable(rows: list[Any]) -> None:
     for row in rows:
         place = f"{row.file}:{row.line}" if row.line is not None else row.file
         data(f"{safe(row.source)}  {safe(place)}  {safe(row.reason)}")
-        data(f"    {safe(row.raw[:200].decode('utf-8', 'replace'))}")
+        if row.raw:  # of a file that was cut there is nothing to show
+            data(f"    {safe(row.raw[:200].decode('utf-8', 'replace'))}")
     if not rows:
         say("nothing unreadable was met")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from publisher.cli import exit_code
+from publisher.cli.collect_cmd import tell_new_store
 from publisher.cli.output import counted, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
 from publisher.times import iso
@@ -27,6 +28,7 @@ def publish(
     """Send everything undelivered to the targets."""
     with session.publisher() as publisher:
         delivered = publisher.publish(targets or ())
+        tell_new_store(publisher)
         status = publisher.status()
     if session.json:
         json_object({"targets": delivered_json(delivered, status)})

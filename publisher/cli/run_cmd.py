@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from publisher.cli import exit_code, signals, when
-from publisher.cli.collect_cmd import collected_json, show_collected, tell_troubles
+from publisher.cli.collect_cmd import collected_json, show_collected, tell_new_store, tell_troubles
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
@@ -55,6 +55,7 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
     code = 1
     try:
         result = publisher.run(circuits)
+        tell_new_store(publisher)
         status = publisher.status()
         code = exit_code.of_run(result.sources.values(), result.targets.values(), status, busy=result.busy)
         if result.busy:

@@ -36,7 +36,9 @@ class TransactionObserver(Protocol):
 class Store:
     """The opened store. Threads may share it; each transaction has a connection of its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, is_new: bool = False) -> None:
+        """`is_new`: there was nothing at its place before."""
+        self.is_new = is_new
         self._engine = engine
         self._observer: TransactionObserver | None = None
 
@@ -111,19 +113,21 @@ def open_store(url: str, busy_timeout_s: float = 30.0, *, create: bool = True, r
         with dialect.translated(engine):
             if read_only:
                 _require_up_to_date(engine)
+                is_new = False
             else:
-                _bring_up_to_date(engine, create=create)
+                is_new = _bring_up_to_date(engine, create=create)
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine)
+    return Store(engine, is_new=is_new)
 
 
-def _bring_up_to_date(engine: Engine, *, create: bool) -> None:
+def _bring_up_to_date(engine: Engine, *, create: bool) -> bool:
+    """Make or migrate what is there; True where there was nothing."""
     with engine.connect() as connection:
         present = _revision(connection)
     if present == HEAD:
-        return
+        return False
     if present is None and not create:
         raise StoreMissingError(
             f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it"
@@ -131,8 +135,9 @@ def _bring_up_to_date(engine: Engine, *, create: bool) -> None:
     with dialect.transaction(engine, writes=True) as connection:
         present = _revision(connection)  # another process may have migrated while we waited for the lock
         if present == HEAD:
-            return
+            return False
         _migrate(connection, present, engine)
+    return present is None
 
 
 def _require_up_to_date(engine: Engine) -> None:

@@ -86,9 +86,8 @@ class AmsTarget:
         reply = self._token_client.request("GET", self._token_url)
         findings += checks.reached(self.name, self._token_url, reply, self._identity.clock(), expected={200})
         registered = "Where a token is refused: this name must be registered as glite-APEL service endpoint in GOCDB"
-        findings.append(
-            checks.registration(self.name, self._identity, registered, "red" if checks.is_red(findings) else "green")
-        )
+        refused = isinstance(reply, Reply) and checks.is_red(findings)
+        findings.append(checks.registration(self.name, self._identity, registered, "red" if refused else "green"))
         if not checks.is_red(findings):
             refusal = self._authenticate()
             topic_url = self._publish_url.removesuffix(":publish")

@@ -213,6 +213,26 @@ def test_an_unprivileged_reader_beside_a_live_writer(database: Path) -> None:
     assert "when it is stopped, this user could not" in findings[2]
 
 
+def test_a_reader_of_the_group_and_the_writer_take_turns(database: Path) -> None:
+    """As the page about ARC advises: whoever comes first makes the shared files, and the other goes on with them."""
+    open_to_all(database.parent)
+    if os.getuid() == 0:
+        for place in (database, database.parent):
+            os.chown(place, -1, NOBODY)
+    database.chmod(0o660)
+    database.parent.chmod(0o2770)
+
+    def read() -> str:
+        return as_nobody(lambda: str(len(Read(source(database)).given)))
+
+    assert read() == "120"
+    with ArcWriter(database) as writer:
+        writer.connection.execute("UPDATE AAR SET UsedScratch = 1 WHERE RecordID = 1")
+        assert read() == "120"
+    assert read() == "120"
+    assert [found.split()[0] for found in _check_as_nobody(database)] == ["green", "green", "green"]
+
+
 def test_check_tells_what_is_there(database: Path) -> None:
     first, second, third = source(database).check()
     assert {one.level for one in (first, second, third)} == {"green"}

@@ -474,7 +474,17 @@ def test_check_of_a_well_sgas(pki: Pki) -> None:
 def test_check_says_that_nothing_answers(pki: Pki, kind: str) -> None:
     url = f"https://localhost:{unused_port()}"
     more: dict[str, Any] = {"auth_url": url} if kind == "ams" else {}
-    assert levels(target(pki, kind, url, **more))["reached"] == "red"
+    found = levels(target(pki, kind, url, **more))
+    assert found["reached"] == "red"
+    assert found.get("name", "green") == "green", "that nobody answers says nothing of our name"
+
+
+def test_check_of_a_wrong_path(pki: Pki) -> None:
+    def script(request: Request, connection: Connection) -> None:
+        connection.answer(404 if request.path.endswith("/ur") else 200, b"")
+
+    with serve(script, pki) as server:
+        assert levels(target(pki, "sgas", f"{server.url}/sgas"))["inserting"] == "red"
 
 
 def test_check_of_clock_and_refusal(pki: Pki) -> None:

@@ -1,0 +1,20 @@
+"""A store that was made is told of, once: whoever expected to find his own there has mistyped its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.generators.arc_database import load
+from tests.publisher.cli.program import WHOLE, Inside
+
+
+@pytest.mark.parametrize("command", ["run", "collect", "publish"])
+def test_a_new_store_is_told_of_once(fixtures: Path, tmp_path: Path, command: str) -> None:
+    site = Inside(tmp_path)
+    load(fixtures / "arc" / "accounting.sql", tmp_path / "accounting.db")
+    assert f"a new store was made: sqlite:///{tmp_path}/store.db" in site(command).err
+    assert "a new store" not in site(command).err
+    site.configure(WHOLE.replace("store.db", "stoer.db"))
+    assert "look at store.url" in site(command).err
