@@ -12,8 +12,9 @@ from typing import Final
 from formats import apel_values as values
 from formats.apel_rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
 from formats.apel_score import read_score, score_fields
-from formats.apel_text import SEPARATOR, TextMessage, TextRecord, body, whole
+from formats.apel_text import SEPARATOR, TextMessage, TextRecord, lines, whole
 from formats.fit import shown
+from formats.fragment import FragmentCache
 from formats.identity import run_record_id
 from formats.job import Benchmark, Infrastructure, Job
 from formats.machine import infrastructure_description, infrastructure_of, machine_name
@@ -35,6 +36,10 @@ class ApelJobFormat:
         self._view = view
         self.type = of_version((JOB_03, JOB_04), view.version or DEFAULT_VERSION)
         self._message = TextMessage(self.type.kind, self.type.version)
+        self._places = FragmentCache(self._place)
+        self._users = FragmentCache(self._user)
+        self._kinds = FragmentCache(self._kind)
+        self._scores = FragmentCache(self._score)
 
     @property
     def overhead_bytes(self) -> int:
@@ -51,36 +56,59 @@ class ApelJobFormat:
         Raises `CannotRenderError` for a run that is not over or lacks what APEL insists on: a site, an id, wall and CPU
         time, both times in order, a benchmark.
         """
-        view = self._view
         notes: list[Note] = []
         values.finished(job)
-        fields: dict[str, str | int | None] = {
-            "Site": values.required("Site", job.site or view.site, notes),
-            "SubmitHost": values.submit_host(job, view, notes),
-            "MachineName": values.text("MachineName", machine_name(job, view), notes),
-            "Queue": values.text("Queue", job.queue, notes),
-            "LocalJobId": self._local_id(job, notes),
-            "LocalUserId": values.text("LocalUserId", job.local_user, notes),
-            "GlobalUserName": values.user_name(job, view, notes),
-        }
-        fields["VO"], fields["VOGroup"], fields["VORole"] = values.vo_fields(job, view, notes)
-        fields["WallDuration"] = values.seconds("WallDuration", job.wall_ms)
-        fields["CpuDuration"] = values.seconds("CpuDuration", values.cpu_ms(job))
-        fields["Processors"] = values.processors(job, notes)
-        fields["NodeCount"] = values.node_count(job, notes)
+        place_key = (job.site, job.endpoint_url, job.endpoint_type, job.cluster, job.queue)
+        place = self._places.of(place_key, job, notes)
+        local_id = self._local_id(job, notes)
+        who = self._users.of((job.local_user, job.user_dn, job.vo, job.fqans), job, notes)
+        wall_s = values.seconds("WallDuration", job.wall_ms)
+        cpu_s = values.seconds("CpuDuration", values.cpu_ms(job))
+        processors, nodes = values.processors(job, notes), values.node_count(job, notes)
         start = values.needed(JOB_NUMBERS["StartTime"], job.start)
         end = values.needed(JOB_NUMBERS["EndTime"], job.end)
         if end < start:
             raise CannotRenderError("EndTime", f"{end} is before StartTime {start}; APEL refuses the whole message")
-        fields["StartTime"], fields["EndTime"] = start, end
-        description = infrastructure_description(job, view)
-        fields["InfrastructureDescription"] = values.text("InfrastructureDescription", description, notes)
-        fields["InfrastructureType"] = infrastructure_of(job)
-        fields["MemoryReal"] = values.number(JOB_NUMBERS["MemoryReal"], job.memory_rss_kib, notes)
-        fields["MemoryVirtual"] = values.number(JOB_NUMBERS["MemoryVirtual"], job.memory_virtual_kib, notes)
-        fields.update(score_fields(self.type, values.benchmark(job, view)))
-        present = [(key, value) for key, value in fields.items() if value is not None and value != ""]
-        return Rendered(body(present), tuple(notes))
+        kind = self._kinds.of((job.middleware, job.lrms, job.system, infrastructure_of(job)), job, notes)
+        real = values.number(JOB_NUMBERS["MemoryReal"], job.memory_rss_kib, notes)
+        virtual = values.number(JOB_NUMBERS["MemoryVirtual"], job.memory_virtual_kib, notes)
+        memory = lines((("MemoryReal", real), ("MemoryVirtual", virtual)))
+        score = self._scores.of(job.benchmarks, job, notes)
+        record = (
+            f"{place}LocalJobId: {local_id}\n{who}WallDuration: {wall_s}\nCpuDuration: {cpu_s}\n"
+            f"Processors: {processors}\nNodeCount: {nodes}\nStartTime: {start}\nEndTime: {end}\n{kind}{memory}{score}"
+        )
+        return Rendered(record.encode("ascii"), tuple(notes))
+
+    def _place(self, job: Job, notes: list[Note]) -> str:
+        return lines(
+            (
+                ("Site", values.required("Site", job.site or self._view.site, notes)),
+                ("SubmitHost", values.submit_host(job, self._view, notes)),
+                ("MachineName", values.text("MachineName", machine_name(job, self._view), notes)),
+                ("Queue", values.text("Queue", job.queue, notes)),
+            )
+        )
+
+    def _user(self, job: Job, notes: list[Note]) -> str:
+        local_user = values.text("LocalUserId", job.local_user, notes)
+        name = values.user_name(job, self._view, notes)
+        vo, group, role = values.vo_fields(job, self._view, notes)
+        return lines(
+            (("LocalUserId", local_user), ("GlobalUserName", name), ("VO", vo), ("VOGroup", group), ("VORole", role))
+        )
+
+    def _kind(self, job: Job, notes: list[Note]) -> str:
+        description = infrastructure_description(job, self._view)
+        return lines(
+            (
+                ("InfrastructureDescription", values.text("InfrastructureDescription", description, notes)),
+                ("InfrastructureType", infrastructure_of(job)),
+            )
+        )
+
+    def _score(self, job: Job, _notes: list[Note]) -> str:
+        return lines(score_fields(self.type, values.benchmark(job, self._view)))
 
     def _local_id(self, job: Job, notes: list[Note]) -> str:
         """LocalJobId, part of APEL's key. Without one the global id, which is unique, stands in, as in a CAR."""

@@ -62,7 +62,12 @@ def _ascii(char: str) -> str:
 
 def body(fields: Iterable[tuple[str, str | int]]) -> bytes:
     """A record of these keys and values, which must be carried already."""
-    return "".join([f"{key}: {value}\n" for key, value in fields]).encode("ascii")
+    return lines(fields).encode("ascii")
+
+
+def lines(fields: Iterable[tuple[str, str | int | None]]) -> str:
+    """Lines of a record: these keys and values, which must be carried already; none for a value that is not there."""
+    return "".join([f"{key}: {value}\n" for key, value in fields if value is not None and value != ""])
 
 
 def whole(value: str | None) -> int | None:

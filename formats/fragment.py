@@ -1,6 +1,6 @@
 """Parts of a record that many runs share, rendered once: a user with groups, a queue on a machine, a host.
 
-This is where the speed of the XML formats comes from: what repeats is looked up, what is different in every run is
+This is where the speed of the formats comes from: what repeats is looked up, what is different in every run is
 rendered each time. A cache is bounded and holds nothing that is not a function of its key and the format's view.
 """
 
@@ -24,6 +24,11 @@ class FragmentCache(dict[Hashable, str]):
     def __init__(self, make: Callable[[Job, list[Note]], str]) -> None:
         super().__init__()
         self._make = make
+
+    def of(self, key: Hashable, job: Job, notes: list[Note]) -> str:
+        """The fragment of a job, kept or rendered now; `key` as for `render`."""
+        kept = self.get(key)
+        return self.render(key, job, notes) if kept is None else kept
 
     def render(self, key: Hashable, job: Job, notes: list[Note]) -> str:
         """The fragment of a job that is not kept yet; `key` holds every fact of the job that it depends on."""

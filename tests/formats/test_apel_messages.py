@@ -163,6 +163,38 @@ def test_a_plain_run_reads_back(version: str, one: Job) -> None:
     assert {note.field for note in rendered.notes} <= {"GlobalUserName"}
 
 
+WARM = ApelJobFormat(View(site="EXAMPLE-SITE"))
+
+
+@given(one=jobs() | plain_jobs())
+def test_what_is_kept_of_other_runs_changes_no_record(one: Job) -> None:
+    def attempt(renderer: ApelJobFormat) -> object:
+        try:
+            return renderer.record(one, 0)
+        except CannotRenderError as error:
+            return str(error)
+
+    assert attempt(WARM) == attempt(ApelJobFormat(View(site="EXAMPLE-SITE"))) == attempt(WARM)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"site": "T"}, {"endpoint_url": "https://ce9.example.org"}, {"endpoint_type": None}, {"queue": "q"},
+        {"endpoint_url": None, "cluster": "c1"}, {"endpoint_url": None, "cluster": "c2"}, {"local_user": "u"},
+        {"user_dn": "/CN=B"}, {"user_dn": None}, {"vo": "cms"}, {"fqans": ()}, {"fqans": ("/cms",)}, {"lrms": "lsf"},
+        {"middleware": "m"}, {"system": "slurm"}, {"infrastructure": "local"}, {"token_subject": "s"},
+        {"user_dn": None, "fqans": (), "endpoint_url": None}, {"benchmarks": (Benchmark("si2k", 1.0),)},
+        {"user_dn": None, "fqans": (), "endpoint_url": None, "token_subject": "s"}, {"local_id": "2"}, {"nodes": 2},
+        {"cores": None, "slots": 3}, {"memory_rss_kib": 5}, {"memory_virtual_kib": 6}, {"end": NOVEMBER + 99},
+    ],
+)  # fmt: skip
+def test_every_fact_of_a_run_reaches_its_record_whatever_is_kept(change: dict[str, object]) -> None:
+    warm = ApelJobFormat(View(site="S"))
+    warm.record(job(), 0)
+    assert warm.record(job(**change), 0) == ApelJobFormat(View(site="S")).record(job(**change), 0)
+
+
 @pytest.mark.parametrize(("name", "version"), SUMMARY_VERSIONS)
 @given(runs=st.lists(jobs() | plain_jobs(), max_size=6))
 def test_summaries_of_any_runs_are_taken_and_read_back(name: str, version: str, runs: list[Job]) -> None:
