@@ -97,6 +97,7 @@ def _again(watch: Watch, manager: ServiceManager) -> Watch:
     except ConfigError as error:
         say(f"usage-publisher: {error}", "The configuration before stays in force.")
         return watch
+    say("The configuration was read anew.")
     watch.__exit__(None, None, None)  # its port may be wanted again
     return _watch(manager, stays=True)
 

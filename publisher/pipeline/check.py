@@ -20,7 +20,7 @@ from publisher.store.database import Store
 from publisher.targets import make_target
 from publisher.targets.context import TargetContext
 
-_FEW_DAYS = 14
+_FEW_DAYS = 30
 _LITTLE_SPACE_BYTES = 200 * 1024 * 1024
 _NO_SPACE_BYTES = 20 * 1024 * 1024
 

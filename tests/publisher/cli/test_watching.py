@@ -95,4 +95,5 @@ def test_a_program_that_stays_tells_its_manager_reads_its_configuration_anew_and
             told(channel, "STOPPING=1")
             _, messages = process.communicate(timeout=60)
             assert process.returncode == 0
+            assert messages.count(b"The configuration was read anew") == 1
             assert b"The configuration before stays in force" in messages
