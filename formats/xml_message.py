@@ -30,7 +30,7 @@ class XmlMessage:
         named = {prefix: uri for prefix, uri in namespaces.items() if prefix or not self._prefixed}
         declared = "".join(f' xmlns{":" + prefix if prefix else ""}="{uri}"' for prefix, uri in named.items())
         root = "urf:UsageRecords" if self._prefixed else "UsageRecords"
-        self._head = f"{DECLARATION}\n<{root}{declared}>\n".encode("ascii")
+        self._head = f"{DECLARATION}\n<{root}{declared}>".encode("ascii")
         self._tail = f"</{root}>\n".encode("ascii")
 
     def styled(self, body: str) -> bytes:
@@ -39,11 +39,9 @@ class XmlMessage:
 
     def of(self, bodies: Sequence[bytes]) -> bytes:
         """The complete message of these records; without any, its frame."""
-        if not bodies:
-            return self._head + self._tail
-        return self._head + SEPARATOR.join(bodies) + SEPARATOR + self._tail
+        return SEPARATOR.join((self._head, *bodies, self._tail))  # at once: a message is large, and copying it costs
 
     @property
     def overhead_bytes(self) -> int:
         """Bytes of the frame, with the line end behind the last record."""
-        return len(self._head) + len(SEPARATOR) + len(self._tail)
+        return len(self._head) + 2 * len(SEPARATOR) + len(self._tail)
