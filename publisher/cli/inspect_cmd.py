@@ -72,9 +72,9 @@ def _show(inspected: Inspected, limit: int) -> None:
     data(safe(f"{inspected.label}: {inspection.title}"))
     for layer in inspected.layers:
         data("  " + safe(_layer_text(layer)))
-    if inspection.records:
+    if inspection.records and limit:
         show(_table(inspection, limit))
-        _more(len(inspection.records), limit, "records")
+    _more(len(inspection.records), limit, "records")
     for violation in sorted(inspection.violations, key=lambda one: one.level)[:limit]:  # errors before warnings
         data("  " + safe(_violation_text(violation, inspection)))
     _more(len(inspection.violations), limit, "rules broken")
