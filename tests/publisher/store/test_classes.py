@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import event, insert
 
 from formats.identity import encode
-from formats.job import Job
-from publisher.store.classes import JobClass, all_classes, classes_by_id
+from formats.job import Benchmark, Host, Job
+from publisher.store import registry
+from publisher.store.classes import Interner, JobClass, all_classes, classes_by_id
 from publisher.store.database import Store, open_store
 from publisher.store.tables import classes, sources
 
@@ -73,3 +75,39 @@ def test_classes_are_never_found_by_their_source(store: Store, many: int) -> Non
     assert steps
     assert not [step for step in steps if "source_id" in step], steps
     assert many > 1000 or steps == ["SEARCH classes USING INTEGER PRIMARY KEY (rowid=?)"]
+
+
+def test_classes_that_were_met_are_not_looked_up_again(tmp_path: Path) -> None:
+    """A cluster with thousands of hosts and no benchmark has more classes than one page has runs."""
+    jobs = [
+        Job(record_id=f"r{number}", system="slurm", status="completed", local_user="u", hosts=(Host(f"n{number}"),))
+        for number in range(6_000)
+    ]
+    opened = open_store(f"sqlite:///{tmp_path}/state/store.db")
+    with opened.write() as connection:
+        interner = Interner(registry.source(connection, "ce1", "slurm").id, "ce1")
+        first = interner.ids_of(connection, jobs[:3_000]) + interner.ids_of(connection, jobs[3_000:])
+        assert len(set(first)) == len(jobs)
+        asked: list[str] = []
+        event.listen(connection, "before_cursor_execute", lambda *told: asked.append(told[2]))
+        assert interner.ids_of(connection, jobs) == first
+        assert asked == []
+    opened.close()
+
+
+def test_every_shared_fact_makes_a_class_of_its_own(tmp_path: Path) -> None:
+    usual = Job(record_id="r", system="slurm", status="completed", local_user="u", hosts=(Host("n", slots=1),))
+    others: list[dict[str, Any]] = [
+        {}, {"status": "failed"}, {"vo": "atlas"}, {"vo": ""}, {"fqans": ("/atlas",)}, {"local_user": None},
+        {"local_group": "u"}, {"hosts": (Host("n", slots=2),)}, {"hosts": (Host("n", cores=1),)}, {"nodes": 1},
+        {"cores": 1}, {"slots": 1}, {"benchmarks": (Benchmark("HS06", 1.0),)}, {"queue": "u"}, {"endpoint_url": "u"},
+    ]  # fmt: skip
+    jobs = [msgspec.structs.replace(usual, **changes) for changes in others]
+    opened = open_store(f"sqlite:///{tmp_path}/state/store.db")
+    with opened.write() as connection:
+        interner = Interner(registry.source(connection, "ce1", "slurm").id, "ce1")
+        ids = interner.ids_of(connection, jobs)
+        assert len(set(ids)) == len(jobs)
+        again = Interner(registry.source(connection, "ce1", "slurm").id, "ce1")
+        assert again.ids_of(connection, jobs[::-1]) == ids[::-1]
+    opened.close()
