@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from publisher.cli.exit_code import DONE, REJECTED
-from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
@@ -74,16 +74,16 @@ def _show(inspected: Inspected, limit: int) -> None:
         data("  " + safe(_layer_text(layer)))
     if inspection.records and limit:
         show(_table(inspection, limit))
-    _more(len(inspection.records), limit, "records")
+    _more(len(inspection.records), limit, "record")
     for violation in sorted(inspection.violations, key=lambda one: one.level)[:limit]:  # errors before warnings
         data("  " + safe(_violation_text(violation, inspection)))
-    _more(len(inspection.violations), limit, "rules broken")
+    _more(len(inspection.violations), limit, "broken rule")
     data("  " + safe(_verdict(inspection)))
 
 
 def _more(count: int, limit: int, what: str) -> None:
     if count > limit:
-        data(f"  ({count - limit} more {what}; --json lists all)")
+        data(f"  ({counted(count - limit, f'more {what}')}; --json lists all)")
 
 
 def _layer_text(layer: Layer) -> str:
@@ -109,13 +109,9 @@ def _verdict(inspection: Inspection) -> str:
     who = inspection.service or "a service"
     errors = sum(violation.level == "error" for violation in inspection.violations)
     warnings = len(inspection.violations) - errors
-    told = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"
+    told = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
     does = "take" if inspection.taken else "refuse"
-    return f"{_count(len(inspection.records), 'record')}; {told}; {who} would {does} it"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    return f"{counted(len(inspection.records), 'record')}; {told}; {who} would {does} it"
 
 
 def _table(inspection: Inspection, limit: int) -> Any:

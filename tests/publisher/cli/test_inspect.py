@@ -115,7 +115,14 @@ def test_numbers_that_json_has_no_place_for(folder: Program) -> None:
 def test_standard_input_and_limit(folder: Program) -> None:
     done = folder("inspect", "-", "--limit", "1", answers=MESSAGES["jobs.txt"].decode()).ok()
     assert done.out.startswith("standard input: APEL individual jobs v0.3")
-    assert "(1 more records; --json lists all)" in done.out
+    assert "(1 more record; --json lists all)" in done.out
+
+
+def test_limit_0_shows_the_verdict_alone(folder: Program) -> None:
+    done = folder("inspect", "sync.txt", "--limit", "0").ok()
+    assert [line.strip() for line in done.out.splitlines()][1:] == [
+        "(1 more record; --json lists all)", "1 record; 0 errors, 0 warnings; APEL would take it",
+    ]  # fmt: skip
 
 
 def test_signature_and_authorities(folder: Program, pki: Pki, tmp_path: Path) -> None:
