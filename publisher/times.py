@@ -78,6 +78,6 @@ def iso(instant: int | None) -> str | None:
     if instant is None:
         return None
     try:
-        return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(instant, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return f"@{instant}"

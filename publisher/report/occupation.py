@@ -160,10 +160,17 @@ class Share:
 def shares(held: Held, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]]:
     """By the values of the keys, what was taken in each period."""
     found: dict[tuple[str, ...], list[Share]] = {}
-    for node, capacity, amounts in held.nodes():
+    nodes = held.nodes()
+    in_clusters: dict[str, set[str]] = {}
+    for node, _, _ in nodes:
+        in_clusters.setdefault(node.name, set()).add(node.cluster)
+    for node, capacity, amounts in nodes:
         if node.told and not capacity and not any(amounts):
             continue  # a node without GPUs does not make the mean of those that have some smaller
-        words = {"cluster": node.cluster, "type": node.type, "node": node.name}
+        # Nodes of two clusters may have the same name, and are two nodes.
+        apart = len(in_clusters[node.name]) > 1 and "cluster" not in by
+        name = f"{node.cluster}/{node.name}" if apart else node.name
+        words = {"cluster": node.cluster, "type": node.type, "node": name}
         label = tuple(words[key] for key in by)
         each = found.setdefault(label, [Share() for _ in held.periods])
         for share, amount, period in zip(each, amounts, held.periods, strict=True):

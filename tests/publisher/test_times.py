@@ -87,6 +87,7 @@ def test_what_is_shown_can_be_read_again(instant: int) -> None:
 def test_instants_beyond_the_calendar_are_shown_as_seconds() -> None:
     assert iso(None) is None
     assert iso(10**15) == f"@{10**15}"
+    assert iso(-62_135_596_800) == "0001-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,14 @@ def test_the_future_does_not_count(site: Publisher) -> None:
 def test_what_makes_no_sense(site: Publisher, asked: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         view(site, "occupation", **asked)
+
+
+def test_nodes_of_two_clusters_with_one_name_are_two_nodes(tmp_path: Path) -> None:
+    """n1 of the cluster `other` is idle; by name alone they would be one node that is half as much in use."""
+    twins = '[[nodes]]\nname = "n1"\ncores = 4\ncluster = "{}"\n'
+    site = torque_site(tmp_path, nodes=twins.format("srv") + twins.format("other"))
+    found = table(view(site, "occupation", by=("node",), stop=at(2)), "node", "nodes", "used_h")
+    assert ("other/n1", 1, 0.0) in found
+    assert ("srv/n1", 1, 12.0) in found
+    both = table(view(site, "occupation", by=("cluster", "node"), stop=at(2)), "cluster", "node")
+    assert {("other", "n1"), ("srv", "n1")} <= set(both)
