@@ -87,7 +87,7 @@ def _stay(pause_s: float, manager: ServiceManager) -> None:
             manager.reloading()
             watch = _again(watch, manager)
     finally:
-        watch.__exit__(None, None, None)
+        watch.close()
 
 
 def _again(watch: Watch, manager: ServiceManager) -> Watch:
@@ -98,7 +98,7 @@ def _again(watch: Watch, manager: ServiceManager) -> Watch:
         say(f"usage-publisher: {error}", "The configuration before stays in force.")
         return watch
     say("The configuration was read anew.")
-    watch.__exit__(None, None, None)  # its port may be wanted again
+    watch.close()  # its port may be wanted again
     return _watch(manager, stays=True)
 
 

@@ -36,7 +36,7 @@ class Watch:
         if config.log.file is not None:
             from publisher.observe.log import LogFile  # noqa: PLC0415
 
-            self._log = LogFile(config.log, config.log.file)
+            self._log = LogFile(config.log, config.log.file, lambda trouble: say(f"usage-publisher: {trouble}"))
         logged = [self._log] if self._log is not None else []
         self.publisher = publisher.observed_by(several([publisher.tools.observer, self._tally, self._alive, *logged]))
         self._close_server: Callable[[], object] = lambda: None
@@ -86,11 +86,15 @@ class Watch:
         except (MailError, StoreError) as error:
             say(f"usage-publisher: {error}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Give back the port, the store and the log."""
         self._close_server()
         self.publisher.close()
         if self._log is not None:
             self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

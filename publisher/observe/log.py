@@ -2,6 +2,8 @@
 
 Text for people or JSON, by structlog. Lines hold names, numbers and answers of services; never keys, tokens or the
 content of records. Text from outside is written so that it cannot break a line or steer a terminal.
+
+Promise kept here: a log that cannot be written, because its disk is full, loses lines and says so; it stops nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import io
 import logging
 import os
 import secrets
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -38,10 +40,12 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 class LogFile:
     """An observer that writes a log. Opened anew when the file was moved away, so that rotation needs no signal."""
 
-    def __init__(self, settings: Log, path: Path) -> None:
-        """Raises `ConfigError` where the file cannot be written."""
+    def __init__(self, settings: Log, path: Path, tell: Callable[[str], None] = lambda _trouble: None) -> None:
+        """`tell` hears, once a run, of lines that are lost. Raises `ConfigError` where the file cannot be opened."""
         self._path = path
-        self._file = _open(path)
+        self._tell = tell
+        self._told = False
+        self._file = self._open()
         self._settings = settings
         self._run = ""
         self._log: structlog.typing.FilteringBoundLogger = self._made()
@@ -49,7 +53,11 @@ class LogFile:
     def begin(self) -> str:
         """A new run begins; gives its id, which its lines carry."""
         self._run = secrets.token_hex(4)
-        self._reopen_if_moved()
+        self._told = False
+        try:
+            self._reopen_if_moved()
+        except ConfigError as error:
+            self._lose(str(error))
         self._log.info("run begun", run=self._run)
         return self._run
 
@@ -127,19 +135,39 @@ class LogFile:
             present = None
         ours = os.fstat(self._file.fileno())
         if present != (ours.st_dev, ours.st_ino):
+            opened = self._open()
             self._file.close()
-            self._file = _open(self._path)
+            self._file = opened
             self._log = self._made()
+
+    def _lose(self, trouble: str) -> None:
+        if not self._told:
+            self._told = True
+            self._tell(f"{trouble}. Lines of the log are lost; the run goes on")
+
+    def _open(self) -> TextIO:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            raw = _Lossy(os.open(self._path, flags, 0o640), "ab")
+        except OSError as error:
+            hint = "Check owner and mode of the file and its folder"
+            raise ConfigError(f"{self._path} cannot be written: {error.strerror}", key="log.file", hint=hint) from error
+        raw.lost = lambda error: self._lose(f"the log {self._path} cannot be written: {error.strerror}")
+        return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors="backslashreplace", line_buffering=True)
+
+
+class _Lossy(io.FileIO):
+    """A file that tells what could not be written instead of raising it."""
+
+    lost: Callable[[OSError], None]
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.lost(error)
+            return len(data)
 
 
 def _harmless(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     return {key: safe(value) if isinstance(value, str) else value for key, value in event.items()}
-
-
-def _open(path: Path) -> TextIO:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        hint = "Check owner and mode of the file and its folder"
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", key="log.file", hint=hint) from error
-    return io.TextIOWrapper(os.fdopen(descriptor, "ab"), "utf-8", errors="backslashreplace", line_buffering=True)

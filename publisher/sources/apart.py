@@ -23,7 +23,7 @@ from publisher import config, errors
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
-from publisher.sources.base import Cursor, Page, Source, Window
+from publisher.sources.base import Cursor, Page, Window
 
 PAGES_HERE: Final = 3
 _LENGTH: Final = struct.Struct(">I")
@@ -58,11 +58,6 @@ class ReadApart:
         self._told = False
         self.name = name
         self.kind = self._here.kind
-
-    @property
-    def here(self) -> Source:
-        """The source itself."""
-        return self._here
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """See `publisher.sources.base.Source`."""

@@ -40,10 +40,13 @@ def test_a_run_that_fails_is_a_number_too(fresh: Program) -> None:
 def test_who_watches_in_vain_does_not_stop_the_run(fresh: Program) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    watching = f'[metrics]\ntextfile = "missing/usage.prom"\n[notices]\nmail_to = ["a@b"]\nsmtp = "127.0.0.1:{port}"\n'
+    watching = '[log]\nfile = "/dev/full"\n[metrics]\ntextfile = "missing/usage.prom"\n'
+    watching += f'[notices]\nmail_to = ["a@b"]\nsmtp = "127.0.0.1:{port}"\n'
     fresh.configure(WHOLE.replace('path = "files"', 'path = "/proc/files"') + watching + 'target_fails_for = "0s"\n')
     done = fresh("run")
     assert "metrics.textfile" in done.err
+    assert "the log /dev/full cannot be written: No space left on device" in done.err
+    assert "Traceback" not in done.err
     assert f"could not be mailed through 127.0.0.1:{port}" in done.err
     assert "summaries" in done.out
 

@@ -83,6 +83,30 @@ def test_a_log_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) & 0o007 == 0
 
 
+def test_a_full_disk_loses_lines_and_says_so_once_a_run() -> None:
+    told: list[str] = []
+    log = LogFile(Log(file=Path("/dev/full")), Path("/dev/full"), told.append)
+    for _ in range(2):
+        log.begin()
+        log(BatchInFlight("neic", 7, 2))
+        log.end(0)
+    log.close()
+    assert len(told) == 2
+    assert "No space left" in told[0]
+
+
+def test_a_log_that_cannot_be_opened_anew_stops_nothing(tmp_path: Path) -> None:
+    told: list[str] = []
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "logs" / "log"
+    log = LogFile(Log(file=path), path, told.append)
+    path.parent.rename(tmp_path / "moved")
+    log.begin()
+    log.close()
+    assert "log.file" in told[0]
+    assert "run begun" in (tmp_path / "moved" / "log").read_text(encoding="utf-8")
+
+
 def test_a_log_that_cannot_be_written_is_told_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"log\.file"):
         made(tmp_path / "missing" / "log")
