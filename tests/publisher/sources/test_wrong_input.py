@@ -34,7 +34,7 @@ def site_of(folder: Path, *names: str) -> Site:
 
 
 def collect(site: Site) -> dict[str, Collected]:
-    with mock.patch("publisher.api.ReadApart", make_source):
+    with mock.patch("publisher.api.sending.ReadApart", make_source):
         found = site.publisher.collect((), None)
     assert found is not None
     return found

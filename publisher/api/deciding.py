@@ -1,0 +1,40 @@
+"""What people decide: about records that are rejected or held, and what was delivered before us."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from publisher.api.opened import Opened
+from publisher.store.states import State
+
+
+class Deciding(Opened):
+    """See the module."""
+
+    def retry(self, state: State, target: str, record_ids: Sequence[str] = ()) -> int:
+        """Let rejected or held records of a target wait again: those named, or all."""
+        from publisher.pipeline.decide import retry  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return retry(connection, plan.target_id, target, state, record_ids, now)
+
+    def waive(self, state: State, target: str, record_ids: Sequence[str], reason: str) -> int:
+        """Decide that rejected or held records are not to be sent, and why."""
+        from publisher.pipeline.decide import waive  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return waive(connection, plan, target, state, record_ids, reason, now)
+
+    def take_over_until(self, target: str, until: int) -> int:
+        """Put down what ended up to then, and was never sent from here, as delivered before us; gives how many jobs."""
+        from publisher.pipeline.take_over import assume_until  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return assume_until(connection, plan.target_id, target, until, now)
+
+    def take_over(self, target: str, run_ids: Sequence[int], told: str) -> int:
+        """Put down these runs, where they were never sent from here, as delivered before us; `told`: by what."""
+        from publisher.pipeline.take_over import assume_runs  # noqa: PLC0415
+
+        with self._deciding(target) as (plan, now), self.store.write() as connection:
+            return assume_runs(connection, plan.target_id, target, run_ids, told, now)

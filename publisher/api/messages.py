@@ -1,0 +1,77 @@
+"""The messages that publishing would send: themselves, beside what was sent, and why each value stands in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from publisher.api.opened import Opened
+from publisher.config import REPORT_KINDS
+from publisher.errors import UsageError
+from publisher.sources.base import Window
+
+if TYPE_CHECKING:
+    from publisher.pipeline.compare import Comparison
+    from publisher.pipeline.explain import Explanation
+    from publisher.pipeline.render import Rendering
+    from publisher.pipeline.report_render import TargetReports
+    from publisher.report.reports import ReportRendering
+
+
+class Messages(Opened):
+    """See the module."""
+
+    def rendering(
+        self, format_name: str, target: str | None, window: Window
+    ) -> Rendering | ReportRendering | TargetReports:
+        """The messages that publish would send, without sending and without changing anything.
+
+        `utilization` without a target is that of the window, or of the 30 days up to its end, or up to now.
+        """
+        from publisher.pipeline.render import Rendering  # noqa: PLC0415
+
+        self._require([target] if target else [], self.config.targets, "target")
+        self._require_format(format_name)
+        if format_name in REPORT_KINDS:
+            if target is not None:
+                return self._reports_of(target, format_name, window)
+            from publisher.report.reports import ReportRendering  # noqa: PLC0415
+            from publisher.report.request import LAST_DAYS_S, ReportRequest  # noqa: PLC0415
+
+            stop = self.tools.clock() if window.until is None else window.until
+            start = stop - LAST_DAYS_S if window.from_ is None else window.from_
+            request = ReportRequest(start=start, stop=stop)
+            return ReportRendering(self._collected_store(), self.config, request, self.tools.clock())
+        return Rendering(self._collected_store(), self.config, format_name, target, window)
+
+    def comparison(self, format_name: str, target: str, window: Window) -> Comparison | TargetReports:
+        """The records that publish would send beside those that were last delivered, without changing anything."""
+        from publisher.pipeline.compare import Comparison  # noqa: PLC0415
+
+        self._require([target], self.config.targets, "target")
+        self._require_format(format_name)
+        if format_name in REPORT_KINDS:
+            return self._reports_of(target, format_name, window)
+        return Comparison(self._collected_store(), self.config, format_name, target, window)
+
+    def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
+        """Why each value stands in the records of the runs with this record id, local id or global id."""
+        from publisher.pipeline.explain import explanations  # noqa: PLC0415
+
+        self._require([target] if target else [], self.config.targets, "target")
+        self._require_format(format_name)
+        return explanations(self._collected_store(), self.config, format_name, target, name)
+
+    def _reports_of(self, target: str, format_name: str, window: Window) -> TargetReports:
+        from publisher.pipeline.report_render import TargetReports  # noqa: PLC0415
+
+        if self.config.targets[target].records != format_name:
+            raise UsageError(
+                f"target {target} is not sent reports", hint="Leave --target away to see one of any window"
+            )
+        return TargetReports(self._collected_store(), self.config, target, window, self.tools.clock())
+
+    @staticmethod
+    def _require_format(name: str) -> None:
+        from publisher.forms import require_format  # noqa: PLC0415 - loads the formats, which most commands need not
+
+        require_format(name)
