@@ -10,7 +10,7 @@ import typer
 
 from publisher.cli import when
 from publisher.cli.output import data, json_object, make_table, safe, say, show
-from publisher.cli.report_pictures import PICTURED, Drawn, give_picture
+from publisher.cli.report_pictures import PICTURED, Drawn, give_picture, require_drawn
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from publisher.report.result import Report
 
 _LAST_DAYS_S = 30 * 86_400
-_WHOLE_MONTH = ("charges",)
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +47,9 @@ def report(
     month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
     bin_: Annotated[str | None, typer.Option("--bin", metavar="DURATION", help="Size of the bins; default 1h.")] = None,
     bins: Annotated[int | None, typer.Option("--bins", metavar="N", help="Number of the bins instead.")] = None,
-    measure: Annotated[Literal["queue", "cpu"], typer.Option("--measure", help="What the table shows.")] = "queue",
+    measure: Annotated[
+        Literal["queue", "cpu"] | None, typer.Option("--measure", help="What the table shows; default queue.")
+    ] = None,
     by: Annotated[
         str, typer.Option("--by", metavar="KEY[,KEY]", help="Told apart by host, queue, group, owner, month, node ...")
     ] = "",
@@ -57,12 +58,15 @@ def report(
         typer.Option("--counted", help="Runs of which a part lies in the interval, or that started or ended in it."),
     ] = None,
     period: Annotated[
-        Literal["day", "week", "month", "year"], typer.Option("--period", help="Of occupation.")
-    ] = "month",
-    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="In which days and months begin.")] = "UTC",
+        Literal["day", "week", "month", "year"] | None, typer.Option("--period", help="Of occupation; default month.")
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option("--zone", metavar="ZONE", help="In which days and months begin; default UTC.")
+    ] = None,
     resource: Annotated[
-        Literal["cores", "memory", "vmem", "gpus"], typer.Option("--resource", help="Of occupation.")
-    ] = "cores",
+        Literal["cores", "memory", "vmem", "gpus"] | None,
+        typer.Option("--resource", help="Of occupation; default cores."),
+    ] = None,
     queue: Annotated[str | None, _pattern("queue", "Only of these queues, with * and ? as in names of files.")] = None,
     host: Annotated[str | None, _pattern("host", "Only on these hosts.")] = None,
     complex_: Annotated[str | None, _pattern("complex", "Only with such a resource (DQS, Grid Engine).")] = None,
@@ -101,32 +105,39 @@ def report(
         bool | None, typer.Option("--legend/--no-legend", help="Default: where there is something to tell apart.")
     ] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the picture or page.")] = None,
-    plot: Annotated[int, typer.Option("--plot", metavar="N", help="Which picture, where a view has several.")] = 1,
+    plot: Annotated[
+        int | None, typer.Option("--plot", metavar="N", help="Which picture, where a view has several; default 1.")
+    ] = None,
 ) -> None:
     """How the site was used: utilization as DQS measures it, totals as qacct gives them, occupation, waiting ..."""
     from publisher.report.request import ReportRequest  # noqa: PLC0415
+    from publisher.report.taken import require_taken  # noqa: PLC0415
 
-    given = {
+    patterns = _given({
         "queue": queue, "host": host, "complex": complex_, "group": group, "owner": owner, "job": job, "task": task,
         "vo": vo, "project": project, "account": account, "department": department, "status": status, "pe": pe,
         "slots": slots, "cluster": cluster,
-    }  # fmt: skip
+    })  # fmt: skip
+    chosen = _given({"measure": measure, "period": period, "zone": zone, "resource": resource})
+    others = _given({"bin": bin_, "bins": bins, "counted": counted, "archive": archive, "dask": dask,
+                     "stat-file": stat_file, "by": by or None})  # fmt: skip
+    keys = tuple(key.strip() for key in by.split(",")) if by else ()
+    require_taken(view, [*others, *chosen, *patterns], keys)
+    drawn = Drawn(style=style, grid=grid, legend=legend, title=title, plot=plot)
+    require_drawn(form, drawn)
     start, stop = _interval(from_, until, days, month)
     request = ReportRequest(
         start=start,
         stop=stop,
-        filters={key: pattern for key, pattern in given.items() if pattern is not None},
+        filters=patterns,
         bin_s=_bin_s(bin_),
         bins=bins,
-        measure=measure,
-        by=tuple(key.strip() for key in by.split(",")) if by else (),
+        by=keys,
         interval=counted,
-        period=period,
-        zone=zone,
-        resource=resource,
         archive=archive,
         dask=dask,
         stat_file=stat_file,
+        **chosen,
     )
     made = _made(view, request)
     if form not in PICTURED:
@@ -135,7 +146,11 @@ def report(
     if made.nothing:
         say(made.nothing)
     say(*made.notes)
-    give_picture(made, form, Drawn(style=style, grid=grid, legend=legend, title=title, plot=plot), output)
+    give_picture(made, form, drawn, output)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _made(view: str, request: ReportRequest) -> Report:
@@ -158,12 +173,12 @@ def _give(made: Report, form: str, output: Path | None) -> None:
             json_object(forms.json_object(made))
     elif chosen == "json":
         json_object(forms.json_object(made))
-    elif chosen == "table":
+    elif chosen == "table" and made.nothing is None:
         columns = forms.shown_columns(made)
         names = [forms.heading(column) for column in columns]
         right = {name for name, column in zip(names, columns, strict=True) if not forms.is_text(column)}
         show(make_table("", names, [list(row) for row in forms.text_rows(made)], right=right))
-    else:
+    elif chosen != "table":
         data(_text(made, chosen))
 
 
@@ -176,13 +191,18 @@ def _text(made: Report, form: str) -> str:
         return forms.to_csv(made)
     if form == "md":
         return forms.to_markdown(made)
-    columns = [forms.heading(column) for column in forms.shown_columns(made)]
-    rows = [columns, *forms.text_rows(made)]
+    if made.nothing:
+        return safe(made.nothing) + "\n"
+    columns = forms.shown_columns(made)
+    rows = [[forms.heading(column) for column in columns], *forms.text_rows(made)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(columns))]
-    return "".join(
-        safe("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()) + "\n"
-        for row in rows
-    )
+
+    def line(row: list[str]) -> str:
+        cells = zip(row, widths, columns, strict=True)
+        padded = (cell.ljust(width) if forms.is_text(column) else cell.rjust(width) for cell, width, column in cells)
+        return safe("  ".join(padded).rstrip()) + "\n"
+
+    return "".join(map(line, rows))
 
 
 def _interval(from_: str | None, until: str | None, days: int | None, month: str | None) -> tuple[int, int]:

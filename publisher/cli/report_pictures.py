@@ -25,7 +25,20 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     grid: bool
     legend: bool | None
     title: str | None
-    plot: int
+    plot: int | None
+
+
+def require_drawn(form: str, drawn: Drawn) -> None:
+    """Raises `UsageError` for what was chosen of a picture where there will be none."""
+    if drawn.plot is not None and form == "html":
+        raise UsageError("--plot chooses one picture, and a page has them all", hint="Leave it away")
+    told = {"style": drawn.style, "grid": drawn.grid or None, "legend": drawn.legend, "title": drawn.title,
+            "plot": drawn.plot}  # fmt: skip
+    if form not in PICTURED and (given := [name for name, value in told.items() if value is not None]):
+        raise UsageError(
+            f"--{given[0]} is for pictures and pages, and --format {form} is text",
+            hint="Leave it away, or choose --format png, svg, pdf, ps or html",
+        )
 
 
 def give_picture(made: Report, form: str, drawn: Drawn, output: Path | None) -> None:
@@ -57,10 +70,14 @@ def _picture(made: Report, form: Form, drawn: Drawn) -> bytes:
     from publisher.report.picture.look import Look  # noqa: PLC0415
 
     if not made.plots:
-        raise UsageError(f"the view {made.view} has no picture", hint="Choose another --format")
-    if not 1 <= drawn.plot <= len(made.plots):
+        if made.nothing:
+            raise UsageError("there is nothing to draw", hint="Select other runs, or another interval")
+        told = " --by KEY," if made.view in {"totals", "waiting"} else ""
+        raise UsageError(f"the view {made.view} has no picture as asked", hint=f"Add{told} or choose another --format")
+    number = 1 if drawn.plot is None else drawn.plot
+    if not 1 <= number <= len(made.plots):
         raise UsageError(f"--plot: there are {len(made.plots)}: {'; '.join(plot.title for plot in made.plots)}")
-    plot = made.plots[drawn.plot - 1]
+    plot = made.plots[number - 1]
     legend = len(plot.series) > 1 or plot.style == "heat" if drawn.legend is None else drawn.legend
     look = Look(style=drawn.style, grid=drawn.grid, legend=legend, title=drawn.title, note=made.site)
     return draw(plot, made.stop, look, form)

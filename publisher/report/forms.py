@@ -45,11 +45,13 @@ def written(value: Cell, column: Column) -> str:
 
 
 def text_rows(report: Report) -> list[list[str]]:
-    """The rows of the columns that are shown, as text."""
+    """The rows of the columns that are shown, as text. Where nothing matched there are none, not rows of zeros."""
     return list(_text_rows(report))
 
 
 def _text_rows(report: Report) -> Iterator[list[str]]:
+    if report.nothing:
+        return
     columns = shown_columns(report)
     places = [report.columns.index(column) for column in columns]
     for row in report.rows:
@@ -74,7 +76,9 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def to_markdown(report: Report) -> str:
-    """A table in Markdown; the notes below it."""
+    """A table in Markdown; the notes below it. Where nothing matched, the reason instead of the table."""
+    if report.nothing:
+        return "\n".join(f"{_cell(text)}\n" for text in (report.nothing, *report.notes))
     columns = shown_columns(report)
     rules = ["---" if is_text(column) else "---:" for column in columns]
     lines = [[heading(column) for column in columns], rules, *text_rows(report)]
@@ -99,6 +103,7 @@ def json_object(report: Report) -> dict[str, Any]:
             {column.name: _plain(value, column) for column, value in zip(report.columns, row, strict=True)}
             for row in report.rows
         ],
+        **({"nothing": report.nothing} if report.nothing else {}),
         **({"notes": list(report.notes)} if report.notes else {}),
     }
 

@@ -77,6 +77,8 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     def require_by(self, view: str, allowed: tuple[str, ...], most: int) -> None:
         """Raises `UsageError` for keys that the view does not have, or more than it takes."""
         for key in self.by:
+            if not allowed:
+                raise UsageError(f"{view} is not given by any key", hint="Leave it away")
             if key not in allowed:
                 raise UsageError(f"{view} is not given by {key!r}; there are: {', '.join(allowed)}")
         if len(self.by) > most or len(set(self.by)) < len(self.by):

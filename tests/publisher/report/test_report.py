@@ -99,6 +99,9 @@ def test_what_makes_no_sense_is_told(site: Program, arguments: tuple[str, ...], 
 def test_where_nothing_matches_it_says_what_there_is(site: Program) -> None:
     done = site("report", *FIGURE, "--queue", "none*").ok()
     assert "none of the 5 runs in the interval matches; there are: queue fast.q, slow.q" in done.err
+    assert not done.out
+    site("report", *FIGURE, "--queue", "none*", "--output", "nothing.txt").ok()
+    assert (site.folder / "nothing.txt").read_text().startswith("none of the 5 runs")
     assert "no run lies in the interval" in site("report", "--from", "1969-01", "--until", "1969-02").ok().err
 
 

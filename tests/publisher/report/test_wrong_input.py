@@ -10,7 +10,7 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report.forms import json_object, to_csv, to_markdown
+from publisher.report.forms import json_object, text_rows, to_csv, to_markdown
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.result import VIEWS, Column, Report
@@ -33,7 +33,7 @@ def test_an_interval_that_ends_before_it_begins(every_source: Publisher, view: s
 
 @pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"job", "load", "charges"}))
 def test_unknown_keys_are_told_with_those_there_are(every_source: Publisher, view: str) -> None:
-    with pytest.raises(UsageError, match=r"there are: "):
+    with pytest.raises(UsageError, match=r"there are: queue|there are: cluster|is not given by any key"):
         asked(every_source, view, by=("colour",))
     with pytest.raises(UsageError, match=r"nothing is selected by 'colour'; there are: queue"):
         asked(every_source, view, filters={"colour": "*"})
@@ -55,6 +55,17 @@ def test_nothing_that_matches_says_what_there_is(every_source: Publisher) -> Non
     assert found.nothing.startswith("none of the ")
     assert "owner alice" in found.nothing
     assert "queue all.q" in found.nothing
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"charges", "load"}))
+def test_where_nothing_matches_no_form_shows_zeros(every_source: Publisher, view: str) -> None:
+    """Only JSON keeps the bins of an interval, for programs, with the reason beside them."""
+    found = asked(every_source, view, filters={"job": "nothing-of-the-kind"})
+    assert found.nothing is not None
+    assert len(to_csv(found).splitlines()) == 1
+    assert to_markdown(found).splitlines()[0] == found.nothing
+    assert json_object(found)["nothing"] == found.nothing
+    assert not text_rows(found)
 
 
 @pytest.mark.parametrize("tasks", ["5-1", "1-5:0"])

@@ -1,0 +1,108 @@
+"""Every view says which options it takes, as the documents have it; what it would not look at is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from publisher.entries import KEYS
+from publisher.errors import UsageError
+from publisher.report.result import VIEWS
+from publisher.report.taken import TAKEN, require_taken
+from tests.publisher.cli.program import BASE, Inside, Program
+
+GIVEN: Final = {
+    "by": ("--by", "queue"),
+    "bin": ("--bin", "1h"),
+    "bins": ("--bins", "4"),
+    "measure": ("--measure", "queue"),
+    "counted": ("--counted", "ended"),
+    "period": ("--period", "day"),
+    "zone": ("--zone", "Europe/Oslo"),
+    "resource": ("--resource", "gpus"),
+    "archive": ("--archive", "nowhere"),
+    "dask": ("--dask", "tcp://127.0.0.1:1"),
+    "stat-file": ("--stat-file", "nowhere"),
+    **{key: (f"--{key}", "x*") for key in KEYS},
+}
+"""Every option that not all views take, as it may be given."""
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return Inside(tmp_path_factory.mktemp("taken"), BASE)
+
+
+def test_every_view_and_option_is_there() -> None:
+    assert TAKEN.keys() == VIEWS.keys()
+    assert set().union(*TAKEN.values()) == GIVEN.keys()
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_what_a_view_does_not_look_at_is_refused(view: str) -> None:
+    for option in sorted(GIVEN.keys() - TAKEN[view]):
+        with pytest.raises(UsageError, match=f"--{option} means nothing to the view {view}; it is for "):
+            require_taken(view, [option])
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_the_command_knows_every_option(empty: Program, view: str) -> None:
+    """Given all that it takes, a view goes as far as to find no store; each other option is refused by the command."""
+    taken = [word for option in sorted(TAKEN[view] - {"archive", "dask"}) for word in GIVEN[option]]
+    assert "means nothing" not in empty("report", "--view", view, *taken).err
+    for option in sorted(GIVEN.keys() - TAKEN[view] - set(KEYS) | ({"task"} - TAKEN[view])):
+        done = empty("report", "--view", view, *GIVEN[option])
+        assert (done.code, done.out) == (2, ""), option
+        assert f"--{option} means nothing" in done.err
+
+
+def test_the_views_that_take_it_are_named(empty: Program) -> None:
+    said = empty("report", "--view", "totals", "--bin", "1h").err
+    assert "--bin means nothing to the view totals; it is for utilization and load. Leave it away" in said
+    assert "it is for occupation." in empty("report", "--resource", "gpus").err
+    assert "utilization, totals, occupation, waiting and charges" in empty(
+        "report", "--view", "job", "--job", "1", "--by", "owner"
+    ).err  # fmt: skip
+
+
+def test_a_zone_needs_something_that_begins_at_midnight(empty: Program) -> None:
+    for view in ("totals", "waiting"):
+        done = empty("report", "--view", view, "--zone", "Europe/Oslo", "--by", "queue")
+        assert (done.code, "add --by day" in done.err) == (2, True)
+        assert "add --by day" not in empty("report", "--view", view, "--zone", "Europe/Oslo", "--by", "queue,day").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--style", "bar"), "--style is for pictures and pages, and --format table is text"),
+        (("--grid", "--format", "csv"), "--grid is for pictures"),
+        (("--no-legend", "--format", "json"), "--legend is for pictures"),
+        (("--title", "x", "--format", "md"), "--title is for pictures"),
+        (("--plot", "1"), "--plot is for pictures"),
+        (("--plot", "2", "--format", "html"), "a page has them all"),
+    ],
+)
+def test_options_of_pictures_where_there_is_none(empty: Program, arguments: tuple[str, ...], said: str) -> None:
+    done = empty("report", *arguments)
+    assert (done.code, said in done.err) == (2, True)
+
+
+def test_the_documents_have_the_table(request: pytest.FixtureRequest) -> None:
+    text = (Path(str(request.config.rootpath)) / "docs" / "report.md").read_text()
+    assert table() in text, f"docs/report.md should have\n{table()}"
+
+
+def table() -> str:
+    """The table of options and views as the documents have it; options that go together stand in one row."""
+    rows: dict[tuple[bool, ...], list[str]] = {}
+    for option in GIVEN:
+        rows.setdefault(tuple(option in TAKEN[view] for view in VIEWS), []).append(f"`--{option}`")
+    lines = ["| | " + " | ".join(VIEWS) + " |", "|---|" + ":-:|" * len(VIEWS)]
+    lines += [
+        f"| {' '.join(options)} | {' | '.join('yes' if one else '' for one in each)} |"
+        for each, options in rows.items()
+    ]
+    return "\n".join(lines) + "\n"
