@@ -20,9 +20,11 @@ from publisher.errors import UsageError
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.selection import MOST_SHOWN, some
 from publisher.report.utilization import utilization
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs_stat import QueueSample, read_samples
+from publisher.times import iso
 
 _KEYS: Final = ("queue", "host", "complex")
 _COLUMNS: Final = (
@@ -53,19 +55,50 @@ class _Looks(msgspec.Struct):
     load: Fraction = Fraction(0)
 
 
+class _Met(msgspec.Struct):
+    """What samples there were, whether or not they match: what is said when none does."""
+
+    first: int | None = None
+    last: int = 0
+    inside: int = 0
+    words: dict[str, set[str]] = {}
+
+    def lies_inside(self, sample: QueueSample, bins: Bins) -> bool:
+        """Take a sample; whether it lies in the interval."""
+        self.first = sample.at if self.first is None else min(self.first, sample.at)
+        self.last = max(self.last, sample.at)
+        if not bins.start <= sample.at < bins.stop:
+            return False
+        self.inside += 1
+        for key, words in _words(sample).items():
+            if len(known := self.words.setdefault(key, set())) <= MOST_SHOWN:
+                known.update(words)
+        return True
+
+    def nothing(self, request: ReportRequest, paths: list[Path]) -> str:
+        """Why there is nothing, and what there is."""
+        if self.first is None:
+            return f"there is no sample in {', '.join(map(str, paths))}"
+        if not self.inside:
+            return f"no sample lies in the interval; there are some from {iso(self.first)} to {iso(self.last)}"
+        there = (f"{key} {some(self.words[key]) or 'is told by none'}" for key in _KEYS if key in request.filters)
+        return f"none of the {self.inside} samples in the interval matches; there are: {'; '.join(there)}"
+
+
 def view(context: Context, request: ReportRequest) -> Report:
     """The view."""
     request.require_by("load", (), 1)
     bins = request.cut()
     paths = _paths(context, request)
     unreadable = 0
+    met = _Met()
     found = [_Looks() for _ in range(bins.count)]
     for path in paths:
         looks: dict[int, _Look] = {}
         for sample in read_samples(path):
             if isinstance(sample, Unreadable):
                 unreadable += 1
-            elif bins.start <= sample.at < bins.stop and _matches(sample, request):
+            elif met.lies_inside(sample, bins) and _matches(sample, request):
                 _add(looks.setdefault(sample.at, _Look()), sample)
         for at, look in looks.items():
             _sum(found[(at - bins.start) // bins.size_s], look)
@@ -82,7 +115,7 @@ def view(context: Context, request: ReportRequest) -> Report:
         rows=rows,
         plots=_plots(bins, rows),
         notes=(*notes, "The scale of the load is that of the stat_file; no document tells it."),
-        nothing=None if any(looks.number for looks in found) else "no sample lies in the interval and matches",
+        nothing=None if any(looks.number for looks in found) else met.nothing(request, paths),
         facts={"bin_s": bins.size_s},
     )
 
@@ -100,8 +133,12 @@ def _paths(context: Context, request: ReportRequest) -> list[Path]:
     return paths
 
 
+def _words(sample: QueueSample) -> dict[str, tuple[str, ...]]:
+    return {"queue": (sample.queue,), "host": (sample.host,), "complex": sample.complexes}
+
+
 def _matches(sample: QueueSample, request: ReportRequest) -> bool:
-    words = {"queue": (sample.queue,), "host": (sample.host,), "complex": sample.complexes}
+    words = _words(sample)
     return all(
         any(fnmatchcase(word, pattern) for word in words[key]) for key, pattern in request.filters.items()
     )  # fmt: skip

@@ -18,7 +18,8 @@ from publisher.entries import KEYS
 from publisher.errors import UsageError
 from publisher.report.frame import UNKNOWN, Coding, Frame, Interval, Mask, Runs
 
-_MOST_SHOWN: Final = 10
+MOST_SHOWN: Final = 10
+"""So many values are named where nothing matches."""
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
 Test = Callable[[str], bool]
 
@@ -49,7 +50,7 @@ class Met:
             return None
         if not self.runs:
             return "no run lies in the interval; `usage-publisher status` says until when there are any"
-        told = [f"{key} {_some(values) or 'is not told by any source'}" for key, values in sorted(self.there.items())]
+        told = [f"{key} {some(values) or 'is not told by any source'}" for key, values in sorted(self.there.items())]
         return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
 
     def notes(self) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ class Selection:
             if key == "job":
                 found = [any(test(word) for word in words if word) for words in frame.objects["job"]]
                 mask &= np.array(found, np.bool_)
-                if len(self._seen_jobs) <= _MOST_SHOWN:
+                if len(self._seen_jobs) <= MOST_SHOWN:
                     self._seen_jobs.update(
                         str(words[0] or words[1] or words[2]) for words in frame.objects["job"][:100]
                     )
@@ -132,7 +133,7 @@ class Selection:
             matching += [any(map(test, words)) for words in values[len(matching) :]]
             codes = frame.codes[key]
             mask &= np.array(matching, np.bool_)[codes]
-            if len(self._seen[key]) <= _MOST_SHOWN:
+            if len(self._seen[key]) <= MOST_SHOWN:
                 self._seen[key].update(np.unique(codes).tolist())
         return mask
 
@@ -154,6 +155,7 @@ def _test(key: str, text: str) -> Test:
     return lambda word: match(word) is not None
 
 
-def _some(values: set[str]) -> str:
-    shown = sorted(values)[:_MOST_SHOWN]
+def some(values: set[str]) -> str:
+    """The first of what there is, for a sentence."""
+    shown = sorted(values)[:MOST_SHOWN]
     return ", ".join(shown) + (" ..." if len(values) > len(shown) else "")

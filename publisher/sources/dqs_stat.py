@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from publisher.sources.base import Unreadable
-from publisher.sources.logfile import LogReader
+from publisher.sources.logfile import Chunk, LogReader
+from publisher.sources.recognise import KINDS, looks_like
 
 STATES: Final = {
     "a": "alarm", "c": "suspended on complex", "d": "disabled", "e": "enabled", "h": "held", "m": "migrating",
@@ -21,6 +22,7 @@ STATES: Final = {
 }  # fmt: skip
 """Letters of a queue's states and what they mean."""
 
+_HINT: Final = "Name the file in which DQS keeps samples of its queues: eight fields between colons"
 _FIELDS: Final = 8
 _MOST_DIGITS: Final = 15
 
@@ -63,19 +65,31 @@ def parse_sample(line: bytes) -> QueueSample:
 def read_samples(path: Path) -> Iterator[QueueSample | Unreadable]:
     """The samples of a stat_file and its rotated copies in the order of writing; lines that are none with the reason.
 
-    Raises `SourceError`s, at the end for what could not be read to its end.
+    Raises `SourceError`s, at the end for what could not be read to its end or has no sample in all of its first lines.
     """
     reading = LogReader(path).read({})
     for chunk in reading:
+        found = list(_found(chunk))
+        if chunk.line == 1 and found and all(isinstance(one, Unreadable) for one in found):
+            kind = looks_like(chunk.lines[:50])
+            seems = (
+                f"this looks like {KINDS[kind]}" if kind not in {None, "dqs-stat"} else "this is no stat_file of DQS"
+            )
+            reading.refuse(f"{chunk.file}: {seems}, and no line of it is a sample", _HINT)
+            continue
         yield from chunk.set_aside
-        for index, line in enumerate(chunk.lines):
-            if line.strip():
-                try:
-                    yield parse_sample(line)
-                except StatError as error:
-                    yield chunk.unreadable(index, str(error))
+        yield from found
     if reading.problems:
         raise reading.problems[0]
+
+
+def _found(chunk: Chunk) -> Iterator[QueueSample | Unreadable]:
+    for index, line in enumerate(chunk.lines):
+        if line.strip():
+            try:
+                yield parse_sample(line)
+            except StatError as error:
+                yield chunk.unreadable(index, str(error))
 
 
 def _count(fields: list[str], place: int) -> int:

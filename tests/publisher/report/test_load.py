@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from publisher.api import Publisher
-from publisher.errors import UsageError
+from publisher.errors import SourceFormatError, SourceMissingError, UsageError
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.result import Report
 from publisher.report.views import make
-from tests.publisher.cli.program import BASE
+from tests.publisher.cli.program import BASE, Inside
 from tests.publisher.report.torque_site import table
 
 START = 1_000_000_000
@@ -58,7 +58,10 @@ def test_active_and_all_queues_load_and_utilization(site: Publisher) -> None:
 def test_samples_are_selected(site: Publisher) -> None:
     assert table(asked(site, "load", bins=3, filters={"queue": "slow*"}), "queues")[1] == (2.0,)
     assert table(asked(site, "load", bins=3, filters={"complex": "aix"}), "queues")[1] == (4.0,)
-    assert asked(site, "load", bins=3, filters={"host": "none"}).nothing == "no sample lies in the interval and matches"
+    none = asked(site, "load", bins=3, filters={"host": "none", "complex": "*"}).nothing
+    assert none == "none of the 3 samples in the interval matches; there are: host alpha, beta; complex aix, memory=64"
+    late = asked(site, "load", bins=3, start=START + 9_000, stop=START + 9_900).nothing
+    assert late == ("no sample lies in the interval; there are some from 2001-09-09T01:56:40Z to 2001-09-09T02:06:40Z")
     with pytest.raises(UsageError, match="samples are not selected by 'owner'"):
         asked(site, "load", filters={"owner": "ada"})
 
@@ -72,6 +75,31 @@ def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
     found = asked(site, "load", bins=1, stat_file=lines)
     assert table(found, "looks", "active") == [(1, 1.0)]
     assert found.notes[0] == "Lines of the stat_file that are no samples: 1."
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("dqs/act_file", "this looks like a DQS act_file, and no line of it is a sample"),
+        ("slurm/sacct.psv", "this looks like output of Slurm's sacct"),
+        ("dqs/README.md", "this is no stat_file of DQS, and no line of it is a sample"),
+    ],
+)
+def test_a_file_that_is_no_stat_file(site: Publisher, fixtures: Path, file: str, said: str) -> None:
+    with pytest.raises(SourceFormatError, match=f"{file}: {said}") as told:
+        asked(site, "load", bins=1, stat_file=fixtures / file)
+    assert "eight fields between colons" in told.value.hint
+    done = Inside(site.config.file.parent)("report", "--view", "load", "--stat-file", fixtures / file)
+    assert (done.code, done.out, said in done.err) == (1, "", True)
+
+
+def test_a_stat_file_without_samples(site: Publisher, tmp_path: Path) -> None:
+    (tmp_path / "stat_file").touch()
+    assert asked(site, "load", bins=1, stat_file=tmp_path / "stat_file").nothing == (
+        f"there is no sample in {tmp_path / 'stat_file'}"
+    )
+    with pytest.raises(SourceMissingError, match="nowhere"):
+        asked(site, "load", bins=1, stat_file=tmp_path / "nowhere")
 
 
 def test_a_job_in_full(site: Publisher) -> None:
