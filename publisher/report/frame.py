@@ -19,9 +19,6 @@ from publisher.entries import KEYS
 UNKNOWN: Final = -(1 << 63)
 """In a column of numbers: the source does not tell."""
 
-SLACK_S: Final = 7 * 86_400
-"""A slave of a run of DQS may end behind its master, whose end is the run's: so much earlier ends are looked at."""
-
 NUMBERS: Final = frozenset(
     {
         "start", "stop", "end", "submit", "eligible", "run",  # epoch seconds, `stop` not included; number of the run
@@ -104,7 +101,8 @@ class Runs(Protocol):
     ) -> Iterator[Frame]:
         """Entries of runs that ended at `start` or later, and before `stop`; columns `wanted`, and `start` and `stop`.
 
-        There may be others among them, which the caller leaves out.
+        Without a `stop`, also entries that reach beyond the end of their run (slaves of DQS) to `start` or later. There
+        may be others among them, which the caller leaves out.
         With `running_until` (epoch seconds), runs that still run are there too, up to then.
         """
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -15,10 +16,11 @@ from formats.job import Host, Job
 from publisher.config import Config
 from publisher.enrich import Enrichers
 from publisher.report.columns import ColumnMaker, Shared
-from publisher.report.frame import SLACK_S, Coding, Frame
+from publisher.report.frame import Coding, Frame
 from publisher.sources.dqs import act_lines
+from publisher.sources.dqs_act import SEVERAL_LINES
 from publisher.store.classes import classes_by_id
-from publisher.store.columns import has_source_of, stored_runs
+from publisher.store.columns import Rows, has_source_of, stored_runs, stored_runs_before
 from publisher.store.database import Store
 from publisher.store.stored import decode
 
@@ -46,15 +48,27 @@ class StoreRuns:
             maker = ColumnMaker(wanted, running=running_until is not None, systems=dqs)
             made = _Frames(maker, self._config, self._enrichers, dqs=dqs)
             self.codings = maker.codings
-            begin = start - SLACK_S if dqs and stop is None else start
-            pages = stored_runs(connection, begin, stop, _PAGE, running=running_until is not None)
+            pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
+            earlier = _parallel_before(connection, start) if dqs and stop is None else iter(())
             with closing(pages):
-                for page in pages:
+                for page in chain(pages, earlier):
                     runs = made.decoded([blob for _, blob in page])
                     if unknown := made.unknown(runs, page):
                         with self._store.read() as other:  # the first has a cursor open
                             made.learn(other, unknown)
                     yield from made.of(runs, page, running_until)
+
+
+def _parallel_before(connection: Connection, before: int) -> Iterator[Rows]:
+    """Runs of DQS that ended, as accounted, before an instant, and have slaves, which may have ended after it.
+
+    A run ends where its master's line does. A slave began before that, and nothing bounds how much later it ended: all
+    earlier runs with slaves are looked at.
+    """
+    with closing(stored_runs_before(connection, "dqs", before, _PAGE)) as pages:
+        for page in pages:
+            if parallel := [(class_id, blob) for class_id, blob in page if SEVERAL_LINES in blob]:
+                yield parallel
 
 
 class _Frames:

@@ -8,14 +8,39 @@ from typing import Any, Final
 
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from formats.month import Month, month_of
 from publisher.errors import UsageError
-from publisher.report.frame import NUMBERS, SLACK_S, UNKNOWN, WORDS, Coding, Frame
+from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
 from publisher.scale.layout import JOB_COLUMNS, events_of, months_in, reader_of, words_of
 
 _ROWS: Final = 200_000
 _MEMORY: Final = "256MB"
+
+
+def months_about(archive: Path, start: int) -> dict[Month, Path]:
+    """The files of an archive with entries that reach to an instant or beyond it.
+
+    A month's file has the runs that ended in it, but slaves of DQS go on behind the end of their run, by any time: of
+    earlier months the file itself tells how far its entries reach. Raises `UsageError` where there is no archive.
+    """
+    first = month_of(start)
+    return {month: path for month, path in months_in(archive).items() if month >= first or _reaches(path, start)}
+
+
+def _reaches(path: Path, start: int) -> bool:
+    """Whether entries of a file may stop at an instant or later, by its own statistics."""
+    read: Any = pq.ParquetFile  # pyarrow has no types for it
+    try:
+        with read(path) as file:
+            about = file.metadata
+            place = file.schema_arrow.get_field_index("stop")
+            found = [about.row_group(group).column(place).statistics for group in range(about.num_row_groups)]
+    except (pa.ArrowInvalid, OSError):
+        return True  # reading it tells what is wrong
+    return any(one is None or not one.has_min_max or one.max >= start for one in found)
 
 
 class ArchiveRuns:
@@ -39,13 +64,12 @@ class ArchiveRuns:
     ) -> Iterator[Frame]:
         """See `Runs`. Raises `UsageError` where there is no archive, or one of another program."""
         self.codings = {name: Coding(words_of(name)) for name in wanted & WORDS}
-        if stop is None:
-            start -= SLACK_S
+        months = months_about(self._archive, start) if stop is None else months_in(self._archive)
         first, last = month_of(start), None if stop is None else month_of(stop - 1)
         files = [
             str(path)
-            for month, path in months_in(self._archive).items()
-            if month >= first and (last is None or month <= last) and self._only in {None, month}
+            for month, path in months.items()
+            if (last is None or first <= month <= last) and self._only in {None, month}
         ]
         if not files:
             return
@@ -56,7 +80,9 @@ class ArchiveRuns:
         quoted = ", ".join(f'"{name}"' for name in columns)
         query = f'SELECT {quoted} FROM read_parquet($files) WHERE "end" >= $start'  # noqa: S608 - names of ours
         given: dict[str, Any] = {"files": files, "start": start}
-        if stop is not None:
+        if stop is None:
+            query += ' OR "stop" >= $start'
+        else:
             query += ' AND "end" < $stop'
             given["stop"] = stop
         with duckdb.connect(":memory:") as connection:

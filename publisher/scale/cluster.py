@@ -14,14 +14,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from formats.month import Month, month_of
+from formats.month import Month
 from publisher.errors import PublisherError, UsageError
-from publisher.report.frame import SLACK_S, Interval
+from publisher.report.frame import Interval
 from publisher.report.reading import Part, selected
 from publisher.report.request import ReportRequest
 from publisher.report.selection import Selection
-from publisher.scale.archive import ArchiveRuns
-from publisher.scale.layout import FILE, folder_of, months_in
+from publisher.scale.archive import ArchiveRuns, months_about
+from publisher.scale.layout import FILE, folder_of
 
 CONNECT_S: Final = 10
 _Part = TypeVar("_Part", bound=Part)
@@ -56,11 +56,9 @@ def gather(
     assert request.archive is not None  # a request with a cluster has one
     archive = request.archive.absolute()
     request = msgspec.structs.replace(request, archive=archive)
-    first = month_of(request.start - SLACK_S)
     tasks = [
         Task(request, wanted, interval, month, file.stat().st_size, program())
-        for month, file in months_in(archive).items()
-        if month >= first
+        for month, file in months_about(archive, request.start).items()
     ]
     if not tasks:
         return part(selected(ArchiveRuns(archive), request, wanted, interval), request)  # of no file

@@ -15,6 +15,8 @@ from formats.job import Host, Job
 from publisher.sources.gridengine_run import LARGEST, RUSAGE, Extras
 
 FIELDS: Final = 31
+SEVERAL_LINES: Final = b"]],["
+"""In `extras["act_lines"]` of every run that has slaves, and so in the run as it is stored."""
 _MOST_DIGITS: Final = 15
 
 

@@ -78,7 +78,7 @@ def test_workers_that_see_no_archive(
 ) -> None:
     """Another folder there, as where a file system is not mounted."""
     seen = dict.fromkeys([Month(2026, 11)], archive / "month=2026-11" / "runs.parquet")
-    monkeypatch.setattr(scale_cluster, "months_in", lambda _: seen)
+    monkeypatch.setattr(scale_cluster, "months_about", lambda _, start: seen)
     request = ReportRequest(start=SINCE, stop=UNTIL, archive=tmp_path / "not-there", dask=scheduler)
     with pytest.raises(UsageError, match=r"a worker on \S+ cannot read .*not-there.*No such file.*same path"):
         make("totals", Context(None, every_source.config, UNTIL), request)
