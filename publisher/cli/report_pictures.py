@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
 
-from publisher.cli.output import flush
+from publisher.cli.output import flush, say
 from publisher.errors import PublisherError, UsageError
 
 if TYPE_CHECKING:
@@ -80,4 +80,4 @@ def _picture(made: Report, form: Form, drawn: Drawn) -> bytes:
     plot = made.plots[number - 1]
     legend = len(plot.series) > 1 or plot.style == "heat" if drawn.legend is None else drawn.legend
     look = Look(style=drawn.style, grid=drawn.grid, legend=legend, title=drawn.title, note=made.site)
-    return draw(plot, made.stop, look, form)
+    return draw(plot, made.stop, look, form, start=made.start, say=say)

@@ -185,7 +185,10 @@ class _Pages:
         choice = asked.choice
         look = Look(style=choice.style, grid=choice.grid, legend=choice.legend, note=report.site)
         with self._busy:
-            return draw(report.plots[place], report.stop, look, form)  # type: ignore[arg-type]
+            return draw(
+                report.plots[place], report.stop, look, form,  # type: ignore[arg-type]
+                start=report.start, say=self._site.say,
+            )  # fmt: skip
 
     async def status(self, request: Request) -> Response:
         """What was read, and what each service has."""

@@ -16,7 +16,17 @@ from typing import Final, Literal
 import msgspec
 
 from publisher.plain_text import safe
-from publisher.report.picture.look import edges_of, folded, instants_of, is_rest, middles_of, tops_of
+from publisher.report.picture.look import (
+    MOST_NAMED,
+    edges_of,
+    end_of,
+    folded,
+    instants_of,
+    is_rest,
+    middles_of,
+    named_first,
+    tops_of,
+)
 from publisher.report.picture.style import COLOURS, MANY
 from publisher.report.picture.ticks import Tick, time_ticks, value_ticks
 from publisher.report.result import Plot, Series
@@ -26,7 +36,6 @@ WIDE: Final = 10_000
 HIGH: Final = 1_000
 """The view box: whole numbers keep the shapes small."""
 _MOST_POINTS: Final = 2_000
-MOST_NAMED: Final = 60
 MOST_ROWS: Final = 60
 """Rows of a heat map that have a label each; of more, every so manieth has one."""
 
@@ -69,6 +78,10 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     bars: tuple[tuple[Bar, ...], ...] = ()
     shades: str = ""
+    wide: float = 100.0
+    """How much of the axis the shades take, in per cent: the rest is still to come."""
+    by: str = ""
+    """The key whose values the legend names."""
     legend: tuple[tuple[str, str], ...] = ()
     """Labels and colours, the uppermost first."""
     points: str = ""
@@ -104,10 +117,10 @@ def _legend(plot: Plot) -> tuple[tuple[str, str], ...]:
 
 def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     edges = edges_of(plot, stop)
-    start, span = edges[0], edges[-1] - edges[0]
+    start, span = edges[0], end_of(plot, stop) - edges[0]
     top, up = value_ticks(tops_of(plot, standing=plot.stacked))
     bounds = [round((edge - start) / span * WIDE) for edge in edges]
-    middles = [round((middle - start) / span * WIDE) for middle in middles_of(plot)]
+    middles = [round((middle - start) / span * WIDE) for middle in middles_of(plot, stop)]
     filled = plot.stacked and len(plot.series) > 1
     layers: list[Layer] = []
     below = [0.0] * len(middles)
@@ -117,12 +130,12 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
             for low, value in zip(below, one.values, strict=True)
         ]
         rows = [None if height is None else HIGH - round(height / top * HIGH) for height in heights]
-        line = _line(middles, rows)
+        line = _line([bounds[0], *middles, bounds[-1]], [rows[0], *rows, rows[-1]]) if filled else _line(middles, rows)
         layers.append(
             Layer(
                 label=safe(one.label),
                 colour=_colour(one.label, place),
-                line=f"{line}V{HIGH}H{middles[0]}Z" if filled else line,
+                line=f"{line}V{HIGH}H{bounds[0]}Z" if filled else line,
                 bars=_bars(bounds, rows),
             )
         )
@@ -131,9 +144,10 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     if plot.stacked:
         layers.reverse()  # the upper areas reach down to the axis, and the lower are drawn over them
     return Drawing(
-        kind="time", title=title, unit=unit, across=tuple(time_ticks(start, edges[-1])), up=tuple(up),
+        kind="time", title=title, unit=unit, across=tuple(time_ticks(start, start + span)), up=tuple(up),
+        by=safe(plot.by),
         stacked=plot.stacked, filled=filled, dense=len(middles) > MANY, layers=tuple(layers), legend=_legend(plot),
-        summary=_told(plot, title), points=_points(plot, start, span),
+        summary=_told(plot, title), points=_points(plot, stop, start, span),
     )  # fmt: skip
 
 
@@ -161,12 +175,12 @@ def _bars(bounds: list[int], rows: list[int | None]) -> str:
     return "".join((*parts, f"V{HIGH}Z"))
 
 
-def _points(plot: Plot, start: int, span: int) -> str:
+def _points(plot: Plot, stop: int, start: int, span: int) -> str:
     if len(plot.x) > _MOST_POINTS:
         return ""
     told = {
         "names": [iso(instant) for instant in instants_of(plot)],
-        "shares": [round((middle - start) / span, 5) for middle in middles_of(plot)],
+        "shares": [round((middle - start) / span, 5) for middle in middles_of(plot, stop)],
         "series": [[safe(one.label), [None if v is None else round(v, 4) for v in one.values]] for one in plot.series],
     }
     return json.dumps(told, separators=(",", ":"))
@@ -188,9 +202,10 @@ def _told(plot: Plot, title: str) -> str:
 
 
 def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
+    plot, left_out = named_first(plot, MOST_NAMED)
     top, across = value_ticks(tops_of(plot, standing=plot.stacked))
     rows: list[tuple[Bar, ...]] = []
-    for number in range(min(len(plot.x), MOST_NAMED)):
+    for number in range(len(plot.x)):
         left = 0.0
         row = []
         for place, one in enumerate(plot.series):
@@ -200,11 +215,12 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)
+    of = f" of {len(names) + left_out}" if left_out else ""
     return Drawing(
-        kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names[:MOST_NAMED],
-        bars=tuple(rows), legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
-        summary=f"{title}: {len(names)} bars. The table below has every value.",
-        left_out=max(0, len(names) - MOST_NAMED),
+        kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,
+        by=safe(plot.by), bars=tuple(rows), legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
+        summary=f"{title}: {len(names)}{of} bars. The table below has every value.",
+        left_out=left_out,
     )  # fmt: skip
 
 
@@ -213,12 +229,14 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
 
 def _heat(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     edges = edges_of(plot, stop)
+    start, end = edges[0], end_of(plot, stop)
     step = -(-len(plot.series) // MOST_ROWS)
     shown = range(0, len(plot.series), step)
     known = [cell for row in plot.series for cell in row.values if cell is not None]
     mean = f"{sum(known) / len(known):.0%} on average" if known else "nothing is known"
     return Drawing(
-        kind="heat", title=title, unit=unit, across=tuple(time_ticks(edges[0], edges[-1])),
+        kind="heat", title=title, unit=unit, across=tuple(time_ticks(start, end)),
+        wide=round((edges[-1] - start) / (end - start) * 100, 3),
         up=tuple(Tick((row + 0.5) / len(plot.series), safe(plot.series[row].label)) for row in shown),
         names=tuple(safe(row.label) for row in plot.series), shades=_picture(plot),
         summary=f"{title}: {len(plot.series)} rows, {mean}. The table below has every value.",

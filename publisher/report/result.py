@@ -59,6 +59,8 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     step_s: int | None = None
     unit: str = ""
     stacked: bool = False
+    by: str = ""
+    """The key whose values the series are; empty where they are measures."""
     series: tuple[Series, ...]
 
 

@@ -18,6 +18,7 @@ from publisher.report.placing import Placed
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.spans import unit_for
 from publisher.report.waiting import WAITED, Waits, percentile
 
 HIGH: Final = 0.8
@@ -120,8 +121,16 @@ def _pressure(row: tuple[Cell, ...]) -> float:
 def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     names = tuple(" ".join(str(word) for word in row[:3] if word) for row in rows)
     occupation = tuple(float(row[4]) if isinstance(row[4], float) else None for row in rows)
-    wait = tuple(row[7] / 3600 if isinstance(row[7], int) else None for row in rows)
+    waits = [row[7] if isinstance(row[7], int) else None for row in rows]
+    unit = unit_for(max((wait for wait in waits if wait is not None), default=0))
+    in_units = tuple(None if wait is None else wait / unit.seconds for wait in waits)
     return (
         Plot(title="Occupation", style="bar", x=names, unit="share", series=(Series("occupation", occupation),)),
-        Plot(title="Wait of nine jobs in ten", style="bar", x=names, unit="h", series=(Series("90 of 100", wait),)),
+        Plot(
+            title="Wait that nine jobs in ten did not exceed",
+            style="bar",
+            x=names,
+            unit=unit.name,
+            series=(Series("90 of 100", in_units),),
+        ),
     )

@@ -199,7 +199,8 @@ def _plots(made: Totals) -> tuple[Plot, ...]:
     layers = sorted({row.key[1:] for row in made.rows})
     return (
         Plot(
-            title="Core hours",
+            title=f"Core hours by {' and '.join(made.by)}",
+            by="".join(made.by[1:]),
             style="bar",
             x=tuple(name or "(not told)" for name in shown),
             unit="core h",

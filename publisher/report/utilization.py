@@ -172,7 +172,7 @@ def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
         columns=(_COLUMNS[0], Column(named, "text"), *_COLUMNS[1:]),
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
-        plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True),),
+        plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
         notes=(f"Bins in which nothing of a value of {key} ran are left out.", *found.met.notes()),
         nothing=found.met.nothing(),
         rows_named="bins",
@@ -223,9 +223,12 @@ def _plot_of_all(measure: str, report: UtilizationReport) -> Plot:
     return _plot(measure, report.bins, report.bin_s, series, stacked=measure == "cpu")
 
 
-def _plot(measure: str, bins: tuple[Bin, ...], bin_s: int, series: tuple[Series, ...], *, stacked: bool) -> Plot:
+def _plot(
+    measure: str, bins: tuple[Bin, ...], bin_s: int, series: tuple[Series, ...], *, stacked: bool, by: str = ""
+) -> Plot:
     return Plot(
-        title=_title(measure),
+        title=_title(measure) + (f" by {by}" if by else ""),
+        by=by,
         style="line",
         x=tuple(one.start for one in bins),
         step_s=bin_s,

@@ -19,6 +19,7 @@ from publisher.report.periods import Period, periods, zone_of
 from publisher.report.reading import Context, running_note
 from publisher.report.request import PERIODS, ReportRequest
 from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.spans import unit_for
 
 SIZE: Final = "size"
 _SIZES: Final = (1, 2, 5, 17, 65, 257)
@@ -168,25 +169,25 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
     if len(request.by) > 1:
         return ()
     (key,) = request.by
-    names = {"median": 3, "90 of 100": 4}
+    places = {"median": 3, "90 of 100": 4}
+    unit = unit_for(max(_number(row[place]) for row in rows for place in places.values()))
+
+    def in_units(row: tuple[Cell, ...] | None, place: int) -> float | None:
+        return None if row is None else _number(row[place]) / unit.seconds
+
+    title = f"Wait by {key}"
     if key in PERIODS:
         cut: list[Period] = periods(request.start, request.stop, key, zone_of(request.zone))  # type: ignore[arg-type]
         by_name = {row[0]: row for row in rows}
         series = tuple(
-            Series(name, tuple(_hours(by_name[one.name][place]) if one.name in by_name else None for one in cut))
-            for name, place in names.items()
+            Series(name, tuple(in_units(by_name.get(one.name), place) for one in cut)) for name, place in places.items()
         )
-        return (Plot(title="Wait", style="line", x=tuple(one.start for one in cut), unit="h", series=series),)
+        return (Plot(title=title, style="line", x=tuple(one.start for one in cut), unit=unit.name, series=series),)
     shown = sorted(sorted(rows, key=lambda row: -_number(row[1]))[:_MOST_BARS], key=rows.index)
-    series = tuple(Series(name, tuple(_hours(row[place]) for row in shown)) for name, place in names.items())
-    return (
-        Plot(title="Wait", style="bar", x=tuple(str(row[0] or "(not told)") for row in shown), unit="h", series=series),
-    )
+    series = tuple(Series(name, tuple(in_units(row, place) for row in shown)) for name, place in places.items())
+    names = tuple(str(row[0] or "(not told)") for row in shown)
+    return (Plot(title=title, style="bar", x=names, unit=unit.name, series=series),)
 
 
 def _number(cell: Cell) -> int:
     return cell if isinstance(cell, int) else 0
-
-
-def _hours(cell: Cell) -> float:
-    return _number(cell) / 3600

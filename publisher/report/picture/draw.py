@@ -8,11 +8,24 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from publisher.report.picture.look import Look, edges_of, folded, instants_of, tops_of
-from publisher.report.picture.style import DPI, SETTINGS, shortened
+from publisher.plain_text import safe
+from publisher.report.picture.look import (
+    MOST_NAMED,
+    Look,
+    edges_of,
+    end_of,
+    folded,
+    instants_of,
+    interval_told,
+    named_first,
+    tops_of,
+)
+from publisher.report.picture.style import DPI, SETTINGS
 from publisher.report.result import Plot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -32,23 +45,47 @@ _METADATA: Final[dict[str, dict[str, str | None]]] = {
 }
 _PS_DATE: Final = re.compile(rb"^%%CreationDate: .*\n", re.MULTILINE)
 _A4_IN: Final = (11.69, 8.27)
-_UNIT_LENGTH: Final = 60
+_MOST_TOLD: Final = 20
 _one_at_a_time = threading.Lock()
 """matplotlib's settings and its caches of fonts are the process's."""
 
 
-def draw(plot: Plot, stop: int, look: Look, form: Form) -> bytes:
-    """The picture as a file of this form; `stop` ends the report's interval. Threads draw one after the other."""
+def draw(
+    plot: Plot, stop: int, look: Look, form: Form, *, start: int | None = None, say: Callable[[str], None] | None = None
+) -> bytes:
+    """The picture as a file of this form. Threads draw one after the other.
+
+    `start` and `stop` are the report's interval (without a start, pictures over names do not tell it); `say` is told,
+    once for each letter, where no font of this computer has it.
+    """
     import matplotlib as mpl  # noqa: PLC0415 - loads for half a second
 
+    from publisher.report.picture.fonts import complete, not_yet_told  # noqa: PLC0415
+    from publisher.report.picture.svg import with_titles  # noqa: PLC0415
+
     with _one_at_a_time, warnings.catch_warnings(), mpl.rc_context(SETTINGS):
-        # Names of jobs and users may have letters that the font has not; they are drawn as boxes.
+        # Names of jobs and users may have letters that no font here has; they are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         made = io.BytesIO()
-        figure = _figure(folded(plot), stop, look)
+        figure = _figure(folded(plot), start, stop, look)
+        missing = complete(figure, as_text=form == "svg")
+        if form != "svg" and say is not None:
+            _tell(not_yet_told(missing), say)
         paper = _paper(figure) if form == "ps" else {}
         figure.savefig(made, format=form, dpi=DPI, metadata=_METADATA[form], **paper)
-    return _PS_DATE.sub(b"", made.getvalue()) if form == "ps" else made.getvalue()
+    if form == "ps":
+        return _PS_DATE.sub(b"", made.getvalue())
+    return with_titles(made.getvalue()) if form == "svg" else made.getvalue()
+
+
+def _tell(missing: frozenset[str], say: Callable[[str], None]) -> None:
+    """Say which letters are drawn as boxes."""
+    if missing:
+        some = "".join(sorted(missing)[:_MOST_TOLD]) + (" ..." if len(missing) > _MOST_TOLD else "")
+        say(
+            f"no font of this computer has these letters, which are boxes in pictures: {safe(some)} "
+            "(install one, such as Debian's fonts-noto-cjk; SVG and pages keep the text)"
+        )
 
 
 def _paper(figure: Figure) -> dict[str, Any]:
@@ -59,15 +96,18 @@ def _paper(figure: Figure) -> dict[str, Any]:
     return {"papertype": "figure"}
 
 
-def _figure(plot: Plot, stop: int, look: Look) -> Figure:
+def _figure(plot: Plot, start: int | None, stop: int, look: Look) -> Figure:
     from publisher.report.picture.heat import draw_heat_map  # noqa: PLC0415
 
     title = plot.title if look.title is None else look.title
     if not plot.x or not plot.series:
         return _empty(title, look)
     if plot.style == "heat":
-        return draw_heat_map(plot, edges_of(plot, stop), title, look.note, legend=look.legend)
-    return _over_time(plot, stop, title, look) if instants_of(plot) else _over_names(plot, title, look)
+        return draw_heat_map(plot, stop, title, look.note, legend=look.legend)
+    if instants_of(plot):
+        return _over_time(plot, stop, title, look)
+    interval = "" if start is None else interval_told(start, stop)
+    return _over_names(plot, title, interval, look)
 
 
 def _over_time(plot: Plot, stop: int, title: str, look: Look) -> Figure:
@@ -80,24 +120,25 @@ def _over_time(plot: Plot, stop: int, title: str, look: Look) -> Figure:
     if look.style_of(plot) == "bar":
         draw_bars(axes, plot, edges)
     elif plot.stacked and len(plot.series) > 1:
-        draw_areas(axes, plot)
+        draw_areas(axes, plot, edges)
     else:
-        draw_lines(axes, plot)
-    frames.time_axis(axes, edges[0], edges[-1])
+        draw_lines(axes, plot, edges)
+    frames.time_axis(axes, edges[0], stop, end_of(plot, stop))
     frames.value_axis(axes, plot.unit, tops_of(plot, standing=plot.stacked))
     _dress(axes, plot, look, "both")
     return figure
 
 
-def _over_names(plot: Plot, title: str, look: Look) -> Figure:
+def _over_names(plot: Plot, title: str, interval: str, look: Look) -> Figure:
     from publisher.report.picture import axes as frames  # noqa: PLC0415
-    from publisher.report.picture.bars import MOST_NAMED, draw_named_bars  # noqa: PLC0415
+    from publisher.report.picture.bars import draw_named_bars  # noqa: PLC0415
 
-    figure, axes = frames.frame(title, look.note, height_in=max(2.6, 1.7 + 0.3 * min(MOST_NAMED, len(plot.x))))
+    plot, left_out = named_first(plot, MOST_NAMED)
+    more = f"the first {MOST_NAMED}; {left_out:,} more are in the table" if left_out else ""
+    note = "; ".join(filter(None, (look.note, interval, more)))
+    figure, axes = frames.frame(title, note, height_in=max(2.6, 1.7 + 0.3 * len(plot.x)))
     draw_named_bars(axes, plot)
-    most = tops_of(plot, standing=plot.stacked)
-    axes.set_xlim(0, most * 1.04 if most > 0 else 1)
-    axes.set_xlabel(shortened(plot.unit, _UNIT_LENGTH), fontsize=9)
+    frames.amount_axis(axes, plot.unit, tops_of(plot, standing=plot.stacked))
     _dress(axes, plot, look, "x")
     return figure
 
@@ -108,7 +149,7 @@ def _dress(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> No
     if look.grid:
         frames.grid_lines(axes, grid)
     if look.legend:
-        frames.legend_beside(axes, top_first=plot.stacked)
+        frames.legend_beside(axes, [one.label for one in plot.series], plot.by, top_first=plot.stacked)
 
 
 def _empty(title: str, look: Look) -> Figure:

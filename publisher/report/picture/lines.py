@@ -1,13 +1,13 @@
-"""Plots of lines over time: through the middles of bins or through samples; areas where series stand on one another."""
+"""Plots of lines over time: through the middles of bins; areas where series stand on one another."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from publisher.report.picture.axes import days
-from publisher.report.picture.look import middles_of
-from publisher.report.picture.style import MANY, colour, dashes, label_of
+from publisher.report.picture.style import MANY, SHOWN, colour, dashes
 from publisher.report.result import Plot
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ _MARKED = 40
 """So many points are few enough to be marked each."""
 
 
-def draw_lines(axes: Axes, plot: Plot) -> None:
+def draw_lines(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
     """Draw each series as a line; where nothing is known it is broken."""
-    places = [days(instant) for instant in middles_of(plot)]
+    places = [days((left + right) / 2) for left, right in pairwise(edges)]
     for place, one in enumerate(plot.series):
         (line,) = axes.plot(
             places,
@@ -28,20 +28,22 @@ def draw_lines(axes: Axes, plot: Plot) -> None:
             linewidth=0.9 if len(places) > MANY else 1.7,
             marker="o" if len(places) <= _MARKED else None,
             markersize=4,
-            label=label_of(one.label),
+            label=SHOWN,
         )
         if dashes(place) and len(places) <= MANY:
             line.set_dashes(dashes(place))
 
 
-def draw_areas(axes: Axes, plot: Plot) -> None:
-    """Draw the series as areas that stand on one another."""
-    places = [days(instant) for instant in middles_of(plot)]
+def draw_areas(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
+    """Draw the series as areas that stand on one another, from the first edge of the bins to the last."""
+    middles = ((left + right) / 2 for left, right in pairwise(edges))
+    places = [days(instant) for instant in (edges[0], *middles, edges[-1])]
     below = [0.0] * len(places)
     for place, one in enumerate(plot.series):
-        above = [low + (value or 0.0) for low, value in zip(below, one.values, strict=True)]
+        values = (one.values[0], *one.values, one.values[-1])
+        above = [low + (value or 0.0) for low, value in zip(below, values, strict=True)]
         axes.fill_between(
             places, below, above, facecolor=colour(one.label, place), edgecolor="white",
-            linewidth=0 if len(places) > MANY else 0.5, label=label_of(one.label),
+            linewidth=0 if len(places) > MANY else 0.5, label=SHOWN,
         )  # fmt: skip
         below = above

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, Literal
 
 import msgspec
 
 from publisher.report.result import Plot, Series
+from publisher.times import iso
 
 Style = Literal["line", "bar"]
 
@@ -15,6 +17,10 @@ OTHERS: Final = "(others)"
 """What the series of all that is not shown by itself is called."""
 MOST_LAYERS: Final = 8
 """So many series that stand on one another can be told apart; of more, the least become `OTHERS`."""
+
+
+MOST_NAMED: Final = 60
+"""So many names can be read beside one another; the rest is left to the table."""
 
 
 def is_rest(label: str) -> bool:
@@ -66,10 +72,23 @@ def edges_of(plot: Plot, stop: int) -> tuple[int, ...]:
     return (*starts, stop if last < stop <= last + usual * _ABOUT else last + usual)
 
 
-def middles_of(plot: Plot) -> Iterator[float]:
-    """Where a line goes through: the middles of equal bins; samples, and bins of unequal size, where they begin."""
-    half = (plot.step_s or 0) / 2
-    return (start + half for start in instants_of(plot))
+def end_of(plot: Plot, stop: int) -> int:
+    """Where the axis of a plot over time ends: with the interval, or with the last bin that reaches beyond it."""
+    return max(stop, edges_of(plot, stop)[-1])
+
+
+def interval_told(start: int, stop: int) -> str:
+    """An interval for people, `stop` not included: without the parts of the time that say nothing."""
+    told = [(iso(instant) or "").removesuffix("Z").replace("T", " ") for instant in (start, stop)]
+    for nothing in (":00", " 00:00"):
+        if all(one.endswith(nothing) for one in told):
+            told = [one.removesuffix(nothing) for one in told]
+    return f"{told[0]} until {told[1]}, UTC"
+
+
+def middles_of(plot: Plot, stop: int) -> Iterator[float]:
+    """Where a line goes through: the middles of the bins, in epoch seconds."""
+    return ((left + right) / 2 for left, right in pairwise(edges_of(plot, stop)))
 
 
 def folded(plot: Plot) -> Plot:
@@ -83,6 +102,15 @@ def folded(plot: Plot) -> Plot:
     rest = [plot.series[place].values for place in ranked if place not in kept]
     summed = tuple(sum(value or 0.0 for value in values) for values in zip(*rest, strict=True))
     return msgspec.structs.replace(plot, series=(*shown, Series(OTHERS, summed)))
+
+
+def named_first(plot: Plot, most: int) -> tuple[Plot, int]:
+    """A plot over names with the first so many of them, and how many that leaves out."""
+    left_out = max(0, len(plot.x) - most)
+    if not left_out:
+        return plot, 0
+    series = tuple(Series(one.label, one.values[:most]) for one in plot.series)
+    return msgspec.structs.replace(plot, x=plot.x[:most], series=series), left_out
 
 
 def tops_of(plot: Plot, *, standing: bool) -> float:

@@ -19,13 +19,20 @@ FAINT: Final = "#d5d5d5"
 
 WIDTH_IN, HEIGHT_IN = 10.0, 5.2
 DPI: Final = 120
+SHOWN: Final = "shown"
+"""The label of what is drawn of a series: the legend's texts are put in when it is made."""
+LEGEND_LENGTH: Final = 28
+_BREAKS: Final = " -_./:,;=@"
+"""A line may end behind one of them."""
 MANY: Final = 400
 """Beyond so many points a line is thin and neither dashed nor edged: they would hide what it shows."""
 
-_LEGEND_LENGTH: Final = 28
+FONT: Final = "DejaVu Sans"
+"""matplotlib brings it along; what it does not have: `fonts.py`."""
 
 SETTINGS: Final[Any] = {
-    "font.family": "DejaVu Sans",
+    "font.family": [FONT, "sans-serif"],
+    "font.sans-serif": [FONT],
     "font.size": 10.0,
     "svg.hashsalt": "usage-publisher",
     "svg.fonttype": "none",
@@ -58,7 +65,17 @@ def shortened(text: str, most: int) -> str:
     return f"{text[:head]}…{text[-(most - 1 - head) :]}"
 
 
+def wrapped(text: str, most: int) -> str:
+    """Text from outside for a legend: of up to two lines, broken where it can be, else without its middle."""
+    text = shortened(text, 2 * most)
+    if len(text) <= most:
+        return text
+    breaks = [place for place in range(len(text) - most, most + 1) if text[place - 1] in _BREAKS]
+    place = min(breaks, key=lambda one: abs(one - len(text) // 2), default=most)
+    return f"{text[:place].rstrip()}\n{text[place:].lstrip()}"
+
+
 def label_of(text: str) -> str:
     """The text of a legend. A hair space stands before an underscore, which matplotlib takes for "not to be shown"."""
-    label = shortened(text, _LEGEND_LENGTH)
+    label = wrapped(text, LEGEND_LENGTH)
     return f"\N{HAIR SPACE}{label}" if label.startswith("_") else label

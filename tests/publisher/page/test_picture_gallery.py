@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.publisher.cli.program import Program
+from tests.publisher.cli.program import Inside, Program
 from tests.publisher.page.conftest import DAY
 
 MONTH = ("--from", "2026-11-01", "--until", "2026-12-01")
@@ -42,5 +42,6 @@ def test_a_picture_of_each_kind(month: Program, pictures: Path, kind: str) -> No
     if kind == "load":
         (month.folder / "stat_file").write_text(stat_file(), encoding="utf-8")
     samples = ("--stat-file", "stat_file") if kind == "load" else ()
-    month("report", *KINDS[kind], *samples, "--format", "png", "--output", file).ok()
+    inside = Inside(month.folder, month.config.read_text(encoding="utf-8"))
+    inside("report", *KINDS[kind], *samples, "--format", "png", "--output", file).ok()
     assert file.read_bytes().startswith(b"\x89PNG")

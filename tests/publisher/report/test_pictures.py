@@ -15,8 +15,19 @@ import pytest
 from lxml import etree
 
 from publisher.report.picture.draw import FORMS, Form, draw
-from publisher.report.picture.look import MOST_LAYERS, OTHERS, Look, Style, edges_of, folded, middles_of, tops_of
-from publisher.report.picture.style import COLOURS
+from publisher.report.picture.look import (
+    MOST_LAYERS,
+    OTHERS,
+    Look,
+    Style,
+    edges_of,
+    end_of,
+    folded,
+    interval_told,
+    middles_of,
+    tops_of,
+)
+from publisher.report.picture.style import COLOURS, wrapped
 from publisher.report.result import Plot, Series
 
 START = 1_793_491_200
@@ -94,7 +105,7 @@ def test_it_is_readable_with_few_bins_and_with_many(bins: int, style: Style) -> 
 
 def test_what_is_chosen_is_shown() -> None:
     plain = texts(draw(over_time(4, 2), START + 4 * 3600, Look(legend=False), "svg"))
-    assert {"Queue utilization", "queues at work", "2026-11-01T00:00:00Z to 2026-11-01T04:00:00Z, UTC"} <= set(plain)
+    assert {"Queue utilization", "queues at work", "2026-11-01 00:00 until 2026-11-01 04:00, UTC"} <= set(plain)
     assert "user0" not in plain
     named = texts(draw(over_time(4, 2), START, Look(title="November", note="EXAMPLE-SITE"), "svg"))
     assert {"user0", "user1", "November", "EXAMPLE-SITE"} <= set(named)
@@ -129,7 +140,7 @@ def test_unequal_bins_end_where_the_next_begins() -> None:
     assert edges_of(plot, START + 90 * 86400) == (*months, START + 90 * 86400)
     assert edges_of(plot, START + 900 * 86400) == (*months, START + 92 * 86400)
     assert edges_of(msgspec.structs.replace(plot, x=months[:1]), START + 9) == (START, START + 9)
-    assert list(middles_of(plot)) == list(months)
+    assert list(middles_of(plot, START + 90 * 86400)) == [START + days * 86400 for days in (15, 45.5, 75.5)]
     assert draw(plot, START + 90 * 86400, Look(style="bar"), "png").startswith(BEGINS["png"])
 
 
@@ -149,6 +160,44 @@ def test_many_rows_of_a_heat_map_share_labels() -> None:
     assert named[0] == "wn000"
     assert 40 <= len(named) <= 100
     assert {"0%", "100%"} <= set(texts(draw(heat(3, 4), START, Look(), "svg")))
+
+
+def test_the_interval_is_told_as_it_was_asked_for() -> None:
+    assert interval_told(START, START + 86_400) == "2026-11-01 until 2026-11-02, UTC"
+    assert interval_told(START, START + 3600) == "2026-11-01 00:00 until 2026-11-01 01:00, UTC"
+    assert interval_told(START + 1, START + 3600) == "2026-11-01 00:00:01 until 2026-11-01 01:00:00, UTC"
+    beyond = draw(over_time(4), START + 3 * 3600 + 600, Look(), "svg")
+    assert "2026-11-01 00:00 until 2026-11-01 03:10, UTC" in texts(beyond)
+    to_come = draw(over_time(24), START + 5 * 86_400, Look(), "svg")
+    assert {"2026-11-01 until 2026-11-06, UTC", "5 Nov"} <= set(texts(to_come))
+    assert end_of(over_time(4), START + 10) == START + 4 * 3600
+    by_name = draw(over_names("a"), START + 86_400, Look(note="SITE"), "svg", start=START)
+    assert "SITE; 2026-11-01 until 2026-11-02, UTC" in texts(by_name)
+
+
+def test_long_names_have_two_lines_and_are_told_in_full() -> None:
+    name = "/DC=org/DC=example/O=Department & Sons/CN=Somebody With Many Names"
+    plot = msgspec.structs.replace(over_time(3), series=(Series(name, (1.0, 2.0, 3.0)), Series("bob", (1.0,) * 3)))
+    svg = draw(plot, START + 3 * 3600, Look(), "svg")
+    root = etree.fromstring(svg)
+    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")] == [name]
+    assert wrapped("a" * 28, 28) == "a" * 28
+    assert wrapped("long-name-of-somebody-at-a-department", 28) == "long-name-of-somebody-\nat-a-department"
+    assert wrapped("x" * 40, 28) == "x" * 28 + "\n" + "x" * 12
+    halves = wrapped("y" * 500, 28).split("\n")
+    assert [len(half) for half in halves] == [28, 28]
+    assert halves[0].endswith("…") or halves[1].startswith("…")
+
+
+def test_what_series_are_told_apart_by_stands_above_the_legend() -> None:
+    plot = msgspec.structs.replace(over_time(3, 2, stacked=True), by="queue")
+    assert "queue" in texts(draw(plot, START + 3 * 3600, Look(), "svg"))
+    assert "queue" not in texts(draw(plot, START + 3 * 3600, Look(legend=False), "svg"))
+
+
+def test_names_that_are_left_out_are_counted() -> None:
+    said = " ".join(texts(draw(over_names(*map(str, range(1060))), START, Look(), "svg")))
+    assert "the first 60; 1,000 more are in the table" in said
 
 
 HOSTILE = ("<script>alert(1)</script>", "_hidden", "$\\frac{1}{0}$", "a\udc80b", "\x1b[2J", "作業", "x" * 5000, "")

@@ -36,7 +36,9 @@ def test_by_day_and_size(site: Publisher) -> None:
         ("2026-03-02", "2 to 4 slots", 2, 120),
         ("2026-03-03", "1 slot", 1, 30),
     ]
-    assert view(site, "waiting", by=("day",)).plots[0].series[0].values == (60 / 3600, 120 / 3600, 30 / 3600)
+    (plot,) = view(site, "waiting", by=("day",)).plots
+    assert (plot.title, plot.unit) == ("Wait by day", "h")  # two hours are the longest
+    assert plot.series[0].values == (60 / 3600, 120 / 3600, 30 / 3600)
 
 
 def test_a_job_counts_where_it_started(site: Publisher) -> None:
