@@ -40,11 +40,13 @@ class Line(enum.Enum):
 class Refused(msgspec.Struct, frozen=True):
     """A line that is no record, and why: one sentence without the line's content.
 
-    `raw` replaces the line where the parser gives up an earlier one.
+    `raw` replaces the line where the parser gives up an earlier one. With `hint`, what to do, it is the head of a table
+    that cannot be used: a file of which no line is understood for it is refused as a whole, once.
     """
 
     reason: str
     raw: bytes | None = None
+    hint: str = ""
 
 
 Outcome = Job | Line | Refused
@@ -139,7 +141,7 @@ class LineSource:
                 parser.file_begins(file)
             before = parser.state() if chunk.line == 1 else None
             part = _parsed(chunk, parser, window)
-            if chunk.line == 1 and not part.understood and _foreign(chunk, parser, reading):
+            if chunk.line == 1 and not part.understood and _is_refused(chunk, part, parser, reading):
                 parser.resume(before)
                 continue
             page.add(part)
@@ -164,7 +166,7 @@ class LineSource:
             if chunk is not None:
                 part = _parsed(chunk, parser, None)
                 ends += [job.end for job in part.jobs if job.end is not None]
-                if not part.understood and not _foreign(chunk, parser, sample) and part.unreadable:
+                if not part.understood and not _is_refused(chunk, part, parser, sample) and part.unreadable:
                     reason = part.unreadable[0].reason
                     findings.append(Finding(self.name, "red", f"{file}: no line is understood; the first: {reason}"))
             elif not sample.problems:
@@ -190,6 +192,8 @@ class _Part(msgspec.Struct):
     unreadable: list[Unreadable]
     skipped: int
     understood: bool
+    head: Refused | None
+    """A head of a table that cannot be used."""
 
 
 class _Page:
@@ -217,6 +221,7 @@ def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
     unreadable = list(chunk.set_aside)
     skipped = 0
     understood = False
+    head: Refused | None = None
     parse = parser.parse
     for index, line in enumerate(chunk.lines):
         outcome = parse(line)
@@ -229,6 +234,7 @@ def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
             elif isinstance(each, Refused):
                 place = chunk.unreadable(index, each.reason)
                 unreadable.append(place if each.raw is None else msgspec.structs.replace(place, raw=each.raw))
+                head = each if each.hint else head
             elif each is Line.SKIPPED:
                 skipped += 1
             understood = understood or each in (Line.SKIPPED, Line.MORE)
@@ -237,11 +243,17 @@ def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
         wanted = [job for job in jobs if _ends_in(job, window)]
         skipped += len(jobs) - len(wanted)
         jobs = wanted
-    return _Part(jobs, unreadable, skipped, understood)
+    return _Part(jobs, unreadable, skipped, understood, head)
 
 
-def _foreign(chunk: Chunk, parser: LineParser, reading: Reading) -> bool:
-    """Whether the beginning of a file shows that the whole file is something else; it is then refused."""
+def _is_refused(chunk: Chunk, part: _Part, parser: LineParser, reading: Reading) -> bool:
+    """Whether the beginning of a file, not understood, shows that all of it cannot be used; it is then refused.
+
+    It is of something else, or a table whose head lacks what is needed.
+    """
+    if part.head is not None:
+        reading.refuse(f"{chunk.file}: {part.head.reason}", part.head.hint)
+        return True
     kind = looks_like(chunk.lines[:50])
     if kind is None or kind in parser.reads:
         return False

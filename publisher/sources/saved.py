@@ -146,26 +146,40 @@ class SavedSource:
 
     def _log_pages(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
         parser = self._make_parser()
-        for page in LineSource(self.name, self.kind, self._logs, lambda: parser).pages(cursor, window):
-            if not page.at_end or not (kept := parser.finish()):
-                yield page
-                continue
-            jobs = [outcome for outcome in kept if isinstance(outcome, Job)]
-            wanted = [job for job in jobs if window is None or ends_in(job, window)]
-            cut = [
-                Unreadable(parser.file, None, None, outcome.reason, (outcome.raw or b"")[:RAW_BYTES])
-                for outcome in kept
-                if isinstance(outcome, Refused)
-            ]
-            state = page.cursor if window else {**page.cursor, "parser": parser.state()}
-            yield msgspec.structs.replace(
-                page,
-                jobs=(*page.jobs, *wanted),
-                cursor=state,
-                read=page.read + len(kept),
-                skipped=page.skipped + len(kept) - len(wanted) - len(cut),
-                unreadable=(*page.unreadable, *cut),
-            )
+        last: Page | None = None
+        problem: SourceError | None = None
+        try:
+            for page in LineSource(self.name, self.kind, self._logs, lambda: parser).pages(cursor, window):
+                if last is not None:
+                    yield last
+                last = page
+        except SourceError as error:
+            problem = error  # of one file: what the parser keeps is of others
+        if last is not None:
+            yield self._with_kept(last, parser, window)
+        if problem is not None:
+            raise problem
+
+    def _with_kept(self, page: Page, parser: EndingParser, window: Window | None) -> Page:
+        """The last page of the logs, with what the parser kept."""
+        kept = parser.finish()
+        if not kept:
+            return page
+        jobs = [outcome for outcome in kept if isinstance(outcome, Job)]
+        wanted = [job for job in jobs if window is None or ends_in(job, window)]
+        cut = [
+            Unreadable(parser.file, None, None, outcome.reason, (outcome.raw or b"")[:RAW_BYTES])
+            for outcome in kept
+            if isinstance(outcome, Refused)
+        ]
+        return msgspec.structs.replace(
+            page,
+            jobs=(*page.jobs, *wanted),
+            cursor=page.cursor if window else {**page.cursor, "parser": parser.state()},
+            read=page.read + len(kept),
+            skipped=page.skipped + len(kept) - len(wanted) - len(cut),
+            unreadable=(*page.unreadable, *cut),
+        )
 
     def _document_pages(self, file: Path, log: OpenLog, window: Window | None) -> Iterator[Page]:
         jobs: list[Job] = []

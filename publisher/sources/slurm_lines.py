@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from formats.job import Job
-from publisher.sources import slurm_jobcomp
+from publisher.sources import slurm_jobcomp, slurm_sacct
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.lines import Line, Outcome, Refused
 from publisher.sources.slurm_table import Layout, Step
@@ -26,6 +26,9 @@ MOST_BYTES: Final = 131_072
 _MOST_LINES: Final = 64
 _MOST_FILES: Final = 16
 
+_WRITTEN_BY: Final = "Write it anew: sacct --allusers --duplicates --noconvert --parsable2 --format=" + ",".join(
+    slurm_sacct.COLUMNS
+)
 _APEL: Final = "JobID|JobName|User|Group|Start|End|Elapsed|{}|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
 _XDMOD: Final = (
     "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
@@ -113,6 +116,7 @@ class SlurmParser:
         self._cluster = cluster or ""
         self._clock = Clock(zone)
         self._layout: Layout | None = None
+        self._unusable: Layout | None = None
         self._layouts: dict[str, Layout] = {}
         self._run: Run | None = None
         self._begun: list[bytes] = []
@@ -127,7 +131,7 @@ class SlurmParser:
     def file_begins(self, file: str) -> None:
         """Go on with the header of that file, or with the one before until a header comes."""
         self.file = file
-        self._layout = self._layouts.get(file, self._layout)
+        self._take(self._layouts.get(file, self._layout))
 
     def state(self) -> Any:
         """Headers of the files, the allocation that waits for steps, the lines of a record that is not complete."""
@@ -150,10 +154,12 @@ class SlurmParser:
             found, self._begun = State(), []
         self._run, self._told = found.run, found.told
         self._layouts = {}
+        self._take(None)
         for file, header in found.headers.items():
             layout = Layout.of(header)
             if layout is not None:
-                self._layouts[file] = self._layout = layout
+                self._layouts[file] = layout
+                self._take(layout)
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
@@ -173,7 +179,9 @@ class SlurmParser:
         outcomes: list[Outcome] = [*self._waiting()]
         if self._begun and not self._told:
             self._told = True
-            outcomes.append(Refused("the last record is not complete so far", raw=b"\n".join(self._begun)))
+            outcomes.append(
+                Refused(self._why(self._begun, "the last record is not complete so far"), raw=b"\n".join(self._begun))
+            )
         return outcomes
 
     def _waiting(self) -> list[Job]:
@@ -195,7 +203,13 @@ class SlurmParser:
             return Line.IGNORED
         header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
         if header is not None:
-            return self._header(header)
+            self._use(header)
+        if self._unusable is not None:
+            return Refused(_lacking(self._unusable), hint=_WRITTEN_BY if header is not None else "")
+        return Line.IGNORED if header is not None else self._begins(line)
+
+    def _begins(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line that is no row by itself, behind a whole record."""
         layout = self._layout or _without_header(line)
         if layout is None:
             return Refused("there is no header line that tells what its fields are")
@@ -214,17 +228,17 @@ class SlurmParser:
         self._begun = [line]
         return Line.MORE
 
-    def _header(self, layout: Layout) -> Outcome:
-        if layout.missing:
-            return Refused(f"the table has no column {', '.join(layout.missing)}: no run can be told from it")
-        self._use(layout)
-        return Line.IGNORED
-
     def _use(self, layout: Layout) -> None:
         self._layouts.pop(self.file, None)
-        self._layouts[self.file] = self._layout = layout
+        self._layouts[self.file] = layout
+        self._take(layout)
         while len(self._layouts) > _MOST_FILES:
             del self._layouts[next(iter(self._layouts))]
+
+    def _take(self, layout: Layout | None) -> None:
+        """Read lines as a header says; behind one that lacks what is needed, none is read by another's."""
+        usable = layout is None or not layout.missing
+        self._layout, self._unusable = (layout, None) if usable else (None, layout)
 
     def _joined(self, line: bytes) -> Outcome | list[Outcome]:
         """A line behind the beginning of a record that is not complete."""
@@ -242,12 +256,12 @@ class SlurmParser:
         for begin in range(len(lines) - 1, -1, -1):  # the fewest lines that make a record
             fields = self._fields(layout, b"\n".join(lines[begin:]))
             if fields is not None:
-                return [*_other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
+                return [*self._other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
         given_up = 0
         while len(lines) > given_up and not self._may_go_on(layout, lines[given_up:]):
             given_up += 1
         self._begun = lines[given_up:]
-        return _other_lines(lines[:given_up]) or Line.MORE
+        return self._other_lines(lines[:given_up]) or Line.MORE
 
     def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
         """A record of several lines."""
@@ -287,7 +301,26 @@ class SlurmParser:
 
     def _give_up(self, reason: str) -> list[Outcome]:
         begun, self._begun = self._begun, []
-        return [Refused(reason, raw=b"\n".join(begun))] if begun else []
+        return [Refused(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
+
+    def _other_lines(self, lines: Sequence[bytes]) -> list[Outcome]:
+        """Lines that belong to no record."""
+        return [
+            Refused(self._why([line], "has another number of fields than the header has columns"), raw=line)
+            for line in lines
+        ]
+
+    def _why(self, lines: Sequence[bytes], reason: str) -> str:
+        """Why lines are no record: what goes on behind the last column is no torn record, but the rest of a text."""
+        layout = self._layout
+        if layout is None or not layout.free_last:
+            return reason
+        if any(layout.delimiter.encode() in line for line in lines):
+            return reason
+        return (
+            f"is probably the rest of the {layout.free_last} of the run before, behind a line feed: in the last column its end "
+            "cannot be told. The run was read with the beginning of it; have sacct write State as the last column"
+        )
 
     def _row(self, layout: Layout, fields: list[str]) -> Outcome | list[Outcome]:
         """A line that has as many fields as the table has columns. Raises `LineError`."""
@@ -316,9 +349,9 @@ def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:
     return outcome if isinstance(outcome, list) else [outcome]
 
 
-def _other_lines(lines: Sequence[bytes]) -> list[Outcome]:
-    """Lines that belong to no record."""
-    return [Refused("has another number of fields than the header has columns", raw=line) for line in lines]
+def _lacking(layout: Layout) -> str:
+    named = ", ".join(layout.missing)
+    return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no run can be told from it"
 
 
 def _without_header(line: bytes) -> Layout | None:

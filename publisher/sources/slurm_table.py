@@ -94,6 +94,8 @@ class Layout:
         self._forms = [None if name in _FREE else _FORMS.get(name) for name in lower]
         self._free = frozenset(index for index, name in enumerate(lower) if name in _FREE)
         self._matter = [index for index, name in enumerate(lower) if name in _USED and name not in _FREE]
+        self.free_last = names[-1] if lower[-1] in _FREE else ""
+        """The last column where its text may be any, line feeds among it."""
         self.missing = [
             name for name, there in (("JobID", self._id), ("Start", at.get("start", -1)), ("End", at.get("end", -1)))
             if there < 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from formats.job import Job
 from publisher import config
-from publisher.errors import ConfigError
+from publisher.errors import ConfigError, SourceFormatError
 from publisher.sources.base import Window
 from publisher.sources.lines import Line, Refused
 from publisher.sources.slurm import SlurmSource
@@ -376,3 +376,62 @@ def test_the_completion_log_of_older_versions_and_names_with_a_blank_before_a_li
     ]
     broken = parse_to_end(parser(), older.replace(b"a b=c", b"x \ny").split(b"\n"))
     assert [job.name for job in broken.jobs.values()] == ["x \ny"]
+
+
+ROWS = "".join(f"{n}|2026-11-01T00:00:00|2026-11-01T01:00:00|COMPLETED|job{n}\n" for n in (7, 8, 9))
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "lacks"),
+    [
+        ("JobID|Start|State|JobName", ROWS.replace("|2026-11-01T01:00:00", ""), "column End"),
+        ("JobID|State|JobName", "7|COMPLETED|a\n8|FAILED|b\n", "columns Start, End"),
+    ],
+)
+def test_a_table_that_lacks_columns_is_refused_once(tmp_path: Path, header: str, rows: str, lacks: str) -> None:
+    """Not line by line; with the command that writes what is needed, and mended by putting a whole table there."""
+    file = tmp_path / "sacct.psv"
+    file.write_text(f"{header}\n{rows}")
+    seen = Seen()
+    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no run can be told") as told:
+        read_on(source(file), seen)
+    assert "Write it anew: sacct --allusers --duplicates" in told.value.hint
+    assert (seen.jobs, seen.unreadable) == ({}, [])
+    (finding, *_) = source(file).check()
+    assert (finding.level, "the table has no" in finding.message) == ("red", True)
+    file.write_text(f"JobID|Start|End|State|JobName\n{ROWS}")
+    assert len(read_on(source(file), seen).jobs) == 3
+
+
+def test_a_folder_with_such_a_table_gives_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.psv").write_text("JobID|State|JobName\n7|COMPLETED|a\n")
+    (tmp_path / "b.psv").write_text(f"JobID|Start|End|State|JobName\n{ROWS}")
+    seen = Seen()
+    with pytest.raises(SourceFormatError, match="columns Start, End"):
+        read_on(source(tmp_path), seen)
+    assert {job.name for job in seen.jobs.values()} == {"job7", "job8", "job9"}
+
+
+def test_behind_a_header_that_lacks_columns_nothing_is_read_by_another(tmp_path: Path) -> None:
+    """Five columns both, but others: the rows of the second table would be runs that there were not."""
+    file = tmp_path / "sacct.psv"
+    second = "JobID|Submit|Start|State|JobName\n" + ROWS.replace("7|", "17|").replace("8|", "18|")
+    file.write_text(f"JobID|Start|End|State|JobName\n{ROWS}{second}")
+    seen = read_on(source(file), Seen())
+    assert {job.local_id for job in seen.jobs.values()} == {"7", "8", "9"}
+    assert {one.reason for one in seen.unreadable} == {"the table has no column End: no run can be told from it"}
+    assert len(seen.unreadable) == 4
+
+
+def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> None:
+    """The run is read; what stands behind the line feed is no torn record, wherever it comes."""
+    file = tmp_path / "sacct.psv"
+    file.write_text(
+        "JobID|Start|End|State|JobName\n" + ROWS.replace("job7\n", "two\nlines\n").replace("job9\n", "a\nb\nc\n")
+    )
+    seen = read_on(source(file), Seen())
+    assert {job.name for job in seen.jobs.values()} == {"two", "job8", "a"}
+    assert [one.raw for one in seen.unreadable] == [b"lines", b"b\nc"]
+    for one in seen.unreadable:
+        assert one.reason.startswith("is probably the rest of the JobName of the run before, behind a line feed")
+        assert one.reason.endswith("have sacct write State as the last column")
