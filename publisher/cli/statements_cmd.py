@@ -35,6 +35,7 @@ def statements(
     ] = None,
 ) -> None:
     """Write the statement of every user or project for a month: its items, adjustments and total."""
+    from publisher.report.charges import left_out_note  # noqa: PLC0415
     from publisher.report.request import ReportRequest  # noqa: PLC0415
     from publisher.report.statements import SUFFIXES  # noqa: PLC0415
 
@@ -43,7 +44,7 @@ def statements(
     request = ReportRequest(start=start, stop=stop, by=(by,) if by else (), archive=archive)
     with session.publisher() as publisher:
         made, files = publisher.statements(request, output, kinds)
-    say(*([made.nothing] if made.nothing else []), *made.unpriced)
+    say(*([made.nothing] if made.nothing else []), *made.unpriced, *left_out_note(made))
     totals = {statement.payer: str(statement.total) for statement in made.all}
     if session.json:
         json_object(

@@ -4,12 +4,14 @@ A run is charged in the UTC month in which it ended, whole: for each resource wh
 times its wall time, times the price of that class, times a factor for whose it is and one for what kind of job it is
 (Li, Yang, Wu 2016, section 2.1). Usage is kept in whole numbers (amount times milliseconds), prices and factors are
 decimals, and nothing is rounded but the amount of each item, once: half away from zero, to the decimals of the
-currency. A statement's total is the sum of its rounded items and its adjustments.
+currency. A statement's total is the sum of its rounded items and its adjustments, so it differs from the unrounded sum
+by at most half a unit of the last decimal an item. An item of something that rounds to nothing is no line of the
+statement, which it adds nothing to, but is told below it; what costs nothing by its price or factor is a line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -69,6 +71,8 @@ class Statement(msgspec.Struct, frozen=True):
     payer: str
     items: tuple[Item, ...]
     adjustments: tuple[Adjusted, ...]
+    left_out: tuple[Item, ...] = ()
+    """Items that come to something and round to nothing."""
 
     @property
     def total(self) -> Decimal:
@@ -90,8 +94,11 @@ class Statements(msgspec.Struct, frozen=True):
     nothing: str | None
 
 
-class _Key(msgspec.Struct, frozen=True):
-    """What makes two amounts of usage one item."""
+class Used(msgspec.Struct, frozen=True):
+    """What makes two amounts of usage one item: whose, of what, and which price and factors it has, by their places.
+
+    A factor of -1 is none.
+    """
 
     payer: str
     resource: Charged
@@ -110,22 +117,21 @@ def statements(context: Context, request: ReportRequest) -> Statements:
     if not settings.prices:
         raise UsageError("there is no price list", hint="Write [[charges.prices]] into the configuration")
     by = request.by[0] if request.by else settings.by
-    usage: dict[_Key, int] = {}
+    usage: dict[Used, int] = {}
     unpriced: dict[tuple[str, str, str], int] = {}
     nothing = None
     for resource in get_args(Charged):
         if any(price.resource == resource for price in settings.prices):
             nothing = _Charging(context, request, by, resource, usage, unpriced).read()
-    lines: dict[str, list[Item]] = {}
-    for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
-        lines.setdefault(key.payer, []).append(_item(settings, key, amount))
+    lines = itemised(settings, usage)
     adjusted: dict[str, list[Adjusted]] = {}
     for one in settings.adjustments:
         if one.month == str(month) and _concerned(one.payer, by, request):
             adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
     found = tuple(
-        Statement(payer, tuple(lines.get(payer, ())), tuple(adjusted.get(payer, ())))
+        Statement(payer, charged, tuple(adjusted.get(payer, ())), left_out)
         for payer in sorted(lines.keys() | adjusted.keys())
+        for charged, left_out in [lines.get(payer, ((), ()))]
     )
     return Statements(
         month=str(month),
@@ -148,17 +154,31 @@ def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
     return request.filters.keys() <= {by} and fnmatchcase(payer, request.filters.get(by, "*"))
 
 
-def _order(key: _Key) -> tuple[str, str, int, int, int]:
+def itemised(
+    settings: Charges, usage: Mapping[Used, int]
+) -> dict[str, tuple[tuple[Item, ...], tuple[Item, ...]]]:  # fmt: skip
+    """By payer the items of amounts of usage times milliseconds, and those that round to nothing."""
+    found: dict[str, tuple[tuple[Item, ...], tuple[Item, ...]]] = {}
+    for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
+        item, exact = _item(settings, key, amount)
+        charged, left_out = found.get(key.payer, ((), ()))
+        lost = exact and not item.amount
+        found[key.payer] = (charged, (*left_out, item)) if lost else ((*charged, item), left_out)
+    return found
+
+
+def _order(key: Used) -> tuple[str, str, int, int, int]:
     return (key.payer, key.resource, key.price, key.group_factor, key.job_factor)
 
 
-def _item(settings: Charges, key: _Key, usage: int) -> Item:
+def _item(settings: Charges, key: Used, usage: int) -> tuple[Item, Fraction]:
+    """An item, and what it comes to before it is rounded."""
     price = settings.prices[key.price]
     group = settings.group_factors[key.group_factor].factor if key.group_factor >= 0 else Decimal(1)
     job = settings.job_factors[key.job_factor].factor if key.job_factor >= 0 else Decimal(1)
     quantity = Fraction(usage, _UNIT_MS[key.resource])
     exact = quantity * Fraction(price.price) * Fraction(group) * Fraction(job)
-    return Item(
+    item = Item(
         name=price.name or _called(price),
         quantity=quantity,
         unit=_UNITS[key.resource],
@@ -167,6 +187,7 @@ def _item(settings: Charges, key: _Key, usage: int) -> Item:
         job_factor=job,
         amount=rounded(exact, settings.decimals),
     )
+    return item, exact
 
 
 def _called(price: Price) -> str:
@@ -178,7 +199,7 @@ class _Charging:
     """Adds up what runs used of a resource, by payer, price and factors."""
 
     def __init__(
-        self, context: Context, request: ReportRequest, by: str, resource: Charged, usage: dict[_Key, int],
+        self, context: Context, request: ReportRequest, by: str, resource: Charged, usage: dict[Used, int],
         unpriced: dict[tuple[str, str, str], int],
     ) -> None:  # fmt: skip
         self._settings = context.config.charges
@@ -190,7 +211,7 @@ class _Charging:
         wanted = WANTED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
         self._selection: Selection = context.select(msgspec.structs.replace(request, interval=None), wanted, "ended")
         self._placing = Placing(self._selection, self._inventory, resource)
-        self._keys: dict[tuple[int, ...], _Key | tuple[str, str, str]] = {}
+        self._keys: dict[tuple[int, ...], Used | tuple[str, str, str]] = {}
 
     def read(self) -> str | None:
         """Take all runs; why there are none."""
@@ -212,10 +233,10 @@ class _Charging:
             key = self._keys.get(codes)
             if key is None:
                 key = self._keys[codes] = self._key(codes, names)
-            sums_of: dict[Any, int] = self._usage if isinstance(key, _Key) else self._unpriced
+            sums_of: dict[Any, int] = self._usage if isinstance(key, Used) else self._unpriced
             sums_of[key] = sums_of.get(key, 0) + usage
 
-    def _key(self, codes: tuple[int, ...], names: tuple[str, ...]) -> _Key | tuple[str, str, str]:
+    def _key(self, codes: tuple[int, ...], names: tuple[str, ...]) -> Used | tuple[str, str, str]:
         number = codes[0]
         node = self._inventory.nodes[number]
         words = {
@@ -237,7 +258,7 @@ class _Charging:
             _first(listed, lambda one: _match(one, _FACTOR_KEYS, words))
             for listed in (self._settings.group_factors, self._settings.job_factors)
         )
-        return _Key(words[self._by] or UNTOLD, self._resource, price, *factors)
+        return Used(words[self._by] or UNTOLD, self._resource, price, *factors)
 
 
 def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool]) -> int:
@@ -259,6 +280,16 @@ def _products(group: Ints, amount: Ints, wall_ms: Ints, count: int) -> list[int]
     for place, some, wall in zip(group.tolist(), amount.tolist(), wall_ms.tolist(), strict=True):
         exact[place] += some * max(wall, 0)
     return exact
+
+
+def left_out_note(made: Statements) -> tuple[str, ...]:
+    """What is said of the items of all statements that round to nothing."""
+    some = [statement for statement in made.all if statement.left_out]
+    if not some:
+        return ()
+    items, nothing = sum(len(statement.left_out) for statement in some), rounded(Fraction(0), made.decimals)
+    whose = f"of {len(some)} of {len(made.all)} payers; their statements name them"
+    return (f"Items that round to {nothing} {made.currency} are left out: {items}, {whose}.",)
 
 
 def view(context: Context, request: ReportRequest) -> Report:
@@ -291,13 +322,14 @@ def view(context: Context, request: ReportRequest) -> Report:
         ),
         rows=tuple(rows),
         plots=_plots(made) if made.all else (),
-        notes=made.unpriced,
+        notes=(*made.unpriced, *left_out_note(made)),
         nothing=made.nothing,
         facts={
             "month": made.month,
             "by": [made.by],
             "currency": made.currency,
             "totals": {statement.payer: str(statement.total) for statement in made.all},
+            "items_that_round_to_nothing": sum(len(statement.left_out) for statement in made.all),
             "all": str(sum((statement.total for statement in made.all), Decimal(0))),
         },
     )  # fmt: skip

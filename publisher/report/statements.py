@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from formats.money import plain
 from publisher.errors import PublisherError
-from publisher.report.charges import Statement, Statements
+from publisher.report.charges import Item, Statement, Statements
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Kind = Literal["text", "html", "pdf"]
 SUFFIXES: Final[dict[Kind, str]] = {"text": ".txt", "html": ".html", "pdf": ".pdf"}
 _LINES_A_PAGE: Final = 58
+_SMALL: Final = 0.001
 _FONT: Final = "DejaVu Sans Mono"
 _HEADINGS: Final = ("item", "quantity", "unit", "price", "group factor", "job factor", "amount")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._@-]")
@@ -29,7 +30,7 @@ def lines_of(one: Statement) -> list[tuple[str, ...]]:
     """The lines of a statement as text: what was used, price, factors, amount; adjustments; the total."""
     lines = [
         (
-            item.name, f"{float(item.quantity):.3f}", item.unit, plain(item.price), plain(item.group_factor),
+            item.name, _quantity(item), item.unit, plain(item.price), plain(item.group_factor),
             plain(item.job_factor), f"{item.amount:f}",
         )
         for item in one.items
@@ -57,6 +58,21 @@ def _text_lines(made: Statements, one: Statement) -> Iterator[str]:
         cells = [cell.ljust(width) if place in {0, 2} else cell.rjust(width)
                  for place, (cell, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
         yield "  ".join(cells).rstrip()
+    if one.left_out:
+        yield ""
+        yield "Each of these rounds to nothing and is not charged:"
+        yield from map(_shown, left_out_of(one))
+
+
+def left_out_of(one: Statement) -> list[str]:
+    """The items that round to nothing, as text."""
+    return [f"{item.name}, {_quantity(item)} {item.unit}" for item in one.left_out]
+
+
+def _quantity(item: Item) -> str:
+    """So many decimals as show that it is something."""
+    amount = float(item.quantity)
+    return f"{amount:.3f}" if amount >= _SMALL else f"{amount:.2g}"
 
 
 def _shown(text: str) -> str:
@@ -66,7 +82,8 @@ def _shown(text: str) -> str:
 def to_html(made: Statements, one: Statement) -> str:
     """A statement as one self-contained page; whatever a name holds is text in it."""
     shown = [[_shown(cell) for cell in line] for line in lines_of(one)]
-    return _template().render(made=made, payer=_shown(one.payer), headings=_HEADINGS, lines=shown)
+    return _template().render(made=made, payer=_shown(one.payer), headings=_HEADINGS, lines=shown,
+                              left_out=[_shown(text) for text in left_out_of(one)])  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -105,6 +122,9 @@ tr:last-child td { border-top: 2px solid #1a1a1a; border-bottom: 0; font-weight:
 {% endfor %}
 </tbody>
 </table>
+{% if left_out %}
+<p>Each of these rounds to nothing and is not charged: {{ left_out | join("; ") }}.</p>
+{% endif %}
 </body>
 </html>
 """

@@ -318,8 +318,8 @@ class SlurmParser:
         if any(layout.delimiter.encode() in line for line in lines):
             return reason
         return (
-            f"is probably the rest of the {layout.free_last} of the run before, behind a line feed: in the last column its end "
-            "cannot be told. The run was read with the beginning of it; have sacct write State as the last column"
+            f"is probably the rest of the {layout.free_last} of the run before, behind a line feed: in the last column "
+            "its end cannot be told. The run was read with the beginning of it; let sacct write State last"
         )
 
     def _row(self, layout: Layout, fields: list[str]) -> Outcome | list[Outcome]:

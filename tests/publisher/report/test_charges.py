@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from publisher.api import Publisher
+from publisher.config_reports import Charges, Factor, Price
 from publisher.errors import UsageError
-from publisher.report.charges import Adjusted, Item, Statement, Statements, statements
+from publisher.report.charges import Adjusted, Item, Statement, Statements, Used, itemised, statements
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.statements import to_html, to_pdf, to_text, write
@@ -74,7 +78,8 @@ def test_to_the_cent(site: Publisher) -> None:
     48 x 0.035 x 0.5 = 0.84. Memory: job 2 4 GiB for 6 h = 24 GiB h and job 1 1 MiB for 12 h = 12/1024 GiB h:
     24.01171875 x 0.001 x 0.5 = 0.01200..., 0.01. The adjustment is rounded away from zero: -0.105 to -0.11.
     bob, factor 3: job 3 held 1 core of n1 and 2 of n2 for 12 h: 12 x 0.035 x 3 = 1.26 and 24 x 0.01 x 3 = 0.72;
-    of its 2 MiB a third was on n1: 682 KiB (rounded down) for 12 h, 0.00. Job 4 still runs and is not charged yet.
+    of its 2 MiB a third was on n1: 682 KiB (rounded down) for 12 h, which rounds to nothing and is left out. Job 4
+    still runs and is not charged yet.
     """
     found = month(site)
     assert [(one.payer, str(one.total)) for one in found.all] == [("ada", "0.74"), ("bob", "1.98"), ("carol", "5.00")]
@@ -88,7 +93,9 @@ def test_to_the_cent(site: Publisher) -> None:
     assert items["bob"] == [
         ("cores (compute)", 12.0, "1.26"),
         ("Cores of small nodes", 24.0, "0.72"),
-        ("memory (compute)", pytest.approx(12 * 682 / 1024 / 1024), "0.00"),
+    ]
+    assert [(item.name, float(item.quantity), str(item.amount)) for item in found.all[1].left_out] == [
+        ("memory (compute)", pytest.approx(12 * 682 / 1024 / 1024), "0.00")
     ]
     assert found.all[0].adjustments == (Adjusted(Decimal("-0.11"), "Outage | of the 2nd"),)
     assert found.unpriced == (
@@ -103,6 +110,10 @@ def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
         ("carol", "total", Decimal("5.00")),
     ]
     assert found.facts["all"] == "7.72"
+    assert found.notes[-1] == (
+        "Items that round to 0.00 NOK are left out: 1, of 1 of 3 payers; their statements name them."
+    )
+    assert found.facts["items_that_round_to_nothing"] == 1
     by_group = view(site, "charges", start=MARCH, stop=APRIL, by=("group",))
     assert by_group.facts["totals"] == {"ada": "-0.11", "carol": "5.00", "chem": "1.98", "physics": "0.85"}
 
@@ -140,6 +151,10 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
     text = (tmp_path / "2026-03" / "ada.txt").read_text()
     assert text.splitlines()[-1].split() == ["Total", "0.74"]
     assert "Adjustment: Outage | of the 2nd" in text
+    assert "rounds to nothing" not in text
+    bob = (tmp_path / "2026-03" / "bob.txt").read_text().splitlines()
+    assert bob[-2:] == ["Each of these rounds to nothing and is not charged:", "memory (compute), 0.008 GiB h"]
+    assert "not charged: memory (compute), 0.008 GiB h." in (tmp_path / "2026-03" / "bob.html").read_text()
     page = _Text()
     page.feed((tmp_path / "2026-03" / "ada.html").read_text())
     assert {"48.000", "0.035", "0.84", "0.74"} <= set(page.cells)
@@ -169,3 +184,40 @@ def test_long_statements_have_pages(site: Publisher) -> None:
     (ada, *_) = made.all
     long = msgspec.structs.replace(ada, items=ada.items * 60)
     assert to_pdf(made, long).count(b"/Type /Page ") == 3
+
+
+_amounts = st.decimals(min_value=0, max_value=1000, places=4)
+_uses = st.tuples(st.sampled_from(["ada", "bob"]), st.integers(0, 1), st.integers(-1, 1), st.integers(-1, 0))
+
+
+@given(
+    st.lists(_amounts, min_size=2, max_size=2),
+    st.lists(_amounts, min_size=3, max_size=3),
+    st.dictionaries(_uses, st.integers(1, 10**13)),
+    st.integers(0, 3),
+)
+def test_statements_add_up_to_the_cent(
+    prices: list[Decimal], factors: list[Decimal], uses: dict[tuple[str, int, int, int], int], decimals: int
+) -> None:
+    """A total is the sum of its lines; what was left out would add nothing; no statement is far from the exact sum."""
+    charges = Charges(
+        decimals=decimals,
+        prices=tuple(Price(resource="cores", price=price) for price in prices),
+        group_factors=tuple(Factor(factor=factor) for factor in factors[:2]),
+        job_factors=(Factor(factor=factors[2]),),
+    )
+    found = itemised(charges, {Used(who, "cores", *rest): usage for (who, *rest), usage in uses.items()})
+    assert found.keys() == {who for who, *_ in uses}
+    half = Fraction(1, 2 * 10**decimals)
+    for who, (lines, left_out) in found.items():
+        one = Statement(who, lines, (), left_out)
+        assert one.total == sum((item.amount for item in lines), Decimal(0))
+        assert -one.total.as_tuple().exponent <= decimals  # type: ignore[operator]
+        exact = Fraction(0)
+        for item in (*lines, *left_out):
+            comes_to = item.quantity * Fraction(item.price) * Fraction(item.group_factor) * Fraction(item.job_factor)
+            assert abs(comes_to - Fraction(item.amount)) <= half
+            exact += comes_to
+            assert (item in left_out) == (comes_to > 0 and item.amount == 0)
+        assert len(lines) + len(left_out) == sum(each[0] == who for each in uses)
+        assert abs(exact - Fraction(one.total)) <= half * len((*lines, *left_out))

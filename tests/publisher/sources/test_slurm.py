@@ -434,4 +434,4 @@ def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> N
     assert [one.raw for one in seen.unreadable] == [b"lines", b"b\nc"]
     for one in seen.unreadable:
         assert one.reason.startswith("is probably the rest of the JobName of the run before, behind a line feed")
-        assert one.reason.endswith("have sacct write State as the last column")
+        assert one.reason.endswith("let sacct write State last")
