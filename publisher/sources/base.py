@@ -8,11 +8,14 @@ and never skipped. A source never writes to what it reads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from formats.job import Job
+from publisher import config
+from publisher.errors import ConfigError
 from publisher.finding import Finding
 
 Cursor = Mapping[str, Any]
@@ -66,6 +69,17 @@ class Window(msgspec.Struct, frozen=True):
 
     from_: int | None = None
     until: int | None = None
+
+
+def required_path(name: str, settings: config.Source, what: str, example: str) -> Path:
+    """The path of a source that cannot do without: of what, and for instance. Raises `ConfigError`."""
+    if settings.path is None:
+        raise ConfigError(
+            f"a source of type {settings.type} needs the path of {what}",
+            key=f"sources.{name}.path",
+            hint=f'For instance path = "{example}"',
+        )
+    return settings.path
 
 
 class Source(Protocol):

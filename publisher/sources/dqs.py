@@ -21,7 +21,7 @@ import msgspec
 
 from formats.job import Job
 from publisher import config
-from publisher.errors import ConfigError
+from publisher.sources.base import required_path
 from publisher.sources.dqs_act import ActError, ActLine, parse_line, run_of
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
@@ -106,9 +106,8 @@ class DqsSource(LineSource):
     """An act_file with its rotated copies, its folder, or a pattern."""
 
     def __init__(self, name: str, settings: config.Source) -> None:
-        if settings.path is None:
-            raise ConfigError("there is no path", key=f"sources.{name}.path", hint="Give the path of DQS' act_file")
-        reader = LogReader(settings.path, _NAMES if settings.path.is_dir() else None)
+        path = required_path(name, settings, "DQS' act_file", "/usr/local/DQS/common/act_file")
+        reader = LogReader(path, _NAMES if path.is_dir() else None)
         cluster = settings.cluster or "default"
         super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from publisher import config
-from publisher.errors import ConfigError
 from publisher.sources import htcondor_lines, htcondor_xml
+from publisher.sources.base import required_path
 from publisher.sources.json_elements import Damaged, JsonElements
 from publisher.sources.lines import Outcome, Refused
 from publisher.sources.openlog import OpenLog
@@ -25,19 +25,16 @@ class HTCondorSource(SavedSource):
     """History of a schedd: a file, a folder or a pattern."""
 
     def __init__(self, name: str, settings: config.Source) -> None:
-        if settings.path is None:
-            raise ConfigError(
-                "a source of type htcondor needs the path of a history",
-                key=f"sources.{name}.path",
-                hint='For instance path = "/var/lib/condor/spool/history", or the PER_JOB_HISTORY_DIR',
-            )
+        path = required_path(
+            name, settings, "a history, or of the PER_JOB_HISTORY_DIR", "/var/lib/condor/spool/history"
+        )
         cluster = settings.cluster
 
         def document(log: OpenLog) -> Iterator[Outcome]:
             return _document(log, cluster)
 
         super().__init__(
-            name, "htcondor", settings.path, None, lambda: htcondor_lines.HTCondorParser(cluster), document,
+            name, "htcondor", path, None, lambda: htcondor_lines.HTCondorParser(cluster), document,
             complete_since=settings.complete_since,
         )  # fmt: skip
 

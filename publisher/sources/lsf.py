@@ -7,13 +7,12 @@ next one is known by its beginning.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, Final
 
 from publisher import config
-from publisher.errors import ConfigError
 from publisher.finding import Finding
 from publisher.sources import lsf_lines
+from publisher.sources.base import required_path
 from publisher.sources.fields import LineError
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
@@ -83,14 +82,9 @@ class LsfSource(LineSource):
     """The lsb.acct of an LSF cluster with its archived copies, or the folder they are in."""
 
     def __init__(self, name: str, settings: config.Source) -> None:
-        if settings.path is None:
-            raise ConfigError(
-                "a source of type lsf needs the path of lsb.acct",
-                key=f"sources.{name}.path",
-                hint='For instance path = "/usr/share/lsf/work/cluster1/logdir/lsb.acct"',
-            )
+        path = required_path(name, settings, "lsb.acct", "/usr/share/lsf/work/cluster1/logdir/lsb.acct")
         cluster = settings.cluster
-        reader = LogReader(Path(settings.path), _NAMES)
+        reader = LogReader(path, _NAMES)
         super().__init__(name, "lsf", reader, lambda: LsfParser(cluster), complete_since=settings.complete_since)
         self._cluster = cluster
 

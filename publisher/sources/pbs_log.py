@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -18,9 +17,9 @@ import msgspec
 
 from formats.job import Job
 from publisher import config
-from publisher.errors import ConfigError, SourceError
+from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, Page, Window
+from publisher.sources.base import Cursor, Page, Window, required_path
 from publisher.sources.fields import LineError, instant
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader, Reading
@@ -83,17 +82,12 @@ class PbsSource:
     """Runs of an accounting folder (or of a file, or of a pattern) in a dialect."""
 
     def __init__(self, name: str, settings: config.Source, dialect: Dialect) -> None:
-        if settings.path is None:
-            raise ConfigError(
-                f"a source of type {dialect.system} needs the path of the accounting folder",
-                key=f"sources.{name}.path",
-                hint='For instance path = "/var/spool/torque/server_priv/accounting"',
-            )
         self.name = name
         self.kind: str = dialect.system
         self._dialect = dialect
         self._settings = settings
-        self._reader = LogReader(Path(settings.path), _DAY)
+        path = required_path(name, settings, "the accounting folder", "/var/spool/torque/server_priv/accounting")
+        self._reader = LogReader(path, _DAY)
         self._since: int | None = None
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:

@@ -98,7 +98,7 @@ def test_what_is_no_line(line: bytes, reason: str) -> None:
 
 
 def test_no_path() -> None:
-    with pytest.raises(ConfigError, match="there is no path"):
+    with pytest.raises(ConfigError, match="needs the path of DQS' act_file"):
         DqsSource("dqs", Settings(type="dqs"))
 
 
