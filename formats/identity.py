@@ -1,7 +1,9 @@
 """Record id, stored encoding and content digest of a run: the contract that makes sending again harmless.
 
-A record id is a pure function of the run. The digest is a function of every fact of the run and of nothing else, so an
-unchanged run read again, under whatever name its source has in the configuration, is recognised as the same.
+A record id is a pure function of the run. The digest is a function of every fact of the run that may be published and
+of nothing else, so an unchanged run read again, under whatever name its source has in the configuration, is recognised
+as the same. Core numbers, which only reports know, are left out of it: runs that were stored before they were read are
+the same runs.
 """
 
 from __future__ import annotations
@@ -23,6 +25,16 @@ DIGEST_BYTES: Final = 16
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Job)
 _VERSION_BYTE = bytes([ENCODING_VERSION])
+
+
+class _Cores(msgspec.Struct, frozen=True, gc=False):
+    core_numbers: tuple[str, ...] = ()
+
+
+_cores_decoder = msgspec.msgpack.Decoder(_Cores)
+_CORES_KEY = _encoder.encode("core_numbers")
+_MAP_16: Final = 0xDE
+"""MessagePack: a map follows, the number of its fields in two bytes; so is written what may have more than fifteen."""
 
 
 class UnknownEncodingError(ValueError):
@@ -52,8 +64,26 @@ def decode(stored: bytes) -> Job:
 
 
 def digest(stored: bytes) -> bytes:
-    """Content digest (16 bytes) of a job in its stored form, encoding version included."""
+    """Content digest (16 bytes) of a job in its stored form, encoding version included, core numbers left out."""
+    if _CORES_KEY in stored:
+        stored = without_core_numbers(stored)
     return hashlib.blake2b(stored, digest_size=DIGEST_BYTES).digest()
+
+
+def without_core_numbers(stored: bytes) -> bytes:
+    """The stored form of a job as it would be if its source named no cores; what is no stored job as it is.
+
+    They are the last field: it is cut off, and the map that the job is has one field less.
+    """
+    try:
+        numbers = _cores_decoder.decode(memoryview(stored)[1:]).core_numbers
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return stored
+    field = _CORES_KEY + _encoder.encode(numbers)
+    if not numbers or stored[1] != _MAP_16 or not stored.endswith(field):
+        return stored
+    fields = int.from_bytes(stored[2:4], "big")
+    return stored[:2] + (fields - 1).to_bytes(2, "big") + stored[4 : -len(field)]
 
 
 def arc_record_id(endpoint_url: str, job_id: str) -> str:

@@ -1,8 +1,9 @@
 """The run that a record of TORQUE or PBS Pro tells: from attributes to `Job`.
 
 Pure. Slots are those granted (exec_host), cores what was allocated (PBS: resources_used.ncpus, then exec_vnode), never
-what was asked for. The wall time is end minus start; `resources_used.walltime` is kept beside it, since it leaves out
-suspensions. Whatever has no field of its own is kept in `extras` under its own name.
+what was asked for; which cores these were, TORQUE tells and PBS Pro does not. The wall time is end minus start;
+`resources_used.walltime` is kept beside it, since it leaves out suspensions. Whatever has no field of its own is kept
+in `extras` under its own name.
 (The facts on sources, 4, 5 and "Common rules".)
 """
 
@@ -151,12 +152,16 @@ def finished(
 
 
 @lru_cache(maxsize=4096)
-def _hosts(exec_host: str) -> tuple[tuple[Host, ...], int | None]:
-    """Hosts and the sum of their slots; None where the list cannot be read. The same few come all the time."""
+def _hosts(exec_host: str) -> tuple[tuple[Host, ...], int | None, tuple[str, ...]]:
+    """Hosts, the sum of their slots (None where the list cannot be read) and the numbers of their cores as in TORQUE.
+
+    The same few come all the time.
+    """
     by_host = values.exec_hosts(exec_host)
     if by_host is None:
-        return (), None
-    return tuple([Host(name, count) for name, count in by_host.items()]), sum(by_host.values())
+        return (), None, ()
+    hosts = tuple([Host(name, count) for name, count in by_host.items()])
+    return hosts, sum(by_host.values()), values.exec_cores(exec_host)
 
 
 def _job(
@@ -175,14 +180,17 @@ def _job(
     get = found.get
     server = ident.server or cluster or ""
     hosts: tuple[Host, ...] = ()
+    core_numbers: tuple[str, ...] = ()
     slots = nodes = None
     if exec_host := get("exec_host"):
-        hosts, slots = _hosts(exec_host) if len(exec_host) <= _CACHED_CHARACTERS else _hosts.__wrapped__(exec_host)
+        read = _hosts if len(exec_host) <= _CACHED_CHARACTERS else _hosts.__wrapped__
+        hosts, slots, core_numbers = read(exec_host)
         if slots is None:
             extras["exec_host"] = exec_host
         else:
             nodes = len(hosts)
     if dialect.system == "pbs":
+        core_numbers = ()  # its numbers are not of cores
         vnodes = get("exec_vnode", "")
         cores = integer(get("resources_used.ncpus"))
         if cores is None or cores < 0:
@@ -271,4 +279,5 @@ def _job(
         ending.end_reason,
         (),  # benchmarks
         extras,
+        core_numbers=core_numbers,
     )

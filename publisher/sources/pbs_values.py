@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from formats import cores
 from formats.job import Status
 
 MAX_SLOTS: Final = 10_000_000
@@ -101,6 +102,30 @@ def _count(places: str) -> int | None:
             return None
         count += last - first + 1
     return count
+
+
+def exec_cores(text: str) -> tuple[str, ...]:
+    """Core numbers by host of a list of TORQUE that `exec_hosts` reads, in its order; () where it names none.
+
+    What stands behind the slash in TORQUE is an execution slot of the host, numbered from 0 to its `np`. In PBS Pro it
+    is the job's place in the host's list of jobs, and tells no core (`hw_index` in its node_manager.c).
+    """
+    named: dict[str, list[int] | None] = {}
+    for part in text.split("+"):
+        host, _, places = part.partition("/")
+        numbers = named.setdefault(host, [])
+        if numbers is None:
+            continue
+        if places.isdecimal():
+            numbers.append(int(places))
+        elif places and "*" not in places:
+            numbers += cores.expand(places) or (cores.MOST,)
+        else:  # so many, and not which
+            named[host] = None
+        if len(numbers) > cores.MOST:
+            named[host] = None
+    told = [cores.compact(numbers) if numbers and max(numbers) < cores.MOST else "" for numbers in named.values()]
+    return tuple(told) if any(told) else ()
 
 
 def vnode_cpus(text: str) -> int | None:

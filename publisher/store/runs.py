@@ -23,6 +23,9 @@ _update_runs: Final = dialect.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _CHANGED}),
     (*_CHANGED, "run"),
 )
+_update_jobs: Final = dialect.Bulk(
+    update(runs).where(runs.c.id == bindparam("run")).values(job=bindparam("job")), ("job", "run")
+)
 _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
 
 
@@ -72,12 +75,14 @@ def upsert(connection: Connection, interner: Interner, jobs: Sequence[Job], now:
     """Put runs into the store: new ones, new versions of changed ones; unchanged ones cost a look-up.
 
     The last of several with the same record id counts, a finished one before one that is not. An earlier version of a
-    finished run is kept (`versions`).
+    finished run is kept (`versions`). Core numbers, which are in no digest, are put beside an unchanged run that was
+    read by a program that did not know them.
     """
     by_id = _last_of_each(jobs)
     known = _known(connection, list(by_id))
     new: list[tuple[Job, bytes, bytes]] = []
     changed: list[tuple[Job, bytes, bytes, _Known]] = []
+    named: dict[int, bytes] = {}
     unchanged = running = 0
     for record_id, job in by_id.items():
         blob = encode(job)
@@ -91,9 +96,13 @@ def upsert(connection: Connection, interner: Interner, jobs: Sequence[Job], now:
             unchanged += 1
         else:
             running += 1
+        if job.core_numbers and before is not None and before.digest == mark:
+            named[before.run_id] = blob
     put = _insert_new(connection, interner, new, now) if new else []
     if changed:
         put += _change(connection, interner, changed, now)
+    if named:
+        _name_cores(connection, named)
     finished_new = sum(item.fresh for item in put)
     running += sum(not item.finished for item in put)
     return Upserted(
@@ -169,6 +178,18 @@ def _change(
         put.append(Put(before.run_id, class_id, job.end, job.finished, fresh=job.finished and not before.finished))
     _update_runs.run(connection, rows)
     return put
+
+
+def _name_cores(connection: Connection, named: dict[int, bytes]) -> None:
+    """Store these jobs, which are those that are stored but for their core numbers, where these are missing."""
+    run_ids = list(named)
+    rows = []
+    for start in range(0, len(run_ids), 1000):
+        query = select(runs.c.id, runs.c.job).where(runs.c.id.in_(run_ids[start : start + 1000]))
+        rows += [
+            (named[run_id], run_id) for run_id, stored in connection.execute(query) if bytes(stored) != named[run_id]
+        ]
+    _update_jobs.run(connection, rows)
 
 
 def _keep_versions(connection: Connection, run_ids: list[int]) -> None:

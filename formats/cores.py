@@ -1,0 +1,42 @@
+"""Core numbers as they are kept: `0-3,7` for the cores 0, 1, 2, 3 and 7 of a host.
+
+Pure. Numbers stand in ascending order; one that a run holds twice stands twice (`0,0`). What cannot be read tells
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+MOST: Final = 1 << 14
+"""A number so large is of no core of any machine: what names one is damaged, and tells nothing."""
+
+_SPAN: Final = re.compile(r"(\d{1,8})(?:-(\d{1,8}))?", re.ASCII)
+
+
+def compact(numbers: Iterable[int]) -> str:
+    """Numbers as text."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def expand(text: str) -> tuple[int, ...]:
+    """The numbers of a text; none where it cannot be read or names what no machine has."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        span = _SPAN.fullmatch(part)
+        if span is None:
+            return ()
+        first = int(span[1])
+        last = int(span[2]) if span[2] else first
+        if last < first or last >= MOST or len(numbers) + last - first >= MOST:
+            return ()
+        numbers += range(first, last + 1)
+    return tuple(numbers)

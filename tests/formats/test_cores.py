@@ -1,0 +1,84 @@
+"""Core numbers: written shortly, read back, and in no digest."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.cores import MOST, compact, expand
+from formats.identity import decode, digest, encode, without_core_numbers
+from formats.job import Host, Job
+from tests.strategies import any_text, often, plain_jobs
+
+numbers = st.lists(st.integers(0, 40), max_size=30)
+core_numbers = st.lists(numbers.map(compact), max_size=20).map(tuple)
+
+
+@pytest.mark.parametrize(
+    ("given_numbers", "text"),
+    [([0], "0"), ([3, 1, 0, 2], "0-3"), ([7, 0, 1, 5], "0-1,5,7"), ([0, 0, 1], "0,0-1"), ([], "")],
+)
+def test_as_they_are_written(given_numbers: list[int], text: str) -> None:
+    assert compact(given_numbers) == text
+    assert list(expand(text)) == sorted(given_numbers)
+
+
+@given(numbers)
+def test_read_back(some: list[int]) -> None:
+    assert list(expand(compact(some))) == sorted(some)
+
+
+@given(
+    st.sampled_from(("", "-", "1-", "3-1", "0,", "a", "0-99999999", str(MOST), f"0-{MOST}", "\uff11", "0--1"))
+    | any_text
+)
+def test_what_cannot_be_read_tells_nothing(text: str) -> None:
+    found = expand(text)
+    assert found == () or compact(found) == compact(map(int, found))
+    assert len(found) <= MOST
+
+
+def test_damaged_ones_tell_nothing() -> None:
+    for text in ("", "1-", "3-1", "0,", "a", "0-99999999", str(MOST), ",".join(["0-9000"] * 2)):
+        assert expand(text) == ()
+
+
+@often
+@given(plain_jobs(), core_numbers)
+def test_they_are_stored_and_in_no_digest(job: Job, cores: tuple[str, ...]) -> None:
+    told = msgspec.structs.replace(job, core_numbers=cores)
+    stored = encode(told)
+    assert decode(stored) == told
+    assert without_core_numbers(stored) == encode(job)
+    assert digest(stored) == digest(encode(job)) == hashlib.blake2b(encode(job), digest_size=16).digest()
+
+
+def test_words_of_users_that_look_like_them_are_in_the_digest() -> None:
+    """\u00ac ends with the byte that begins the name of the field."""
+    job = Job("r", "torque", "completed", name="\u00accore_numbers", extras={"core_numbers": "0", "core_numberz": 1})
+    assert digest(encode(job)) == hashlib.blake2b(encode(job), digest_size=16).digest()
+    told = msgspec.structs.replace(job, core_numbers=("0-3",))
+    assert without_core_numbers(encode(told)) == encode(job)
+
+
+def test_they_are_the_last_field() -> None:
+    assert Job.__struct_fields__[-1] == "core_numbers"
+
+
+def test_a_job_without_them_is_stored_as_ever() -> None:
+    """The bytes of an older program, spelled out."""
+    job = Job("r", "pbs", "completed", hosts=(Host("n1", 2),))
+    assert encode(job) == (
+        b"\x01\xde\x00\x04\xa9record_id\xa1r\xa6system\xa3pbs\xa6status\xa9completed\xa5hosts\x91\x82\xa4name\xa2n1\xa5slots\x02"
+    )
+    assert without_core_numbers(encode(job)) == encode(job)
+
+
+def test_damaged_bytes_have_a_digest_like_any() -> None:
+    stored = encode(Job("r", "torque", "completed", core_numbers=("0",)))
+    for damaged in (stored[:-1], stored[1:], b"\x01\xaccore_numbers", stored + b"\x00"):
+        assert digest(damaged) == hashlib.blake2b(damaged, digest_size=16).digest()

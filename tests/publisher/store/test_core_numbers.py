@@ -1,0 +1,85 @@
+"""A store from before core numbers were read: reading the log again changes no run and sends nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from formats.identity import decode, digest, without_core_numbers
+from formats.job import Job
+from publisher.config import Source
+from publisher.pipeline.collect import Collected
+from publisher.sources import make_source
+from publisher.sources.base import Window
+from publisher.store.states import State
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import ListSource, Site
+
+
+@pytest.fixture
+def jobs(fixtures: Path) -> list[Job]:
+    """The fixture's runs as they are read now."""
+    settings = Source(
+        type="torque", path=fixtures / "torque" / "accounting", timezone="Europe/Oslo", cluster="batch.example.org"
+    )
+    return [job for page in make_source("ce1", settings).pages({}) for job in page.jobs]
+
+
+@pytest.fixture
+def site(fixtures: Path, tmp_path: Path) -> Site:
+    """The site of an older program, which delivered them all."""
+    file = tmp_path / "store.db"
+    file.touch(mode=0o600)
+    connection = sqlite3.connect(file)
+    connection.executescript((fixtures / "store" / "cores" / "torque.sql").read_text("utf-8"))
+    connection.close()
+    return Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), Receiver("apel", "ams")])
+
+
+def stored(site: Site) -> dict[str, tuple[bytes, bytes]]:
+    return {row[0]: (bytes(row[1]), bytes(row[2])) for row in site.rows("SELECT record_id, digest, job FROM runs")}
+
+
+def read_again(site: Site, *jobs: Job) -> Collected:
+    """`collect --from` the beginning."""
+    site.sources["ce1"].log = list(jobs)
+    return site.collect(window=Window(0, None))["ce1"]
+
+
+def test_a_log_that_is_read_again_changes_no_run_and_nothing_waits(site: Site, jobs: list[Job]) -> None:
+    ended = {job.record_id: job for job in jobs if job.end is not None}
+    assert sum(bool(job.core_numbers) for job in ended.values()) > 10
+    before = stored(site)
+    collected = read_again(site, *jobs)
+    assert (collected.new, collected.changed, collected.unchanged) == (0, 0, len(ended))
+    site.publish()
+    for name in ("sgas", "apel"):
+        assert site.in_state(name, State.WAITING) == set()
+        assert site.receivers[name].posts == 0
+    assert site.rows("SELECT count(*) FROM versions") == [(0,)]
+    after = stored(site)
+    assert {name: mark for name, (mark, _) in after.items()} == {name: mark for name, (mark, _) in before.items()}
+    for name, (mark, blob) in after.items():
+        assert without_core_numbers(blob) == before[name][1]
+        assert digest(blob) == mark
+        if name in ended:
+            assert decode(blob) == ended[name], "and now its cores are known"
+    site.assert_counters_right()
+
+
+def test_a_run_that_did_change_is_noticed(site: Site, jobs: list[Job]) -> None:
+    job = next(job for job in jobs if job.core_numbers and job.status == "completed")
+    assert read_again(site, msgspec.structs.replace(job, cpu_ms=1)).changed == 1
+    assert site.in_state("sgas", State.SUPERSEDED) == {job.record_id}, "SGAS keeps the first version"
+    ((kept,),) = site.rows("SELECT job FROM versions")
+    assert decode(bytes(kept)).core_numbers == ()
+
+
+def test_other_core_numbers_alone_are_no_change(site: Site, jobs: list[Job]) -> None:
+    job = next(job for job in jobs if job.core_numbers and job.status == "completed")
+    assert read_again(site, msgspec.structs.replace(job, core_numbers=("31",))).unchanged == 1
+    assert decode(stored(site)[job.record_id][1]).core_numbers == ("31",)
+    assert site.in_state("sgas", State.WAITING) == set()
