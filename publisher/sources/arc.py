@@ -41,7 +41,7 @@ from publisher import config
 from publisher.errors import ConfigError, PublisherError
 from publisher.finding import Finding
 from publisher.sources.arc_cursor import ArcCursor, Slice, pack, unpack
-from publisher.sources.arc_database import AAR_COLUMNS, ArcDatabase, Row, Rows
+from publisher.sources.arc_database import AAR_COLUMNS, DENSE, ArcDatabase, Row, Rows
 from publisher.sources.arc_file import PERMISSION_HINT, find_database
 from publisher.sources.arc_rows import RowReader, UnreadableRowError
 from publisher.sources.base import Cursor, Page, Unreadable, Window
@@ -164,7 +164,7 @@ class ArcSource:
             ids = again[start : start + self._page_rows]
             yield reading.page(database.of_ids(ids), given)
         for since, until in changed:
-            for rows in self._by_end(database, since, until):
+            for rows in self._ended(database, since, until):
                 yield reading.page(_without(rows, set(again), before.last), given)
 
         last, anchor = before.last, before.anchor
@@ -199,11 +199,26 @@ class ArcSource:
             # LRMSEND is before EndTime, by as long as the stage-out took; a worker node's clock may be ahead.
             since, until = max(0, since - _DAY_S), None
         reading = _Reading(database, self._reader(database), ArcCursor(), set(), settle_after=None)
-        for rows in self._by_end(database, since, until):
+        for rows in self._ended(database, since, until):
             page = reading.page(rows, given)
             jobs = tuple(job for job in page.jobs if _within(job, window))
             yield msgspec.structs.replace(page, jobs=jobs, skipped=page.skipped + len(page.jobs) - len(jobs))
         yield Page(jobs=(), cursor=given, read=0, at_end=True)
+
+    def _ended(self, database: ArcDatabase, since: int, until: int | None) -> Iterator[Rows]:
+        """The rows that end in a span. Jobs end nearly in the order of their rows, which are read far quicker in it."""
+        count, low, high = database.extent(since, until)
+        if high - low >= DENSE * count:
+            yield from self._by_end(database, since, until)
+            return
+        last = low - 1
+        while True:
+            rows = database.between(last, high, since, until, self._page_rows)
+            if rows.aar:
+                yield rows
+            if len(rows.aar) < self._page_rows:
+                return
+            last = rows.aar[-1][0]
 
     def _by_end(self, database: ArcDatabase, since: int, until: int | None) -> Iterator[Rows]:
         after = (since - 1, 0)

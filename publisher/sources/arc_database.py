@@ -46,12 +46,13 @@ AAR_COLUMNS: Final = (
     "StageOutVolume",
 )
 SIDE_COLUMNS: Final = {
-    "AuthTokenAttributes": ("AttrKey", "AttrValue"),
-    "JobEvents": ("EventKey", "EventTime"),
-    "RunTimeEnvironments": ("RTEName",),
-    "DataTransfers": ("TransferType", "URL", "FileSize", "TransferStart", "TransferEnd"),
-    "JobExtraInfo": ("InfoKey", "InfoValue"),
+    "AuthTokenAttributes": (("AttrKey", "AttrValue"),),
+    "JobEvents": (("EventKey",), ("EventTime",)),
+    "RunTimeEnvironments": (("RTEName",),),
+    "DataTransfers": (("TransferType", "URL", "FileSize", "TransferStart", "TransferEnd"),),
+    "JobExtraInfo": (("InfoKey",), ("InfoValue",)),
 }
+"""The columns of each side table, in groups: those of a group are read as one text."""
 NAME_TABLES: Final = {
     "Endpoints": "Interface, URL",
     "Queues": "Name",
@@ -62,13 +63,14 @@ NAME_TABLES: Final = {
 
 _SELECT: Final = f"SELECT {', '.join(AAR_COLUMNS)} FROM AAR"  # noqa: S608
 _CACHE_KIB: Final = 16_000
-_DENSE: Final = 4
-"""A page of ids whose span is at most so many times their number is read by range, others by list."""
+DENSE: Final = 4
+"""Rows whose ids span at most so many times their number are read by range, others by list."""
 
 Row = tuple[Any, ...]
-Sides = dict[str, dict[int, str]]
-"""Rows of the side tables by table and RecordID: all values of a job's rows, in the order they were written, joined by
-`SEPARATOR`. One text a job is read and kept far quicker than a tuple a row; NULL is an empty text."""
+Sides = dict[str, dict[int, Row]]
+"""Rows of the side tables by table and RecordID: RecordID, a text for each group of columns, number of rows. A text has
+the values of all rows of a job, in the order they were written, joined by `SEPARATOR`; NULL is an empty text. A few
+texts a job are read and kept far quicker than a tuple a row, and jobs have few different lists of keys."""
 
 SEPARATOR: Final = "\x1f"
 """Joins the values of side rows. A value that has it (no format could carry it) has a blank there instead."""
@@ -232,6 +234,18 @@ class ArcDatabase:
         """The rows of these RecordIDs, as far as they exist."""
         return self._page(f"{_SELECT} WHERE RecordID IN ({_list(ids)})", ())
 
+    def extent(self, since: int, until: int | None) -> tuple[int, int, int]:
+        """How many rows end in a span, and their lowest and highest RecordID."""
+        sql = f"SELECT count(*), min(RecordID), max(RecordID) FROM AAR {_BY_END}"  # noqa: S608
+        with self._explained():
+            count, low, high = self._connection.execute(sql, _span(since, until)).fetchone()
+        return int(count), int(low or 0), int(high or 0)
+
+    def between(self, after: int, last: int, since: int, until: int | None, limit: int) -> Rows:
+        """The next rows by RecordID, behind `after` and up to `last`, that end in a span."""
+        where = f"WHERE RecordID > ? AND RecordID <= ? AND {_ENDING.format('+EndTime')}"  # +: not by the index of ends
+        return self._page(f"{_SELECT} {where} ORDER BY RecordID LIMIT ?", (after, last, *_span(since, until), limit))
+
     def by_end(self, since: int, until: int | None, after: tuple[int, int], limit: int) -> Rows:
         """The next rows by EndTime and RecordID, behind `after`, that end in a span."""
         sql = f"{_SELECT} {_BY_END} AND (EndTime, RecordID) > (?, ?) ORDER BY EndTime, RecordID LIMIT ?"
@@ -253,7 +267,7 @@ class ArcDatabase:
         if aar:
             ids = [row[0] for row in aar]
             low, high = min(ids), max(ids)
-            if dense or high - low < _DENSE * len(ids):
+            if dense or high - low < DENSE * len(ids):
                 where = f"RecordID BETWEEN {low:d} AND {high:d}"
             else:
                 where = f"RecordID IN ({_list(ids)})"
@@ -261,16 +275,13 @@ class ArcDatabase:
             self._read_names(aar)
         return Rows(aar, sides)
 
-    def _read_side(self, table: str, where: str) -> dict[int, str]:
-        width = len(SIDE_COLUMNS[table])
+    def _read_side(self, table: str, where: str) -> dict[int, Row]:
         rows = self._connection.execute(_side_select(table, where, "coalesce({}, '')")).fetchall()
-        # Fewer separators than values less one a job there cannot be, so that the sum over all jobs tells of each.
-        separators = sum([width * number - 1 for _, _, number in rows])
-        if "".join([text for _, text, _ in rows]).count(SEPARATOR) != separators:
+        if _has_separators(table, rows):
             rows = self._connection.execute(
                 _side_select(table, where, "replace(coalesce({}, ''), char(31), ' ')")
             ).fetchall()
-        return {record_id: text for record_id, text, _ in rows}
+        return {row[0]: row for row in rows}
 
     def _read_names(self, aar: list[Row]) -> None:
         for column, (table, columns) in enumerate(NAME_TABLES.items(), AAR_COLUMNS.index("EndpointID")):
@@ -289,15 +300,27 @@ class ArcDatabase:
             self._connection.text_factory = str
 
 
-_BY_END: Final = "WHERE EndTime >= ? AND EndTime < ?"
+_ENDING: Final = "{0} >= ? AND {0} < ?"
+_BY_END: Final = f"WHERE {_ENDING.format('EndTime')}"
 
 
 def _side_select(table: str, where: str, value: str) -> str:
     # The index on RecordID gives the rows of a job in the order of their rowid, which is that of their writing.
-    values = " || char(31) || ".join(value.format(column) for column in SIDE_COLUMNS[table])
-    return (
-        f"SELECT RecordID, group_concat({values}, char(31)), count(*) "  # noqa: S608
-        f"FROM {table} WHERE {where} GROUP BY RecordID ORDER BY RecordID"
+    # The separator stands in the text of the query: char(31) would be worked out anew for every row.
+    joined = (f" || '{SEPARATOR}' || ".join(value.format(column) for column in group) for group in SIDE_COLUMNS[table])
+    texts = ", ".join(f"group_concat({values}, '{SEPARATOR}')" for values in joined)
+    return f"SELECT RecordID, {texts}, count(*) FROM {table} WHERE {where} GROUP BY RecordID ORDER BY RecordID"  # noqa: S608
+
+
+def _has_separators(table: str, rows: list[Row]) -> bool:
+    """Whether a value has a separator in it.
+
+    Fewer separators than values less one a job there cannot be, so that the sum over all jobs tells of each.
+    """
+    values = sum([row[-1] for row in rows])
+    return any(
+        "".join([row[place] for row in rows]).count(SEPARATOR) != len(group) * values - len(rows)
+        for place, group in enumerate(SIDE_COLUMNS[table], 1)
     )
 
 

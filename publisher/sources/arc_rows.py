@@ -8,8 +8,9 @@ kept in `extras` under its own name; a row that would make a wrong record is no 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, Literal, TypeVar
 
 from formats.identity import arc_record_id
@@ -20,6 +21,7 @@ from publisher.sources.arc_values import benchmark_of, client_host, epoch_s, epo
 _T = TypeVar("_T")
 Direction = Literal["download", "upload"]
 Extras = dict[str, int | float | str]
+_Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 STATUSES: Final[Mapping[str, Status]] = {
     "completed": "completed",
@@ -40,6 +42,17 @@ _LATEST: Final = 253_402_300_799
 _LONGEST_S: Final = 10**12
 _LARGEST: Final = 2**63
 """What is larger cannot be stored, and no database of ARC's can have it."""
+
+
+_EVENTS: Final = ("PREPARING", "SUBMIT", "LRMSSTART", "LRMSEND", "FINISHING", "FINISHED")
+"""The events whose times stand in a record."""
+_NO_TIMES: Final = (None,) * len(_EVENTS)
+_BENCHMARK: Final = "benchmark"
+_INFO: Final = (
+    *("jobname", "projectname", "lrms", "nodenames", "nodename", "clienthost", "wninstance", "systemsoftware"),
+    "localuser",
+)
+"""What else has a place in a record."""
 
 
 class UnreadableRowError(ValueError):
@@ -90,25 +103,25 @@ class RowReader:
             raise UnreadableRowError(f"status is {status}, but EndTime is 0")
 
         extras: Extras = {}
-        events, at = _events(sides["JobEvents"].get(record_id), extras)
-        info, benchmarks = _info(sides["JobExtraInfo"].get(record_id), extras)
-        execution_start, execution_end = at.get("LRMSSTART"), at.get("LRMSEND")
+        events, (preparing, lrms_submit, execution_start, execution_end, finishing, at_end) = _events(
+            sides["JobEvents"].get(record_id), extras
+        )
+        keys, info = _info(sides["JobExtraInfo"].get(record_id))
+        benchmarks = _benchmarks(keys, info, extras)
         started = submit or None
         if self._start_from_execution and execution_start is not None:
             started = execution_start
         ended = end or None
         if self._end_from_lrms and execution_end is not None and not running:
             ended = execution_end
-        fqans, tokens = _attributes(sides["AuthTokenAttributes"].get(record_id))
-        extras.update(tokens)
-        transfers = _transfers(sides["DataTransfers"].get(record_id), extras)
-        known = info.pop
-        name, project, lrms = known("jobname", None), known("projectname", None), known("lrms", None)
-        nodenames, nodename = known("nodenames", None), known("nodename", None)
-        client = known("clienthost", None)
-        service_class, system_software = known("wninstance", None), known("systemsoftware", None)
-        local_user, _, local_group = known("localuser", "").partition(":")
-        extras.update(info)
+        fqans, tokens = _attributes(_text_of(sides["AuthTokenAttributes"].get(record_id)))
+        if tokens:
+            extras.update(tokens)
+        transfers = _transfers(_text_of(sides["DataTransfers"].get(record_id)), extras)
+        for key, place in keys.others:
+            extras[key] = info[place]
+        name, project, lrms, nodenames, nodename, client, service_class, system_software, local = keys.pick(info)
+        local_user, _, local_group = (local or "").partition(":")
         return Job(
             id_prefix + job_id,
             "arc",
@@ -147,10 +160,10 @@ class RowReader:
             None,  # middleware_version
             service_class or None,
             system_software or None,
-            _environments(sides["RunTimeEnvironments"].get(record_id)),
+            _environments(_text_of(sides["RunTimeEnvironments"].get(record_id))),
             submit or None,
             None,  # eligible
-            at.get("SUBMIT"),
+            lrms_submit,
             started,
             None if running else ended,
             execution_start,
@@ -165,8 +178,8 @@ class RowReader:
             None,  # swap_kib
             None if running else unsigned(scratch),
             None,  # energy_j
-            _between_ms(at.get("PREPARING"), at.get("SUBMIT")),
-            _between_ms(at.get("FINISHING", execution_end), at.get("FINISHED")),
+            _between_ms(preparing, lrms_submit),
+            _between_ms(finishing if finishing is not None else execution_end, at_end),
             None if running else unsigned(volume_in),
             None if running else unsigned(volume_out),
             transfers,
@@ -231,41 +244,80 @@ def _between_ms(start: int | None, end: int | None) -> int | None:
     return (end - start) * 1000 if start is not None and end is not None and end >= start else None
 
 
-def _events(packed: str | None, extras: Extras) -> tuple[tuple[Event, ...], dict[str, int]]:
-    # A job that was run again has a state twice: the last one belongs to what is accounted.
-    if packed is None:
-        return (), {}
-    values = packed.split(SEPARATOR)
-    kinds, texts = values[::2], values[1::2]
-    times = epochs_s(texts)
+def _text_of(row: Row | None) -> str | None:
+    """The values of a side table whose columns are all read as one text."""
+    return None if row is None else row[1]
+
+
+def _picker(keys: Sequence[str], wanted: Sequence[str]) -> _Pick:
+    """Gives the last value of each of the wanted keys, of the values of these keys with a None behind them."""
+    places = {key: place for place, key in enumerate(keys)}
+    return itemgetter(*(places.get(key, -1) for key in wanted))
+
+
+@lru_cache(maxsize=4096)
+def _kinds(packed: str) -> tuple[tuple[str, ...], _Pick]:
+    kinds = tuple(packed.split(SEPARATOR))
+    return kinds, _picker(kinds, _EVENTS)
+
+
+def _events(row: Row | None, extras: Extras) -> tuple[tuple[Event, ...], tuple[int | None, ...]]:
+    """The events, and when those of `_EVENTS` were.
+
+    A job that was run again has a state twice: the last one belongs to what is accounted.
+    """
+    if row is None:
+        return (), _NO_TIMES
+    _, packed, texts, _ = row
+    kinds, pick = _kinds(packed)
+    times = epochs_s(texts.split(SEPARATOR))
     if times is None:
-        rows = [(kind, text, epoch_s(text)) for kind, text in zip(kinds, texts, strict=True)]
+        rows = [(kind, text, epoch_s(text)) for kind, text in zip(kinds, texts.split(SEPARATOR), strict=True)]
         extras.update((kind, text) for kind, text, at in rows if at is None)
-        kinds = [kind for kind, _, at in rows if at is not None]
+        kinds = tuple([kind for kind, _, at in rows if at is not None])
         times = [at for _, _, at in rows if at is not None]
-    return tuple(map(Event, times, kinds)), dict(zip(kinds, times, strict=True))
+        pick = _picker(kinds, _EVENTS)
+    return tuple(map(Event, times, kinds)), pick([*times, None])
 
 
-def _info(packed: str | None, extras: Extras) -> tuple[dict[str, str], tuple[Benchmark, ...]]:
-    if packed is None:
-        return {}, ()
-    values = (unescaped(packed) if "%" in packed else packed).split(SEPARATOR)
-    keys, texts = values[::2], values[1::2]
-    info = dict(zip(keys, texts, strict=True))
-    benchmark = info.pop("benchmark", None)
-    if benchmark is None:
-        return info, ()
-    if keys.count("benchmark") == 1 and (score := benchmark_of(benchmark)) is not None:
-        return info, (score,)
+class _Keys:
+    """What a list of keys of JobExtraInfo means. Few jobs have one of their own."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.pick = _picker(keys, _INFO)
+        self.scores = [place for place, key in enumerate(keys) if key == _BENCHMARK]
+        known = {*_INFO, _BENCHMARK}
+        self.others = [(key, place) for place, key in enumerate(keys) if key not in known]
+
+
+@lru_cache(maxsize=4096)
+def _keys(packed: str) -> _Keys:
+    return _Keys(unescaped(packed).split(SEPARATOR))
+
+
+_NO_KEYS: Final = _Keys(())
+
+
+def _info(row: Row | None) -> tuple[_Keys, Sequence[Any]]:
+    """The keys, and their values with a None behind them."""
+    if row is None:
+        return _NO_KEYS, (None,)
+    _, packed, texts, _ = row
+    values: list[str | None] = [*(unescaped(texts) if "%" in texts else texts).split(SEPARATOR), None]
+    return _keys(packed), values
+
+
+def _benchmarks(keys: _Keys, info: Sequence[Any], extras: Extras) -> tuple[Benchmark, ...]:
+    if len(keys.scores) == 1 and (score := benchmark_of(info[keys.scores[0]])) is not None:
+        return (score,)
     benchmarks: dict[str, Benchmark] = {}
-    for key, text in zip(keys, texts, strict=True):
-        if key == "benchmark":
-            score = benchmark_of(text)
-            if score is None:
-                extras["benchmark"] = text
-            else:
-                benchmarks.setdefault(score.type, score)
-    return info, tuple(benchmarks.values())
+    for text in [info[place] for place in keys.scores]:
+        score = benchmark_of(text)
+        if score is None:
+            extras[_BENCHMARK] = text
+        else:
+            benchmarks.setdefault(score.type, score)
+    return tuple(benchmarks.values())
 
 
 @lru_cache(maxsize=4096)

@@ -20,28 +20,29 @@ _WRITTEN: Final = {"27": "'", "23": "#", "25": "%", "0a": "\n", "0d": "\r"}
 _ESCAPE: Final = re.compile(r"%(27|23|25|0[aAdD])")
 _NODE: Final = re.compile(r"\[([^\]]*)\]|([^:]+)")
 _UNSIGNED: Final = 2**64
-_SECONDS: Final = {f"{second:02}Z": second for second in range(60)}
-_MINUTES: Final = {f"{hour:02}:{minute:02}:": hour * 3600 + minute * 60 for hour in range(24) for minute in range(60)}
-_DAYS_KEPT: Final = 4_096
+_WITHIN_HOUR: Final = {
+    f"{minute:02}:{second:02}Z": minute * 60 + second for minute in range(60) for second in range(60)
+}
+_HOURS_KEPT: Final = 4_096
 
 
-class _Days(dict[str, int]):
-    """Epoch seconds at which a day begins, by its text `2026-11-20T`; a text that is none is a KeyError.
+class _Hours(dict[str, int]):
+    """Epoch seconds at which an hour begins, by its text `2026-11-20T12:`; a text that is none is a KeyError.
 
-    Times of the form ARC writes are parsed once a day: eight events a job make this the hottest place of all.
+    Times of the form ARC writes are parsed once an hour: eight events a job make this the hottest place of all.
     """
 
     def __missing__(self, text: str) -> int:
-        found = epoch_s(f"{text}00:00:00Z")
+        found = epoch_s(f"{text}00:00Z")
         if found is None:
             raise KeyError(text)
-        if len(self) >= _DAYS_KEPT:
+        if len(self) >= _HOURS_KEPT:
             self.clear()
         self[text] = found
         return found
 
 
-_days: Final = _Days()
+_hours: Final = _Hours()
 
 
 def unescaped(text: str) -> str:
@@ -57,7 +58,7 @@ def unsigned(size: int) -> int:
 def epochs_s(texts: Sequence[str]) -> list[int] | None:
     """Epoch seconds of times as ARC writes them, `2026-11-20T12:00:00Z`; None if one of them is something else."""
     try:
-        return [_days[text[:11]] + _MINUTES[text[11:17]] + _SECONDS[text[17:]] for text in texts]
+        return [_hours[text[:14]] + _WITHIN_HOUR[text[14:]] for text in texts]
     except KeyError:
         return None
 

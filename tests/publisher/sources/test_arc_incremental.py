@@ -170,6 +170,22 @@ def test_a_window_is_read_again_wherever_the_cursor_stands(tmp_path: Path) -> No
     assert len(Read(source(path), everything.cursor, Window()).given) == len(ends)
 
 
+def test_a_window_is_the_same_whether_its_rows_lie_together_or_far_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that lie together are read in their order, others by the index of ends."""
+    create(tmp_path / "accounting.db", 300)
+    ends = sorted(job.end for job in Read(source(tmp_path / "accounting.db")).given if job.end is not None)
+    window = Window(ends[50], ends[200])
+    together = Read(source(tmp_path / "accounting.db", page_rows=40), {}, window)
+    monkeypatch.setattr("publisher.sources.arc.DENSE", 0)
+    apart = Read(source(tmp_path / "accounting.db", page_rows=40), {}, window)
+    assert len(together.jobs) == 150
+    assert together.jobs == apart.jobs
+    assert [job.end for job in apart.given] == sorted(job.end or 0 for job in together.given)
+    assert [job.end for job in together.given] != [job.end for job in apart.given]
+
+
 def test_a_window_goes_by_the_end_that_is_accounted(tmp_path: Path) -> None:
     with ArcWriter(tmp_path / "accounting.db", new=True) as writer:
         job = jobs(1)[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 
 from formats.identity import decode, encode
 from formats.job import Benchmark, Event, Host, Job, Transfer
-from publisher.sources.arc_database import SEPARATOR, ArcDatabase, Sides
+from publisher.sources.arc_database import SEPARATOR, SIDE_COLUMNS, ArcDatabase, Sides
 from publisher.sources.arc_rows import RowReader, UnreadableRowError
+from tests.generators import arc_database
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob
 from tests.publisher.sources.arc_reading import Read, source
@@ -287,6 +290,38 @@ def test_a_row_whose_names_are_missing(tmp_path: Path, table: str) -> None:
     assert one.reason == f"{table} has no row 1"
 
 
+def test_side_rows_of_a_page_are_those_of_each_job_read_alone(tmp_path: Path) -> None:
+    arc_database.create(tmp_path / "accounting.db", 300, 8, "hostile")
+    with sqlite3.connect(tmp_path / "accounting.db") as plain:
+        plain.execute("INSERT INTO JobExtraInfo VALUES (7, 'jobname', 'a' || char(31) || 'b')")
+        plain.execute("INSERT INTO DataTransfers VALUES (8, 'x' || char(31), 1, 2, 3, 10)")
+    plain.close()
+    with closing(ArcDatabase(tmp_path / "accounting.db", 5)) as database:
+        rows = database.after(0, 1_000)
+    with closing(sqlite3.connect(tmp_path / "accounting.db")) as plain:
+        for table, groups in SIDE_COLUMNS.items():
+            alone = {row[0]: _side_rows(plain, table, groups, row[0]) for row in rows.aar}
+            assert rows.sides[table] == {number: found for number, found in alone.items() if found is not None}
+
+
+def _side_rows(plain: sqlite3.Connection, table: str, groups: tuple[tuple[str, ...], ...], number: int) -> Any:
+    columns = ", ".join(column for group in groups for column in group)
+    found = plain.execute(f"SELECT {columns} FROM {table} WHERE RecordID = ? ORDER BY rowid", (number,)).fetchall()
+    texts: list[list[str]] = [[] for _ in groups]
+    for values in found:
+        rest = iter(values)
+        for text, group in zip(texts, groups, strict=True):
+            text += [_plain_text(value) for value in itertools.islice(rest, len(group))]
+    return (number, *map(SEPARATOR.join, texts), len(found)) if found else None
+
+
+def _plain_text(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return text.replace(SEPARATOR, " ")
+
+
 def test_fuzz(tmp_path: Path) -> None:
     assert _fuzzed(tmp_path / "accounting.db", 10_000) > 1_000
 
@@ -315,10 +350,12 @@ def _fuzzed(path: Path, rounds: int) -> int:
                 row[chance.randrange(1, len(row))] = chance.choice(odd)
             sides: Sides = {table: {} for table in rows.sides}
             for table, packed in rows.sides.items():
-                values = packed[row[0]].split(SEPARATOR)
+                record_id, *read, number = packed[row[0]]
+                columns = [text.split(SEPARATOR) for text in read]
                 if chance.random() < 0.4:
+                    values = chance.choice(columns)
                     values[chance.randrange(len(values))] = chance.choice(texts)
-                sides[table][row[0]] = SEPARATOR.join(values)
+                sides[table][row[0]] = (record_id, *(SEPARATOR.join(values) for values in columns), number)
             try:
                 job = reader.job(tuple(row), sides)
             except UnreadableRowError:
