@@ -181,10 +181,16 @@ class Keeper:
             count = self._purge_months([each.month for each in plan.going], now)
             messages_before, receipts_before = self._limits(before, month_of(now))
             with self._store.write() as connection:
+                upkeep.drop_index_by_run(connection)
                 unused = purge.drop_unused_classes(connection)
                 messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
                 receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0
         return Purged(plan.months, count, unused, messages, receipts)
+
+    def tidy(self) -> None:
+        """Take away what a purge needed and left behind because it was killed."""
+        with self._store.write() as connection:
+            upkeep.drop_index_by_run(connection)
 
     def _purge_months(self, months: Sequence[Month], now: int) -> int:
         count = 0

@@ -12,6 +12,7 @@ the receiver, in the version that it says.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -64,7 +65,7 @@ def rows_of(file: Path) -> Rows:
 
 
 def ledger(rows: Rows, target: str) -> Ledger:
-    """The ledger of a target as it stands in the store."""
+    """The ledger of a target as it stands in the store; the counters without what was purged, which stays in them."""
     states = rows(
         "SELECT record_id, state FROM deliveries JOIN runs ON runs.id = run_id "
         "JOIN targets ON targets.id = target_id WHERE targets.name = ?",
@@ -75,12 +76,27 @@ def ledger(rows: Rows, target: str) -> Ledger:
         "WHERE name = ? AND jobs <> 0 AND state < 100",
         target,
     )
+    gone = rows(
+        "SELECT state, sum(jobs) FROM purged_deliveries JOIN targets ON targets.id = target_id "
+        "WHERE name = ? AND state < 100 GROUP BY state",
+        target,
+    )
     assert len({record_id for record_id, _ in states}) == len(states), "a run has two places at a target"
+    counters = Counter({State(state): jobs for state, jobs in kept})
+    counters.subtract({State(state): int(jobs) for state, jobs in gone})
     return Ledger(
         target,
         {record_id: State(state) for record_id, state in states},
-        {State(state): jobs for state, jobs in kept},
+        {state: jobs for state, jobs in counters.items() if jobs},
     )
+
+
+def purged(rows: Rows, record_ids: Collection[str]) -> set[str]:
+    """Those of these runs that were purged: the store keeps a hash of their ids."""
+    marks = {bytes(row[0]) for row in rows("SELECT run FROM purged_runs")}
+    return {
+        record_id for record_id in record_ids if hashlib.blake2b(record_id.encode(), digest_size=16).digest() in marks
+    }
 
 
 def stored(rows: Rows) -> dict[str, Job]:

@@ -110,6 +110,8 @@ def purge(
         if not (session.json or session.quiet) or dry_run:
             _explain(plan)
         if dry_run or (plan.empty and not vacuum):
+            if not dry_run:
+                keeper.tidy()
             if session.json:
                 json_object({"plan": _plan_json(plan)})
             return

@@ -54,6 +54,14 @@ def export(store: Store, folder: Path, form: str) -> Manifest:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"there is something in {folder} already", hint="Export into a new folder")
+    try:
+        return _export(store, folder, form)
+    except SpoolError as error:
+        hint = "It is no export, and can be removed; export again into a new folder, where there is room"
+        raise SpoolError(f"what was written into {folder} is not whole: {error.message}", hint=hint) from error
+
+
+def _export(store: Store, folder: Path, form: str) -> Manifest:
     context = _context(folder, form)
     context.startup()
     counts: dict[str, int] = {}

@@ -3,40 +3,61 @@
     python -m tests.crash.child
 
 is a nursery: it has loaded everything, and bears a process for each line of JSON that it reads, a `Task`; it answers
-with a line, a `Fate`, when that process has ended. A step is an event that the program tells, or a statement to its
-store. A task with step -1 lives; its fate names every step, so that it tells how many there are.
+with a line, a `Fate`, when that process has ended. A step is an event that the program tells, a statement to its store,
+or anything that it writes: a statement that changes something, a file made, renamed or removed. A task with step -1
+lives; its fate names every step, so that it tells how many there are. What goes past Python, as the pages of a backup
+do, is met by a bound on the size of files: the system ends the process in the middle of the write that goes beyond it.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import msgspec
+
+if TYPE_CHECKING:
+    from publisher.api import Publisher
 
 NOW = 1_795_200_000
 FROM, UNTIL = 1_785_000_000, 1_800_000_000
 ROOT = Path(__file__).parents[2]
 
-Command = Literal["collect", "publish", "run", "republish", "open"]
-Unit = Literal["event", "statement"]
+Keeping = Literal["purge", "forget", "export", "import", "copy", "backup"]
+"""What looks after the store as a whole."""
+Command = Literal["collect", "publish", "run", "republish", "open"] | Keeping
+Unit = Literal["event", "statement", "write"]
+PSEUDONYM: Final = "/CN=erased somebody"
+_READS: Final = ("SELECT", "PRAGMA", "BEGIN")
+_WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_FILES: Final = frozenset({"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"})
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a process is to do, and at which step it gets which signal. The target sent to again is `spool`."""
+    """What a process is to do, and at which step it gets which signal. The target sent to again is `spool`.
+
+    `what`: for `purge` a month, for `forget` a person, else a place to write to or read from. `most_bytes`: no file may
+    become larger; what would is an error or, where it `dies` of it, the end of the process.
+    """
 
     config: str
     command: Command
     step: int = -1
     unit: Unit = "event"
     signal_name: str = "KILL"
+    what: str = ""
+    form: str = "json-lines"
+    most_bytes: int = 0
+    dies: bool = False
 
 
 class Fate(msgspec.Struct, frozen=True):
@@ -70,6 +91,42 @@ class Nursery:
         self._process.communicate(timeout=60)
 
 
+def _copy(publisher: Publisher, task: Task) -> None:
+    from publisher.keeper import copy_store
+
+    copy_store(publisher.config.store.url, task.what, 1, lambda _table: None)
+
+
+def _purge(publisher: Publisher, task: Task) -> None:
+    from formats.month import month_numbered
+
+    publisher.keeper.purge(month_numbered(int(task.what)))
+
+
+_KEEPING: Mapping[str, Callable[[Publisher, Task], object]] = {
+    "purge": _purge,
+    "forget": lambda publisher, task: publisher.keeper.forget(task.what, PSEUDONYM),
+    "export": lambda publisher, task: publisher.keeper.export(Path(task.what), task.form),
+    "import": lambda publisher, task: publisher.import_store(Path(task.what)),
+    "copy": _copy,
+    "backup": lambda publisher, task: publisher.keeper.backup(Path(task.what)),
+}
+
+
+def _watch_files(folder: str, step: Callable[[str], None]) -> None:
+    """Have everything that is done to files in a folder be a step, before it is done."""
+
+    def hook(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "open":
+            path, _mode, flags = arguments
+            if flags & _WRITING and str(path).startswith(folder):
+                step(f"open {Path(path).name}")
+        elif name in _FILES and os.fsdecode(arguments[0]).startswith(folder):
+            step(f"{name} {Path(os.fsdecode(arguments[0])).name}")
+
+    sys.addaudithook(hook)
+
+
 def live(task: Task) -> None:
     """What the process does."""
     from sqlalchemy import Engine
@@ -91,11 +148,19 @@ def live(task: Task) -> None:
         count += 1
 
     def statement(_connection: Any, _cursor: Any, text: str, *_rest: Any) -> None:
-        step(" ".join(text.split()[:3]))
+        if task.unit == "statement" or not text.lstrip().startswith(_READS):
+            step(" ".join(text.split()[:3]))
 
-    if task.unit == "statement":
+    if task.unit != "event":
         engine_event.listen(Engine, "before_cursor_execute", statement)
         engine_event.listen(Engine, "commit", lambda _connection: step("COMMIT"))
+    if task.unit == "write":
+        _watch_files(str(Path(task.config).parent), step)
+    if task.most_bytes:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (task.most_bytes, task.most_bytes))
+        if task.dies:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     tools = Tools(
         lambda: NOW,
         lambda event: step(type(event).__name__) if task.unit == "event" else None,
@@ -111,6 +176,8 @@ def live(task: Task) -> None:
             publisher.publish()
         if task.command == "republish":
             publisher.republish("spool", Window(FROM, UNTIL))
+        if task.command in _KEEPING:
+            _KEEPING[task.command](publisher, task)
 
 
 def bear(task: Task) -> Fate:
@@ -143,8 +210,10 @@ def main() -> None:
     import alembic.config  # noqa: F401 - loaded for all children
 
     import publisher.api
+    import publisher.keeper
     import publisher.pipeline.deliver
     import publisher.pipeline.republish
+    import publisher.spool.exchange
     import publisher.transport
 
     publisher.transport._GRACE_S = 0.3  # several seconds, for those who wait for a test

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
+
 from publisher.simulator import Simulator
 from publisher.store.states import State
 from publisher.targets.base import Message
@@ -37,6 +39,17 @@ workers = {workers}
 attempts = 1
 timeout = 3600
 """
+
+
+class Toll(msgspec.Struct, frozen=True):
+    """How many jobs were lost, and how many records sent in vain."""
+
+    lost: int = 0
+    twice: int = 0
+
+    def or_worse(self, other: Toll) -> Toll:
+        """The most of both."""
+        return Toll(max(self.lost, other.lost), max(self.twice, other.twice))
 
 
 class Ground:
@@ -137,6 +150,14 @@ class Ground:
         else:
             oracle.assert_conserved(books.states, books, self.arrived())
 
+    def toll(self, times: int = 1) -> Toll:
+        """What is lost and what came oftener than so many times, counted from what the service really holds."""
+        wanted = self.wanted()
+        if self.kind in SUMMARIES:
+            return Toll(max(0, len(wanted) - self.sums()[0]), 0)
+        arrived = self.arrived()
+        return Toll(len(wanted.keys() - arrived.keys()), sum(came > times for came in arrived.values()))
+
     def assert_delivered(self, times: int = 1) -> int:
         """Everything is at the service and accepted; gives how many records came oftener than so many times."""
         wanted = self.wanted()
@@ -145,7 +166,6 @@ class Ground:
         if self.kind in SUMMARIES:
             sums = len(wanted), sum(wall for wall, _ in wanted.values()), sum(cpu for _, cpu in wanted.values())
             assert self.sums() == sums, "the sums at the service are not those of the runs"
-            return 0
-        arrived = self.arrived()
-        oracle.assert_conserved(wanted, books, arrived)
-        return sum(came > times for came in arrived.values())
+        else:
+            oracle.assert_conserved(wanted, books, self.arrived())
+        return self.toll(times).twice

@@ -9,6 +9,7 @@ import pytest
 
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
+from tests.faults.full_disk import SmallDisk
 from tests.faults.guarantees import Guarantees
 
 
@@ -29,3 +30,13 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 def guarantees(root: Path, rewrite_golden: bool) -> Guarantees:
     """The table of docs/guarantees.md."""
     return Guarantees(root / "docs" / "guarantees.md", rewrite=rewrite_golden)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A file system of its own in the folder `disk`."""
+    disk = SmallDisk(tmp_path / "disk")
+    try:
+        yield disk
+    finally:
+        disk.unmount()

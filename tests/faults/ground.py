@@ -122,7 +122,9 @@ class Ground(Site):
 
     def balance(self) -> Balance:
         """The books, which must be right, against the source and the service."""
-        return oracle.balance(self.wanted(), oracle.ledger(self.rows, "neic"), self.arrived())
+        wanted = self.wanted()
+        books = oracle.ledger(self.rows, "neic")
+        return oracle.balance(wanted, books, self.arrived(), oracle.purged(self.rows, wanted))
 
     def everything_arrived(self) -> bool:
         """Whether every wanted run is at the service and accepted."""

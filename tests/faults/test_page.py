@@ -25,6 +25,6 @@ def test_every_fault_is_made_to_happen_by_a_test(root: Path) -> None:
     modules = [*(root / "tests" / "faults").glob("test_*.py"), *(root / "tests" / "crash").glob("test_*.py")]
     text = "".join(module.read_text("utf-8") for module in modules)
     for key in FAULTS:
-        kill, _, command = key.partition(" ")
-        named = f'"{key}"' in text or (kill == "kill" and 'f"kill {command}"' in text and f'"{command}"' in text)
+        beginning, _, command = key.rpartition(" ")
+        named = f'"{key}"' in text or (f'f"{beginning} {{command}}"' in text and f'"{command}"' in text)
         assert named, key

@@ -4,48 +4,26 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
 from publisher.simulator import Fault, Simulator
 from publisher.store.states import State
+from tests.faults.full_disk import SmallDisk, every_connection, may_mount, pages_of
 from tests.faults.ground import BATCH, JOBS, Ground
 from tests.faults.guarantees import Guarantees
 
 MIDWAY = 4
 
 
-@contextmanager
-def every_connection(statement: str) -> Iterator[None]:
-    """Have every new connection to a store say this first."""
-
-    def say(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute(statement)
-
-    event.listen(Engine, "connect", say)
-    try:
-        yield
-    finally:
-        event.remove(Engine, "connect", say)
-
-
-def pages_of(site: Ground) -> int:
-    """How many pages the store has."""
-    with closing(sqlite3.connect(site.store_file)) as connection:
-        return int(connection.execute("PRAGMA page_count").fetchone()[0])
-
-
 def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
     site = Ground(tmp_path, simulator)
     site.reopen()
-    with every_connection(f"PRAGMA max_page_count = {pages_of(site) + 6}"):
+    with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 6}"):
         with pytest.raises(StoreFullError):
             site.collect()
         site.reopen()
@@ -66,7 +44,7 @@ def test_the_disk_is_full_midway(tmp_path: Path, simulator: Simulator, guarantee
     site = Ground(tmp_path, simulator)
     site.collect()
     site.reopen()
-    with every_connection(f"PRAGMA max_page_count = {pages_of(site) + 1}"):
+    with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 1}"):
         first = site.run()
         site.reopen()
     taken = len(simulator.sgas.holdings())
@@ -188,75 +166,33 @@ def test_two_runs_at_the_same_time(tmp_path: Path, simulator: Simulator, guarant
 # --- where the machine lets us mount a file system: the same with a real one that is full, or read-only
 
 
-def _mounts(folder: Path, options: str) -> bool:
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
+if may_mount():
 
-
-def _may_mount() -> bool:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        if not _mounts(Path(folder), "size=64k"):
-            return False
-        subprocess.run(["umount", "--lazy", folder], check=True)
-        return True
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    """A file system of its own in the folder `disk`; calling it mounts it anew with other options."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    assert _mounts(disk, "size=2m")
-
-    def again(options: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{options}", str(disk)], check=True)
-
-    try:
-        yield again
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
-if _may_mount():
-
-    def test_a_small_disk_is_full(tmp_path: Path, simulator: Simulator, small_disk: Callable[[str], None]) -> None:
-        disk = tmp_path / "disk"
-        site = Ground(disk, simulator)
+    def test_a_small_disk_is_full(simulator: Simulator, small_disk: SmallDisk) -> None:
+        site = Ground(small_disk.path, simulator)
         site.collect()
         site.reopen()
-        ballast = disk / "ballast"
-        with ballast.open("wb", buffering=0) as file:
-            block = b"\0" * 4096
-            try:
-                while True:
-                    file.write(block)
-            except OSError:
-                pass
+        small_disk.fill()
         with pytest.raises(StoreError):
             site.publish()
         assert len(simulator.sgas.holdings()) < JOBS
         site.reopen()
-        ballast.unlink()
+        small_disk.make_room()
         assert site.run().code == 0
         assert site.everything_arrived()
         assert len(site.balance().twice) <= BATCH
         site.reopen()
 
-    def test_a_disk_is_read_only(tmp_path: Path, simulator: Simulator, small_disk: Callable[[str], None]) -> None:
-        site = Ground(tmp_path / "disk", simulator)
+    def test_a_disk_is_read_only(simulator: Simulator, small_disk: SmallDisk) -> None:
+        site = Ground(small_disk.path, simulator)
         site.collect()
         site.reopen()
-        small_disk("ro")
+        small_disk.remount("ro")
         with pytest.raises(StoreError):
             site.publish()
         assert simulator.sgas.stats()["posts"] == 0
         site.reopen()
-        small_disk("rw")
+        small_disk.remount("rw")
         assert site.run().code == 0
         assert site.everything_arrived()
         assert not site.in_state("neic", State.WAITING)

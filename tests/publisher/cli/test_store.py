@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,16 @@ def test_purge_says_first_what_goes(published: Program) -> None:
     assert published("store", "purge").code == 2
     for word in ("2026", "2026-13", "26-01", "2026-11-01", "novembe"):
         assert published("store", "purge", "--before", word).code == 2
+
+
+def test_what_a_purge_left_that_was_killed_goes_with_the_next_also_where_nothing_else_does(published: Program) -> None:
+    with closing(sqlite3.connect(published.folder / "store.db")) as connection:
+        connection.execute("CREATE INDEX deliveries_by_run ON deliveries (run_id)")
+        named = "SELECT count(*) FROM sqlite_master WHERE name = 'deliveries_by_run'"
+        published("store", "purge", "--before", "2020-01", "--dry-run").ok()
+        assert connection.execute(named).fetchone() == (1,)
+        assert "nothing can be taken out" in published("store", "purge", "--before", "2020-01").ok().err
+        assert connection.execute(named).fetchone() == (0,)
 
 
 def test_export_import_and_forget(published: Program) -> None:
