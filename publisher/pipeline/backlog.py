@@ -78,23 +78,39 @@ class Backlog:
         """The next flight; None when nothing is left."""
         if self._parts:
             return self._parts.pop()
+        self._load()
+        if not self._queue:
+            return None
+        return Flight(take(self._queue, self._limits), State.WAITING)
+
+    def keep_last(self, flight: Flight) -> bool:
+        """Put back a flight that was never refused if nothing is left behind it; whether it was.
+
+        What is taken last shows how the service was after all that it refused.
+        """
+        if flight.before is not State.WAITING or self._parts or self._queue:
+            return False
+        self._load()
+        if self._queue:
+            return False
+        self._queue.extend(flight.items)
+        return True
+
+    def _load(self) -> None:
         while len(self._queue) < self._loaded and not self._at_end:
             page = self._refill()
             if page is None:
                 self._at_end = True
             else:
                 self._queue.extend(page)
-        if not self._queue:
-            return None
-        return Flight(take(self._queue, self._limits), State.WAITING)
 
-    def draw(self) -> Flight | None:
+    def draw(self, *, newest: bool = False) -> Flight | None:
         """A single record from anywhere in what is loaded: a scout, to see whether the service takes anything.
 
-        One that was never refused, as long as there are such.
+        One that was never refused, as long as there are such; of these the newest, if asked.
         """
         if self._queue:
-            place = random.randrange(len(self._queue))  # noqa: S311 - any record will do
+            place = len(self._queue) - 1 if newest else random.randrange(len(self._queue))  # noqa: S311 - any will do
             item = self._queue[place]
             del self._queue[place]
             return Flight([item], State.WAITING)

@@ -16,8 +16,9 @@ UID_BYTES: Final = 12
 class Item(msgspec.Struct, frozen=True, gc=False):
     """A run as it will stand in a message: rendered, with what the ledger needs to know of it.
 
-    `seen`: how often the run had changed when it was read for this (`publisher.store.deliveries`). `may_be_there`: it
-    was sent before, so that the service's taking it does not show that new records are taken.
+    `seen`: how often the run had changed when it was read for this (`publisher.store.deliveries`). `sent`: the digest
+    of the version that the service had then, or may have had. `may_be_there`: the service's taking it does not show
+    that new records are taken.
     """
 
     run_id: int
@@ -26,6 +27,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     digest: bytes
     body: bytes
     seen: int = 0
+    sent: bytes | None = None
     may_be_there: bool = False
 
 

@@ -247,9 +247,7 @@ def _follow_changes(
             continue
         if standing.state is State.IN_FLIGHT:
             unwanted.append(item.run_id)
-        elif not plan.wish.summaries and (
-            standing.state is State.ACCEPTED or (standing.sent and standing.state is not State.REJECTED)
-        ):
+        elif not plan.wish.summaries and (standing.state is State.ACCEPTED or standing.sent):
             moves.append((item.run_id, standing.state, State.SUPERSEDED, deliveries.NO_LONGER_WANTED))
         else:
             removed.append((item.run_id, standing.state))

@@ -24,8 +24,7 @@ class Intake:
         self._demand = demand
         self._page = page
         self._after: tuple[int, int] | None = None
-        self._again = False
-        """What the service has is sent again on request: it must do as if new then, for there may be no other."""
+        self._stored_again = False
 
     def next_page(self) -> Sequence[Item] | None:
         """The next page of what waits, oldest first; None at the end."""
@@ -45,7 +44,8 @@ class Intake:
             if not lane.keeps_first:
                 deliveries.forget_changes(connection, lane.target_id, lane.part)
             found = deliveries.in_flight(connection, lane.target_id, lane.part)
-            self._again = resends.under_way(connection, lane.target_id)
+            # A service that keeps last versions has to store what is sent again; one that keeps first ones ignores it.
+            self._stored_again = not lane.keeps_first and resends.under_way(connection, lane.target_id)
         by_batch: dict[int, list[Waiting]] = {}
         for batch_id, delivery in found:
             by_batch.setdefault(batch_id, []).append(delivery)
@@ -69,9 +69,18 @@ class Intake:
                 held.append((delivery, str(error)))
                 continue
             record_id = rendered.record_id or run.record_id
-            there = (delivery.sent and not self._again) or before is State.IN_FLIGHT
+            there = before is State.IN_FLIGHT or (delivery.sent is not None and not self._stored_again)
             items.append(
-                Item(run.run_id, delivery.end_time, record_id, run.digest, rendered.body, delivery.seen, there)
+                Item(
+                    run.run_id,
+                    delivery.end_time,
+                    record_id,
+                    run.digest,
+                    rendered.body,
+                    delivery.seen,
+                    delivery.sent,
+                    there,
+                )
             )
         if held:
             self._hold(held, before)

@@ -1,7 +1,7 @@
 """Judging: is it a record that is bad, or the service? Records refused alone are suspects until that is clear.
 
-Promises kept here: a record is rejected only if the service took another record after it; in any other trouble
-everything waits.
+Promises kept here: a record is rejected only if it was refused for itself, again after the service had taken another
+one that was new to it, and the service is well after that; in any other trouble everything waits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from publisher.pipeline.backlog import Backlog, Flight
 from publisher.pipeline.batch import Item
 from publisher.pipeline.lane import Lane
 from publisher.pipeline.receipts import Receipts
-from publisher.pipeline.runway import Runway
+from publisher.pipeline.refusals import Refusals
+from publisher.pipeline.runway import Launched, Runway
 from publisher.pipeline.tools import StopSending
 from publisher.store import deliveries
 from publisher.store.states import State
@@ -27,13 +28,12 @@ _REFUSALS_BEFORE_DOUBT: Final = 20
 """More than it takes to find one bad record in a batch of a few thousand by halving."""
 _SCOUTS: Final = 5
 _TOOK_NONE: Final = "%s (the service took no record at all in this run; everything waits)"
+_NOTHING_TELLS: Final = "%s (the service took no new record after it refused %d of them alone; they wait)"
 
 
 class Suspect(msgspec.Struct, frozen=True):
     """A record that was refused alone, with the answer: bad, or sent in a bad moment.
 
-    `since`: the last batch that had left when it was first refused, alone or with others. Only one that left later
-    tells something about the service as it was after that; those beside it on their way may have been taken before.
     `certain`: the answer is about the record, so that trying it again tells nothing. The service may still be at fault
     (a limit or a name configured wrongly, there or here), and then refuses every record alike.
     """
@@ -41,7 +41,6 @@ class Suspect(msgspec.Struct, frozen=True):
     item: Item
     answer: str
     certain: bool
-    since: int
 
 
 class Judge:
@@ -63,32 +62,35 @@ class Judge:
         self._backlog = backlog
         self._fly = fly
         self._stop = stop
+        self._refusals = Refusals()
         self._suspects: dict[int, Suspect] = {}
         self._refusals_since_accept = 0
         self._scouted = False
+        self._judging = False
         self._proof: Item | None = None
-        self._taken = 0
-        """The last batch with records that are new to the service that it took."""
 
-    def taken(self, flight: Flight, batch_id: int, named: Sequence[Item]) -> None:
+    def taken(self, launched: Launched, named: Sequence[Item]) -> None:
         """The service took a flight; of these records it said so."""
         if named:
             self._refusals_since_accept = 0
             self._proof = named[0]
-            if flight.tells:
-                self._taken = max(self._taken, batch_id)
-        for item in flight.items:
+            if not all(item.may_be_there for item in named):
+                self._runway.taken_new = max(self._runway.taken_new, launched.batch_id)
+        self._refusals.taken(named)
+        for item in launched.flight.items:
             self._suspects.pop(item.run_id, None)
 
-    def refused(self, flight: Flight, outcome: Oversized | Refused, since: int) -> None:
-        """The service refused a flight. Raises `StopSending`."""
-        if len(flight.items) == 1:
+    def refused(self, launched: Launched, outcome: Oversized | Refused, since: int) -> None:
+        """The service refused a flight, first at `since`, alone or with others. Raises `StopSending`."""
+        items = launched.flight.items
+        self._refusals.add(items, launched.knew, self._runway.left[-1])
+        if len(items) == 1:
             certain = isinstance(outcome, Oversized) or outcome.certain
-            self._suspects[flight.items[0].run_id] = Suspect(flight.items[0], outcome.answer, certain, since)
+            self._suspects[items[0].run_id] = Suspect(items[0], outcome.answer, certain)
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
             self._doubt(outcome.answer, since)
-        if len(self._suspects) >= _MOST_SUSPECTS:
+        if len(self._suspects) >= _MOST_SUSPECTS and not self._judging:
             self.judge_suspects()
 
     def _doubt(self, answer: str, since: int) -> None:
@@ -104,15 +106,18 @@ class Judge:
             return
         if not self._service_is_well():
             raise StopSending(f"{answer} (the service does not take even a record that it holds; everything waits)")
-        if since >= self._taken and self._takes_a_scout() is False:
+        if since >= self._runway.taken_new and self._takes_a_scout() is False:
             self._judge([suspect for suspect in self._suspects.values() if not self._is_doubtful(suspect)])
             raise StopSending(f"{answer} (the service takes no new record any more; everything waits)")
 
     def _takes_a_scout(self) -> bool | None:
-        """Whether the service takes a new record, out of a few from anywhere; None where nothing else tells."""
+        """Whether the service takes a new record, out of a few from anywhere; None where nothing else tells.
+
+        The newest first: what has waited for long may have been refused before.
+        """
         found: bool | None = None
-        for _ in range(_SCOUTS):
-            scout = self._backlog.draw()
+        for number in range(_SCOUTS):
+            scout = self._backlog.draw(newest=number == 0)
             if scout is None:
                 return found
             if not self._fly(scout):
@@ -125,51 +130,61 @@ class Judge:
         """Whether the service takes a record again that it took before in this run."""
         proof = self._proof
         assert proof is not None  # asked only after an acceptance
-        flight = Flight([proof], State.ACCEPTED)
-        outcome, batch_id = self._runway.there_and_back(flight)
-        self._receipts.not_accepted(flight, batch_id, outcome)
+        launched, outcome = self._runway.there_and_back(Flight([proof], State.ACCEPTED))
+        self._receipts.not_accepted(launched.flight, launched.batch_id, outcome)
         return isinstance(outcome, Accepted)
 
     def judge_suspects(self) -> None:
-        """Records refused alone get a second try where that can help; those refused are rejected if the service is
-        well after it. Raises `StopSending`.
+        """Records refused alone get another try where that can help; those that their refusals show to be bad are
+        rejected if the service is well after it. Raises `StopSending`: of some nothing tells.
 
-        That it takes a record which it has is not enough for many: SGAS ignores such a one, though it could store none.
+        That it takes a record which it has is not enough: SGAS ignores such a one, though it could store none.
         """
         suspects = list(self._suspects.values())
         if suspects and self._proof is None:
             raise StopSending(_TOOK_NONE % suspects[-1].answer)
-        doubtful = sum(map(self._is_doubtful, suspects))
-        if doubtful >= _REFUSALS_BEFORE_DOUBT and self._takes_a_scout() is not True:
-            self._judge([suspect for suspect in suspects if not self._is_doubtful(suspect)])
-            raise StopSending(f"{suspects[-1].answer} (the service took no new record after {doubtful}; they wait)")
+        self._judging = True
+        if any(map(self._is_doubtful, suspects)) and self._takes_a_scout() is False:
+            suspects = [suspect for suspect in suspects if not self._is_doubtful(suspect)]
         self._judge(suspects)
+        self._judging = False
+        if self._suspects:
+            *_, last = self._suspects.values()
+            raise StopSending(_NOTHING_TELLS % (last.answer, len(self._suspects)))
 
     def _is_doubtful(self, suspect: Suspect) -> bool:
-        """Whether it took no new record that left after this one was first refused, and did not say what is wrong."""
-        return not suspect.certain and suspect.since >= self._taken
+        """Whether it took no new record after it refused this one, and did not say what is wrong."""
+        return not suspect.certain and not self._refusals.are_ripe(suspect.item.run_id, self._runway.taken_new)
 
     def _judge(self, suspects: Sequence[Suspect]) -> None:
-        if not suspects:
+        """Try these once more, and again those that others were taken after; reject what is bad."""
+        bad = [suspect for suspect in suspects if suspect.certain]
+        again = left = [suspect for suspect in suspects if not suspect.certain]
+        while again:
+            for suspect in again:
+                self._try_again(suspect)
+            left = [self._suspects[run_id] for run_id in _run_ids(left) if run_id in self._suspects]
+            again = [suspect for suspect in left if not self._is_bad(suspect) and not self._is_doubtful(suspect)]
+        bad += filter(self._is_bad, left)
+        if not bad:
             return
-        refused: list[Suspect] = []
-        for suspect in suspects:
-            self._suspects.pop(suspect.item.run_id, None)
-            if suspect.certain:
-                refused.append(suspect)
-                continue
-            flight = Flight([suspect.item], State.IN_FLIGHT)
-            outcome, batch_id = self._runway.there_and_back(flight)
-            if isinstance(outcome, Accepted):
-                self.taken(flight, batch_id, self._receipts.accepted(flight, batch_id, outcome))
-                continue
-            self._receipts.not_accepted(flight, batch_id, outcome)
-            if not isinstance(outcome, Refused | Oversized):
-                raise self._stop(outcome)
-            refused.append(msgspec.structs.replace(suspect, answer=outcome.answer))
-        if refused and not self._service_is_well():
-            raise StopSending(f"{refused[0].answer} (the service is not well; everything waits)")
-        self._reject(refused)
+        if not self._service_is_well():
+            raise StopSending(f"{bad[0].answer} (the service is not well; everything waits)")
+        self._reject(bad)
+
+    def _is_bad(self, suspect: Suspect) -> bool:
+        return self._refusals.prove(suspect.item.run_id)
+
+    def _try_again(self, suspect: Suspect) -> None:
+        launched, outcome = self._runway.there_and_back(Flight([suspect.item], State.IN_FLIGHT))
+        if isinstance(outcome, Accepted):
+            self.taken(launched, self._receipts.accepted(launched.flight, launched.batch_id, outcome))
+            return
+        self._receipts.not_accepted(launched.flight, launched.batch_id, outcome)
+        if not isinstance(outcome, Refused | Oversized):
+            raise self._stop(outcome)
+        self._refusals.add([suspect.item], launched.knew, self._runway.left[-1])
+        self._suspects[suspect.item.run_id] = msgspec.structs.replace(suspect, answer=outcome.answer)
 
     def _reject(self, suspects: Sequence[Suspect]) -> None:
         lane = self._lane
@@ -179,5 +194,11 @@ class Judge:
             deliveries.move(connection, lane.target_id, moves, lane.clock())
         lane.sent.rejected += len(suspects)
         for suspect in suspects:
+            del self._suspects[suspect.item.run_id]
+            self._refusals.rejected(suspect.item.run_id)
             record_id = suspect.item.record_id
             lane.observer(RecordSettled(lane.target, record_id, State.REJECTED.word, suspect.answer))
+
+
+def _run_ids(suspects: Sequence[Suspect]) -> list[int]:
+    return [suspect.item.run_id for suspect in suspects]

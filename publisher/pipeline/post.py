@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,12 +18,46 @@ Sleep = Callable[[float], object]
 
 
 class Patience:
-    """How long a run may pause for one target, all messages together. Shared by the messages of a run."""
+    """How long a run may pause for one target, all messages together. Shared by the messages of a run.
+
+    A service that asks one message to wait asks all: none leaves until the pause is over, and none at all any more
+    where it asks for more patience than there is.
+    """
 
     def __init__(self, settings: TargetSettings) -> None:
         self.attempts = settings.attempts
         self.left_s = settings.retry_budget
         self._first_s = settings.retry_wait
+        self._quiet = threading.Condition()
+        self._pausing = 0
+        self.ended: Throttled | None = None
+        """What the service said when it asked for more patience than there is."""
+
+    def turn(self) -> Throttled | None:
+        """Wait while the service has asked for a pause; then None, or what it said if nothing is to leave any more."""
+        with self._quiet:
+            self._quiet.wait_for(lambda: not self._pausing)
+            return self.ended
+
+    def pause(self, sleep: Sleep, seconds: float, outcome: Outcome) -> None:
+        """Pause after this outcome; the other messages as well if the service asked for it."""
+        if not isinstance(outcome, Throttled):
+            sleep(seconds)
+            return
+        with self._quiet:
+            self._pausing += 1
+        try:
+            sleep(seconds)
+        finally:
+            with self._quiet:
+                self._pausing -= 1
+                self._quiet.notify_all()
+
+    def end(self, outcome: Outcome) -> None:
+        """This outcome of a message is the last; if the service asked to wait, no other leaves in this run."""
+        if isinstance(outcome, Throttled):
+            with self._quiet:
+                self.ended = outcome
 
     def pause_s(self, attempt: int, outcome: Outcome) -> float:
         """The pause after this attempt: what the service asked for, else doubling with up to a quarter of jitter."""
@@ -50,7 +85,7 @@ def post(
 
     def once() -> Outcome:
         nonlocal unknown
-        outcome = target.post(message)
+        outcome = patience.turn() or target.post(message)
         unknown = unknown or isinstance(outcome, Unknown)
         return outcome
 
@@ -60,26 +95,27 @@ def post(
 
     def out_of_patience(state: RetryCallState) -> bool:
         tried_enough = stop_after_attempt(patience.attempts)(state)
-        return tried_enough or state.upcoming_sleep > patience.left_s or stopping()
+        ended = patience.ended is not None or stopping()
+        return tried_enough or ended or state.upcoming_sleep > patience.left_s
 
-    def tell(state: RetryCallState) -> None:
+    def tell_and_pause(state: RetryCallState) -> None:
         assert state.outcome is not None  # as above
+        outcome: Outcome = state.outcome.result()
         patience.left_s -= state.upcoming_sleep
-        answer = answer_of(state.outcome.result())
-        observer(RetryPlanned(target.name, batch_id, state.attempt_number + 1, state.upcoming_sleep, answer))
-
-    def pause(seconds: float) -> None:
-        sleep(seconds)
+        attempt = state.attempt_number + 1
+        observer(RetryPlanned(target.name, batch_id, attempt, state.upcoming_sleep, answer_of(outcome)))
+        patience.pause(sleep, state.upcoming_sleep, outcome)
 
     retrying = Retrying(
         retry=retry_if_result(lambda outcome: isinstance(outcome, Transient | Throttled | Unknown)),
         stop=out_of_patience,
         wait=next_pause_s,
-        before_sleep=tell,
-        sleep=pause,
+        before_sleep=tell_and_pause,
+        sleep=lambda _seconds: None,
         retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
     )
     outcome: Outcome = retrying(once)
+    patience.end(outcome)
     if unknown and isinstance(outcome, Transient | Throttled):
         return Unknown(outcome.answer)
     return outcome

@@ -58,10 +58,11 @@ class Receipts:
     def not_accepted(self, flight: Flight, batch_id: int, outcome: Outcome) -> None:
         """A batch was not taken, or nobody knows; its records stay in flight."""
         answer = answer_of(outcome)
+        earlier = {item.run_id: item.sent for item in flight.items if item.sent is not None}
 
         def settle(connection: Connection) -> None:
             if not isinstance(outcome, Unknown):
-                deliveries.not_taken(connection, self._lane.target_id, batch_id)
+                deliveries.not_taken(connection, self._lane.target_id, batch_id, earlier)
             batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, self._lane.clock(), answer=answer)
 
         self._settle_later(settle, flight, batch_id, outcome)

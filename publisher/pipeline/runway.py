@@ -24,11 +24,15 @@ from publisher.targets.base import Message, Outcome
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """A flight that was taken off, in a batch of so many bytes; its outcome comes."""
+    """A flight that was taken off, in a batch of so many bytes; its outcome comes.
+
+    `knew`: the last batch with new records that was known to be taken when it left.
+    """
 
     flight: Flight
     batch_id: int
     size_bytes: int
+    knew: int
     outcome: Future[Outcome]
 
 
@@ -55,6 +59,8 @@ class Runway:
         self._begin_next = begin_next
         self.left: deque[int] = deque(maxlen=couriers.count + 1)
         """The batches that left, the last of them: all that may still be on their way."""
+        self.taken_new = 0
+        """The last batch with records that are new to the service that is known to be taken."""
 
     def take_off(self, flight: Flight) -> Launched | None:
         """Commit a flight as in flight and give it to a courier; None where nothing is left to send of it.
@@ -69,11 +75,13 @@ class Runway:
             as_read = self._as_read(flight)
             return self.take_off(as_read) if as_read.items else None
 
-    def there_and_back(self, flight: Flight) -> tuple[Outcome, int]:
-        """Send a flight of what is in flight or accepted, and wait for its outcome and the batch's id; nothing is done
-        about it yet. Raises as `outcome_of`."""
+    def there_and_back(self, flight: Flight) -> tuple[Launched, Outcome]:
+        """Send a flight of what is in flight or accepted, and wait for its outcome; nothing is done about it yet.
+
+        Raises as `outcome_of`.
+        """
         launched = self._leave(flight)
-        return self.outcome_of(launched), launched.batch_id
+        return launched, self.outcome_of(launched)
 
     def outcome_of(self, launched: Launched) -> Outcome:
         """Wait for it. Raises `CredentialError` and `SigningError`."""
@@ -128,4 +136,5 @@ class Runway:
         lane.observer(BatchInFlight(lane.target, batch_id, len(items), record_ids))
         message = Message(uid, lane.record_format.name, lane.record_format.content_type, payload, record_ids)
         self._begin_next()
-        return Launched(flight, batch_id, len(payload), self._couriers.send(message, batch_id))
+        knew = self.taken_new
+        return Launched(flight, batch_id, len(payload), knew, self._couriers.send(message, batch_id))

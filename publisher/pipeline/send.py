@@ -128,7 +128,9 @@ class Sender:
     def _send_all(self) -> None:
         while True:
             flight = self._backlog.next()
-            if flight is not None:
+            if flight is not None and self._flying and self._backlog.keep_last(flight):
+                self._see_to(self._flying.popleft())
+            elif flight is not None:
                 self._launch(flight)
             elif self._flying:
                 self._see_to(self._flying.popleft())
@@ -154,7 +156,7 @@ class Sender:
         outcome = self._runway.outcome_of(launched)
         match outcome:
             case Accepted():
-                self._accept(flight, batch_id, outcome)
+                self._accept(launched, outcome)
                 self._backlog.push(after_acceptance(flight))
                 return True
             case Transient() | Throttled() | Unknown() | Unauthorised():
@@ -162,7 +164,7 @@ class Sender:
                 raise self._stop(outcome)
             case Oversized() | Refused():
                 self._receipts.not_accepted(flight, batch_id, outcome)
-                self._part(flight, outcome)
+                self._part(launched, outcome)
                 return False
             case _:
                 assert_never(outcome)
@@ -181,13 +183,13 @@ class Sender:
                 continue
             outcome = self._runway.outcome_of(launched)
             if isinstance(outcome, Accepted):
-                self._accept(flight, batch_id, outcome)
+                self._accept(launched, outcome)
             else:
                 self._receipts.not_accepted(flight, batch_id, outcome)
                 self._note_unauthorised(outcome)
 
-    def _accept(self, flight: Flight, batch_id: int, outcome: Accepted) -> None:
-        self._judge.taken(flight, batch_id, self._receipts.accepted(flight, batch_id, outcome))
+    def _accept(self, launched: Launched, outcome: Accepted) -> None:
+        self._judge.taken(launched, self._receipts.accepted(launched.flight, launched.batch_id, outcome))
 
     def _stop(self, outcome: Outcome) -> StopSending:
         self._note_unauthorised(outcome)
@@ -197,7 +199,8 @@ class Sender:
         if isinstance(outcome, Unauthorised) and not outcome.misdirected:
             self.sent.unauthorised = True
 
-    def _part(self, flight: Flight, outcome: Oversized | Refused) -> None:
+    def _part(self, launched: Launched, outcome: Oversized | Refused) -> None:
+        flight = launched.flight
         if isinstance(outcome, Oversized) and len(flight.items) > 1:
             behind = [*flight.sister, *flight.others]
             parts = [*halves(flight.items), behind] if behind else halves(flight.items)
@@ -205,4 +208,4 @@ class Sender:
             return
         since = self._runway.left[-1] if flight.since is None else flight.since
         self._backlog.push(after_refusal(flight, since))
-        self._judge.refused(flight, outcome, since)
+        self._judge.refused(launched, outcome, since)

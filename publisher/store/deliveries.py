@@ -90,6 +90,12 @@ _SETTLED: Final = ("state", "changed_at", "reason")
 _SETTLE: Final = (*_SETTLED, "target", "flight", "batch")
 _settled = update(deliveries).values({name: bindparam(name) for name in _SETTLED} | {"stale": _ZERO})
 _not_taken: Final = dialect.Bulk(update(deliveries).where(_flying_in).values(sent_digest=null()), _SETTLE[3:])
+_keep_earlier: Final = dialect.Bulk(
+    update(deliveries)
+    .where(_flying_in, deliveries.c.run_id == bindparam("run"))
+    .values(sent_digest=bindparam("earlier")),
+    (*_SETTLE[3:], "run", "earlier"),
+)
 _settle_all: Final = dialect.Bulk(_settled.where(_flying_in), _SETTLE)
 _settle_unchanged: Final = dialect.Bulk(_settled.where(_flying_in, deliveries.c.stale == _ZERO), _SETTLE)
 _settle_changed: Final = dialect.Bulk(_settled.where(_flying_in, deliveries.c.stale > _ZERO), _SETTLE)
@@ -109,13 +115,13 @@ def in_state(state: State) -> ColumnElement[bool]:
 class Waiting(msgspec.Struct, frozen=True):
     """A delivery, as a rule one that waits, with its run. `seen`: how often the run had changed when this was read.
 
-    `sent`: the service may have a version of it; known of those that wait.
+    `sent`: the digest of the version that the service has, or may have; known of those that wait or are in flight.
     """
 
     end_time: int
     run: StoredRun
     seen: int = 0
-    sent: bool = False
+    sent: bytes | None = None
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -272,7 +278,7 @@ def _waiting(*, behind: bool) -> Select[Any]:
             deliveries.c.end_time,
             deliveries.c.run_id,
             deliveries.c.stale,
-            deliveries.c.sent_digest.is_not(None).label("sent"),
+            deliveries.c.sent_digest,
         )
         .where(
             deliveries.c.target_id == bindparam("target"),
@@ -292,7 +298,7 @@ def _waiting(*, behind: bool) -> Select[Any]:
         .join(sources, classes.c.source_id == sources.c.id)
     )
     return (
-        select(page.c.end_time, page.c.stale, page.c.sent, *RUN_COLUMNS)
+        select(page.c.end_time, page.c.stale, page.c.sent_digest, *RUN_COLUMNS)
         .select_from(joined)
         .order_by(page.c.end_time, page.c.run_id)
     )
@@ -311,7 +317,7 @@ def waiting(
         found = connection.execute(_first_waiting, values)
     else:
         found = connection.execute(_next_waiting, {**values, "end": after[0], "run": after[1]})
-    return [Waiting(row[0], stored_run(row[3:]), row[1], bool(row[2])) for row in found.all()]
+    return [Waiting(row[0], stored_run(row[3:]), row[1], row[2]) for row in found.all()]
 
 
 def take_off(
@@ -375,11 +381,12 @@ def in_flight(connection: Connection, target_id: int, part: Part = WHOLE) -> lis
     """Every delivery in flight with its batch id, in the order in which they would wait."""
     query = (
         _with_runs()
-        .add_columns(deliveries.c.stale, deliveries.c.batch_id)
+        .add_columns(deliveries.c.sent_digest, deliveries.c.stale, deliveries.c.batch_id)
         .where(deliveries.c.target_id == target_id, in_state(State.IN_FLIGHT), part.has(deliveries.c.run_id))
         .order_by(deliveries.c.batch_id, deliveries.c.end_time, deliveries.c.run_id)
     )
-    return [(row[-1], Waiting(row[0], stored_run(row[1:-2]), row[-2])) for row in connection.execute(query).all()]
+    found = connection.execute(query).all()
+    return [(row[-1], Waiting(row[0], stored_run(row[1:-3]), row[-2], row[-3])) for row in found]
 
 
 def land(
@@ -406,9 +413,14 @@ def note(connection: Connection, target_id: int, notes: Mapping[int, str]) -> No
         connection.execute(update(deliveries).where(one).values(reason=text))
 
 
-def not_taken(connection: Connection, target_id: int, batch_id: int) -> None:
-    """The service surely has nothing of this batch; its deliveries stay in flight."""
-    _not_taken.run(connection, [(target_id, int(State.IN_FLIGHT), batch_id)])
+def not_taken(connection: Connection, target_id: int, batch_id: int, earlier: Mapping[int, bytes]) -> None:
+    """The service surely took nothing of this batch; its deliveries stay in flight.
+
+    `earlier`: the versions that it had before, or may have had, of some of the runs; it has them still.
+    """
+    batch = (target_id, int(State.IN_FLIGHT), batch_id)
+    _not_taken.run(connection, [batch])
+    _keep_earlier.run(connection, [(*batch, run_id, digest) for run_id, digest in earlier.items()])
 
 
 def leave(connection: Connection, target_id: int, batch_id: int, after: State, reason: str | None, now: int) -> int:

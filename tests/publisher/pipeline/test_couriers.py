@@ -10,8 +10,9 @@ import pytest
 
 from publisher.errors import CredentialError
 from publisher.observe.events import BatchAnswered, BatchInFlight, Event
+from publisher.pipeline.post import Patience
 from publisher.store.states import State
-from publisher.targets.base import Message, Outcome, Refused, Transient, Unknown
+from publisher.targets.base import Message, Outcome, Refused, Throttled, Transient, Unknown
 from tests.publisher.receivers import Receiver, always
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
@@ -20,12 +21,15 @@ pytestmark = pytest.mark.either_store
 
 
 class Busy(Receiver):
-    """A service that counts how many messages it holds at once, and answers none before `together` are there."""
+    """A service that counts how many messages it holds at once, and answers none before `together` are there; but the
+    last, after so many `rounds` of them."""
 
-    def __init__(self, together: int = 1) -> None:
+    def __init__(self, together: int = 1, rounds: int = 3) -> None:
         super().__init__("neic")
         self.most = 0
         self._now = 0
+        self._came = 0
+        self._waiting_for_others = together * rounds
         self._lock = threading.RLock()
         self._gate = threading.Barrier(together) if together > 1 else None
 
@@ -34,8 +38,10 @@ class Busy(Receiver):
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
+            self._came += 1
+            waits = self._came <= self._waiting_for_others
         try:
-            if self._gate is not None:
+            if self._gate is not None and waits:
                 self._gate.wait(60)
             with self._lock:
                 return super().post(message)
@@ -55,17 +61,31 @@ def site_of(folder: Path, count: int, service: Receiver) -> Site:
 
 def test_as_many_messages_as_workers_are_on_their_way_at_a_time(tmp_path: Path) -> None:
     service = Busy(together=WORKERS)
-    site = site_of(tmp_path, 90, service)
-    assert site.publish_to("neic").sent.batches == 9
+    site = site_of(tmp_path, 100, service)
+    assert site.publish_to("neic").sent.batches == 10
     assert service.most == WORKERS
-    assert sorted(service.posted()) == sorted({job.record_id for job in make_jobs(90)})
-    assert site.counted("neic") == {State.ACCEPTED: 90}
+    assert sorted(service.posted()) == sorted({job.record_id for job in make_jobs(100)})
+    assert site.counted("neic") == {State.ACCEPTED: 100}
     site.assert_counters_right()
     assert site.rows("SELECT count(*) FROM batches WHERE receipt IS NULL") == [(0,)]
 
 
+def test_the_last_message_leaves_when_it_is_known_what_became_of_the_others(tmp_path: Path) -> None:
+    """What is taken last shows how the service was after all that it refused."""
+    service = Busy(together=WORKERS)
+    service.poison = {make_job(30).record_id}
+    site = site_of(tmp_path, 100, service)
+    assert site.publish_to("neic").sent.paused is None
+    assert site.in_state("neic", State.REJECTED) == service.poison
+    last = next(
+        place for place, message in enumerate(service.messages) if make_job(100).record_id in message.record_ids
+    )
+    refused = [place for place, message in enumerate(service.messages) if service.poison & set(message.record_ids)]
+    assert max(refused[:-1]) < last, "the record is tried once more after it"
+
+
 def test_what_became_of_messages_is_put_down_in_the_order_in_which_they_left(tmp_path: Path) -> None:
-    site = site_of(tmp_path, 120, Busy(together=WORKERS))
+    site = site_of(tmp_path, 100, Busy(together=WORKERS))
     site.publish()
     left = [event.batch_id for event in site.events if isinstance(event, BatchInFlight)]
     answered = [event.batch_id for event in site.events if isinstance(event, BatchAnswered)]
@@ -223,4 +243,74 @@ def test_a_message_lost_with_its_credentials_may_have_been_taken_at_an_earlier_t
     assert site.counted("neic") == {State.WAITING: 60}
     assert site.rows("SELECT count(*) FROM deliveries WHERE sent_digest IS NOT NULL") == [(20,)]
     assert site.rows("SELECT count(*) FROM batches WHERE state = 1") == [(0,)]
+    site.assert_counters_right()
+
+
+class Limited(Busy):
+    """A service that asks the message with a certain record to wait when both of the first two are there; the other is
+    answered when `asked` is set."""
+
+    def __init__(self, asked: int, retry_after_s: float) -> None:
+        super().__init__()
+        self._asked = make_job(asked).record_id
+        self._answer = Throttled("HTTP 429", retry_after_s)
+        self._both = threading.Barrier(2)
+        self._first = 2
+        self.asked = threading.Event()
+        self.pausing = False
+        self.came_in_pause = 0
+
+    def post(self, message: Message) -> Outcome:
+        """Ask, or store."""
+        with self._lock:
+            self._first -= 1
+            is_first = self._first >= 0
+            self.came_in_pause += self.pausing
+        if is_first:
+            self._both.wait(60)
+            if self._asked in message.record_ids:
+                return self._answer
+            assert self.asked.wait(60)
+        return super().post(message)
+
+
+def test_a_service_that_asks_to_wait_is_left_alone_by_all_couriers(tmp_path: Path) -> None:
+    service = Limited(11, 30.0)
+    site = site_of(tmp_path, 60, service)
+    site.configure("neic", workers=2, batch_records=10, attempts=2)
+    left = threading.Event()
+
+    def pause(_seconds: float) -> None:
+        service.pausing = True
+        service.asked.set()
+        assert left.wait(60), "the next message is on its way to a courier while the other pauses"
+        service.pausing = False
+
+    def third(event: Event) -> None:
+        if isinstance(event, BatchInFlight) and event.batch_id == 3:
+            left.set()
+
+    site.watch = third
+    site.publisher.tools = msgspec.structs.replace(site.publisher.tools, sleep=pause)
+    assert site.publish_to("neic").sent.paused is None
+    assert service.came_in_pause == 0
+    assert site.counted("neic") == {State.ACCEPTED: 60}
+
+
+def test_a_service_that_asks_for_too_long_a_pause_gets_no_message_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Limited(11, 86_400.0)
+    site = site_of(tmp_path, 60, service)
+    site.configure("neic", workers=2, batch_records=10, attempts=2)
+    end = Patience.end
+
+    def end_and_tell(patience: Patience, outcome: Outcome) -> None:
+        end(patience, outcome)
+        service.asked.set()
+
+    monkeypatch.setattr(Patience, "end", end_and_tell)
+    assert site.publish_to("neic").sent.paused == "HTTP 429"
+    assert site.counted("neic") == {State.ACCEPTED: 10, State.WAITING: 50}
+    assert service.posts == 1, "beside the one that was asked to wait"
     site.assert_counters_right()

@@ -9,7 +9,7 @@ import pytest
 
 from publisher.sources.base import Window
 from publisher.store.states import State
-from publisher.targets.base import Transient
+from publisher.targets.base import Refused, Transient
 from tests.publisher.receivers import Receiver, SummaryReceiver, always
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
@@ -72,6 +72,28 @@ def test_what_another_run_finished_is_not_left_half_done(tmp_path: Path) -> None
     site.collect()
     plan = site.publisher.plan_republish("apel", WINDOW)
     assert (plan.resumes, plan.new, plan.unchanged) == (None, 1, JOBS)
+
+
+@pytest.mark.parametrize("kind", ["ams", "sgas"])
+def test_a_window_that_is_refused_leaves_in_the_ledger_what_the_service_has(tmp_path: Path, kind: str) -> None:
+    service = Receiver("apel", kind)
+    site = delivered(tmp_path, service)
+    digests = "SELECT sent_digest FROM deliveries ORDER BY run_id"
+    before = site.rows(digests)
+    assert (None,) not in before
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    service.fault = always(Refused("HTTP 500", certain=False))
+    again(site)
+    assert site.counted("apel")[State.WAITING] >= JOBS - 1
+    assert site.rows(digests) == before
+    site.sources["ce1"].add(make_job(2, status="aborted"))
+    site.collect()
+    assert site.states("apel")[make_job(2).record_id] is State.SUPERSEDED, "the service has it"
+    service.fault = lambda _message: None
+    site.publish()
+    assert set(site.counted("apel")) <= {State.ACCEPTED, State.SUPERSEDED}
+    site.assert_counters_right()
 
 
 def test_another_window_is_another_request(tmp_path: Path) -> None:
