@@ -24,7 +24,7 @@ from formats.record import Note
 from formats.rules import INT32
 from formats.view import View
 
-__all__ = ["Fold", "Group", "GroupKey", "Month", "SyncCount", "SyncFold", "SyncKey", "month_bounds", "month_of"]
+__all__ = ["Fold", "Group", "GroupKey", "Month", "Sums", "SyncCount", "SyncFold", "SyncKey", "month_bounds", "month_of"]
 
 DIGEST_BYTES: Final = 16
 NORMALISED_UNITS: Final = 10**9
@@ -33,7 +33,8 @@ NORMALISED_UNITS: Final = 10**9
 _SI2K: Final = "Si2k"
 _PER_SI2K: Final = 1000 // 250
 """The server takes a 250th of an Si2k score (facts on formats, 4.5): 4 thousandths, which keeps whole numbers whole."""
-_LONGEST_MS: Final = INT32 * 1000 + 499
+LATEST_END: Final = INT32
+LONGEST_MS: Final = INT32 * 1000 + 499
 """A longer run would not fit a job record either; its seconds would poison the sum of everybody in its group."""
 _CACHED_IDENTITIES: Final = 200_000
 
@@ -138,6 +139,26 @@ _group_encoder = msgspec.json.Encoder()
 _group_decoder = msgspec.json.Decoder(Group)
 
 
+class Sums(msgspec.Struct, frozen=True):
+    """What some runs are together; `earliest` and `latest` are the first and the last of their ends."""
+
+    jobs: int
+    wall_ms: int
+    cpu_ms: int
+    earliest: int
+    latest: int
+
+    def plus(self, other: Sums) -> Sums:
+        """Both together."""
+        return Sums(
+            self.jobs + other.jobs,
+            self.wall_ms + other.wall_ms,
+            self.cpu_ms + other.cpu_ms,
+            min(self.earliest, other.earliest),
+            max(self.latest, other.latest),
+        )
+
+
 class _Sums:
     """What is summed for one group; made into a `Group` when asked."""
 
@@ -178,10 +199,21 @@ class Fold:
         end, wall_ms, cpu_ms = job.end, job.wall_ms, job.cpu_ms
         if (
             end is None or wall_ms is None or cpu_ms is None
-            or not (0 <= end <= INT32 and 0 <= wall_ms <= _LONGEST_MS and 0 <= cpu_ms <= _LONGEST_MS)
+            or not (0 <= end <= LATEST_END and 0 <= wall_ms <= LONGEST_MS and 0 <= cpu_ms <= LONGEST_MS)
         ):  # fmt: skip
             end, wall_ms, cpu_ms = _amounts(job)
-        month = self._months.get(end // SECONDS_A_DAY) or self._month(end)
+        return self._count(job, 1, wall_ms, cpu_ms, end, end)
+
+    def add_alike(self, facts: Job, sums: Sums) -> GroupKey:
+        """Add runs that are alike in what decides a group, the month of their end included; gives its key.
+
+        `facts` is what they share. Raises `CannotRenderError`, and adds nothing, where `add` would for each of them.
+        Their ends and amounts are usable: 0 to `LATEST_END`, 0 to `LONGEST_MS`.
+        """
+        return self._count(facts, sums.jobs, sums.wall_ms, sums.cpu_ms, sums.earliest, sums.latest)
+
+    def _count(self, job: Job, jobs: int, wall_ms: int, cpu_ms: int, earliest: int, latest: int) -> GroupKey:
+        month = self._months.get(earliest // SECONDS_A_DAY) or self._month(earliest)
         benchmarks = job.benchmarks
         identity = (
             month, job.status, job.user_dn, job.fqans, job.vo, job.endpoint_url, job.endpoint_type, job.cluster,
@@ -190,17 +222,15 @@ class Fold:
         )  # fmt: skip
         known = self._known.get(identity)
         if known is None:
-            known = self._learn(identity, job, end)
+            known = self._learn(identity, job, earliest)
         sums, factor = known
-        sums.jobs += 1
+        sums.jobs += jobs
         sums.wall_ms += wall_ms
         sums.cpu_ms += cpu_ms
         sums.n_wall += wall_ms * factor
         sums.n_cpu += cpu_ms * factor
-        if end < sums.earliest:
-            sums.earliest = end
-        elif end > sums.latest:
-            sums.latest = end
+        sums.earliest = min(sums.earliest, earliest)
+        sums.latest = max(sums.latest, latest)
         return sums.key
 
     def add_all(self, jobs: Iterable[Job]) -> None:

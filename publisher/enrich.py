@@ -149,6 +149,10 @@ class Enrichers:
         enricher = self.by_name.get(source)
         return tuple(sorted(set(enricher.used_by(job, [job.end])))) if enricher is not None else ()
 
+    def bounds(self) -> list[int]:
+        """The instants at which another benchmark rule of any source may begin to count, in order."""
+        return sorted({at for enricher in self.by_name.values() for at in enricher.bounds()})
+
     def apply(self, source: str, job: Job) -> Job:
         """The job of this source with what the configuration adds."""
         enricher = self.by_name.get(source)

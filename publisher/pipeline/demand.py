@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from formats.job import Job
 from formats.record import CannotRenderError
 from formats.vo import vo_of
 from publisher.config import Config, Target
 from publisher.enrich import Enrichers
+from publisher.store.classes import JobClass, awaits_grid_log
 from publisher.store.runs import StoredRun
 
 
@@ -31,15 +34,30 @@ class Demand:
 
     def identified(self, run: StoredRun) -> Job:
         """The run with what the configuration adds. Raises `CannotRenderError` where whose it is is not known yet."""
-        if run.awaits_grid_log:
-            raise CannotRenderError("user_dn", f"no grid log entry yet: see sources.{run.source}.grid_log")
-        return self._enrichers.apply(run.source, run.job)
+        return self._identified(run.source, run.job, awaits=run.awaits_grid_log)
 
     def meet(self, run: StoredRun) -> Job:
         """The same, for a record. Raises `CannotRenderError` also where the target wants a VO and none is known."""
-        job = self.identified(run)
+        return self._with_vo(run.source, self.identified(run))
+
+    def meet_class(self, job_class: JobClass, end: int) -> Job:
+        """What runs of a class share once they meet it: those that ended then, or with none of `bounds` between."""
+        facts = msgspec.structs.replace(job_class.facts, end=end)
+        source = job_class.source
+        return self._with_vo(source, self._identified(source, facts, awaits=awaits_grid_log(facts)))
+
+    def bounds(self) -> list[int]:
+        """The instants from which on runs of a class may be given something else than before, in order."""
+        return self._enrichers.bounds()
+
+    def _identified(self, source: str, job: Job, *, awaits: bool) -> Job:
+        if awaits:
+            raise CannotRenderError("user_dn", f"no grid log entry yet: see sources.{source}.grid_log")
+        return self._enrichers.apply(source, job)
+
+    def _with_vo(self, source: str, job: Job) -> Job:
         if self._needs_vo and vo_of(job) is None:
             raise CannotRenderError(
-                "VO", f"unknown, and this target wants it told: add a rule [[sources.{run.source}.map]]"
+                "VO", f"unknown, and this target wants it told: add a rule [[sources.{source}.map]]"
             )
         return job

@@ -84,6 +84,11 @@ class Members:
             yield run_id, bytes(self._digests[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]), seen
 
     @property
+    def run_ids(self) -> Sequence[int]:
+        """The runs."""
+        return self._run_ids
+
+    @property
     def seen(self) -> Iterator[tuple[int, int]]:
         """The runs, each with how often it had changed."""
         return zip(self._run_ids, self._seen, strict=True)

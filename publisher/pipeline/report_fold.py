@@ -60,7 +60,7 @@ class Part(msgspec.Struct, frozen=True):
 class ReportFold:
     """Makes the reports of one target. Made for one run; what it has looked at is not looked at again.
 
-    `held` are waiting runs that cannot be counted, with the reason.
+    `held` are waiting runs that cannot be counted, by the reason.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ReportFold:
         self._tallies: dict[Period, Tally] = {}
         self._members: dict[Period, dict[int, Members]] = {}
         self._looked: dict[Period, Reach] = {}
-        self.held: list[tuple[Waiting, str]] = []
+        self.held: dict[str, Members] = {}
         self._known: dict[int, Reach] = {}
         if wants.target_id is not None:
             with store.read() as connection:
@@ -193,7 +193,8 @@ class ReportFold:
                 rans, selected = self._rans(delivery)
             except CannotRenderError as error:
                 if state is State.WAITING:
-                    self.held.append((delivery, str(error)))
+                    run = delivery.run
+                    self.held.setdefault(str(error), Members()).add(run.run_id, run.digest, delivery.seen)
                 continue
             first = _first_second(rans, first)
             for ran in selected:

@@ -20,7 +20,7 @@ from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wholeness import known_until, why_not_known_from
 from publisher.pipeline.wish import Wish, period_kind
 from publisher.sources.base import Window
-from publisher.store import deliveries, groups, registry
+from publisher.store import deliveries, groups, registry, runs
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.states import State
@@ -93,7 +93,9 @@ class TargetReports:
             parts = fold.parts(period)
             if known or any(part.row.jobs for part in parts):
                 yield parts, known
-        self.held += [Held(one.run.record_id, reason) for one, reason in fold.held]
+        with self._store.read() as connection:
+            for reason, members in fold.held.items():
+                self.held += [Held(name, reason) for name in runs.record_ids(connection, members.run_ids)]
 
     def _asked(self, wants: Wants, fold: ReportFold) -> list[Period]:
         kind, window = period_kind(self._settings), self._window

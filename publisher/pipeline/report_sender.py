@@ -121,7 +121,7 @@ class ReportSender(SnapshotSender):
                 groups.forget(connection, self._target_id, groups.UTILIZATION, period.number, elsewhere)
         owed = owed_parts(parts, known)
         sent = {part.row.key for part in owed}
-        self._settle_unsent((part.members for part in parts if part.row.key not in sent), ())
+        self._settle_unsent((part.members for part in parts if part.row.key not in sent), {})
         self._sender.send([self._mail(part) for part in owed])
 
     def _mail(self, part: Part) -> Mail:

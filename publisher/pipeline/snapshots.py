@@ -7,7 +7,11 @@ when a run ended waits again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Final
+
+from sqlalchemy import Connection
 
 from formats.month import Month
 from formats.period import Period
@@ -19,10 +23,11 @@ from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
 from publisher.pipeline.wholeness import NOT_WHOLE, why_not_known_from
 from publisher.pipeline.wish import period_kind
-from publisher.store import batches, deliveries, groups
+from publisher.store import batches, deliveries, groups, runs
 from publisher.store.database import Store
-from publisher.store.deliveries import Waiting
 from publisher.store.states import State
+
+_MOVED_AT_ONCE: Final = 10_000
 
 
 class SnapshotSender(ABC):
@@ -87,24 +92,29 @@ class SnapshotSender(ABC):
                 connection, self._target_id, bounds, State.WAITING, State.HELD, reason, self._tools.clock()
             )
 
-    def _settle_unsent(self, unchanged: Iterable[Members], held: Sequence[tuple[Waiting, str]]) -> None:
-        """Accept the runs of groups that the service has as they are, and hold those that cannot be counted."""
+    def _settle_unsent(self, unchanged: Iterable[Members], held: Mapping[str, Members]) -> None:
+        """Accept the runs of groups that the service has as they are, and hold those that cannot be counted, each with
+        the reason under which it stands."""
         now = self._tools.clock()
+        taken = chain.from_iterable(members.seen for members in unchanged)
         with self._store.write() as connection:
-            self.sent.held += deliveries.move_seen(
-                connection,
-                self._target_id,
-                ((one.run.run_id, one.seen, State.WAITING, State.HELD, why) for one, why in held),
-                now,
-            )
-            deliveries.move_seen(
-                connection,
-                self._target_id,
-                ((*one, State.WAITING, State.ACCEPTED, None) for members in unchanged for one in members.seen),
-                now,
-            )
-        for one, why in held:
-            self._tools.observer(RecordSettled(self._name, one.run.record_id, State.HELD.word, why))
+            for why, members in held.items():
+                self.sent.held += self._move_seen(connection, members.seen, State.HELD, why, now)
+            self._move_seen(connection, taken, State.ACCEPTED, None, now)
+        for why, members in held.items():
+            with self._store.read() as connection:
+                for record_id in runs.record_ids(connection, members.run_ids):
+                    self._tools.observer(RecordSettled(self._name, record_id, State.HELD.word, why))
+
+    def _move_seen(
+        self, connection: Connection, seen: Iterator[tuple[int, int]], after: State, why: str | None, now: int
+    ) -> int:
+        """Move runs that wait, some at a time; gives how many were moved."""
+        moved = 0
+        while some := list(islice(seen, _MOVED_AT_ONCE)):
+            moves = ((*one, State.WAITING, after, why) for one in some)
+            moved += deliveries.move_seen(connection, self._target_id, moves, now)
+        return moved
 
     def _unmark(self, months: Mapping[Month, int]) -> None:
         """What these months were marked for is done, unless they were marked again meanwhile."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from formats.month import Month, month_bounds, month_numbered
-from formats.record import CannotRenderError
 from formats.registry import summary_format
 from formats.summary import Fold, Group
 from formats.view import View
@@ -19,7 +18,7 @@ from publisher.pipeline import erased_groups
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import GroupSender, Mail, Members
-from publisher.pipeline.owed import ended_in
+from publisher.pipeline.month_fold import MonthFold, MonthFolder
 from publisher.pipeline.post import Patience
 from publisher.pipeline.snapshots import SnapshotSender
 from publisher.pipeline.sync import SyncSender
@@ -27,7 +26,6 @@ from publisher.pipeline.tools import Tools
 from publisher.pipeline.wholeness import why_not_whole
 from publisher.store import deliveries, groups
 from publisher.store.database import Store
-from publisher.store.deliveries import Waiting
 from publisher.store.groups import GroupRow
 from publisher.store.states import State
 from publisher.targets.base import Target
@@ -48,7 +46,7 @@ class Summariser(SnapshotSender):
     ) -> None:
         super().__init__(store, config, target.name, plan.target_id, settings, tools)
         self._view = view
-        self._demand = Demand(config, settings)
+        self._folder = MonthFolder(store, plan.target_id, Demand(config, settings))
         self._format = summary_format(settings.records, view)
         patience = Patience(settings)
         self._sender = GroupSender(
@@ -74,40 +72,22 @@ class Summariser(SnapshotSender):
         if reason is not None:
             self._hold(bounds, reason)
             return False
-        fold, members, held = self._fold(month)
-        mails, unchanged = self._changed(month, fold, members)
+        folded = self._folder.fold(month, Fold(self._view, normalised=self._format.normalised))
+        mails, unchanged = self._changed(month, folded)
         mails = self._without_erased(month, mails)
-        self._settle_unsent(unchanged, held)
-        if mails or held:
+        self._settle_unsent(unchanged, folded.held)
+        if mails or folded.held:
             with self._store.write() as connection:
                 groups.mark(connection, self._target_id, groups.DUE, [bounds[0]], self._tools.clock())
         self._sender.send(mails)
         return True
 
-    def _fold(self, month: Month) -> tuple[Fold, dict[str, Members], list[tuple[Waiting, str]]]:
-        """The month folded anew from all its runs; the waiting runs of each group; those that cannot be summarised."""
-        fold = Fold(self._view, normalised=self._format.normalised)
-        members: dict[str, Members] = {}
-        held: list[tuple[Waiting, str]] = []
-        for state, delivery in ended_in(self._store, self._target_id, month_bounds(month)):
-            if state is State.HELD:
-                continue
-            run = delivery.run
-            try:
-                key = fold.add(self._demand.meet(run))
-            except CannotRenderError as error:
-                if state is State.WAITING:
-                    held.append((delivery, str(error)))
-                continue
-            if state is State.WAITING:
-                members.setdefault(key.text, Members()).add(run.run_id, run.digest, delivery.seen)
-        return fold, members, held
-
-    def _changed(self, month: Month, fold: Fold, members: dict[str, Members]) -> tuple[list[Mail], list[Members]]:
+    def _changed(self, month: Month, folded: MonthFold) -> tuple[list[Mail], list[Members]]:
         """The groups to send, and the waiting runs of groups that the service already has as they are."""
         with self._store.read() as connection:
             known = groups.of_month(connection, self._target_id, groups.SUMMARY, month.number)
-        owed = owed_groups(fold, known)
+        owed = owed_groups(folded.fold, known)
+        members = dict(folded.members)
         mails = [self._mail(month, group, members.pop(group.key.text, Members())) for group in owed]
         return mails, list(members.values())
 

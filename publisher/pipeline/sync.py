@@ -23,7 +23,7 @@ from publisher.pipeline.post import Patience
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import Tools
 from publisher.pipeline.wish import sends_sync
-from publisher.store import deliveries, groups, purged
+from publisher.store import groups, purged, sums
 from publisher.store.classes import awaits_grid_log, classes_by_id
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
@@ -86,7 +86,7 @@ def owed_by_host(store: Store, enrichers: Enrichers, view: View, target_id: int,
     total = SyncFold(view)
     first = month_bounds(month)[0]
     with store.read() as connection:
-        owed = dict(deliveries.owed_by_class(connection, target_id, month))
+        owed = sums.owed_by_class(connection, target_id, month)
         for job_class in classes_by_id(connection, list(owed)):
             if awaits_grid_log(job_class.facts):
                 continue  # held; counted when it is known through which submit host it came

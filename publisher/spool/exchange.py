@@ -28,7 +28,7 @@ from publisher.store import dialect, integrity, upkeep
 from publisher.store.classes import JOINED, Interner, Marked
 from publisher.store.database import HEAD, Store
 from publisher.store.exclusive import exclusive
-from publisher.store.runs import cpu_total_ms
+from publisher.store.runs import cpu_total_ms, untold
 from publisher.store.tables import metadata, runs, sources, spool_changes, targets, versions
 
 _FORM: Final = "usage-publisher export"
@@ -271,4 +271,5 @@ def _columns(job: Job) -> dict[str, Any]:
         "global_id": job.global_id,
         "digest": digest(blob),
         "job": blob,
+        "untold": untold(job),
     }

@@ -17,7 +17,7 @@ from publisher.errors import StoreError, StoreMissingError, StoreNewerError
 from publisher.store import dialect
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 """The newest migration; a test holds it against the scripts. Known here so that Alembic is loaded only to migrate."""
 
 
@@ -132,11 +132,12 @@ def _bring_up_to_date(engine: Engine, *, create: bool) -> bool:
         raise StoreMissingError(
             f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it"
         )
-    with dialect.transaction(engine, writes=True) as connection:
+    with dialect.transaction(engine, writes=True, sorts_on_disk=True) as connection:
         present = _revision(connection)  # another process may have migrated while we waited for the lock
         if present == HEAD:
             return False
         _migrate(connection, present, engine)
+    engine.dispose()  # other connections sort in memory
     return present is None
 
 

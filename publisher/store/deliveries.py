@@ -596,12 +596,13 @@ def ended_in(
     limit: int,
     *,
     changed_since: int | None = None,
+    only: ColumnElement[bool] | None = None,
 ) -> tuple[list[tuple[State, Waiting]], tuple[int, int] | None]:
     """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
     exclusive), by end time; and where to go on (end time, run id), None at the end.
 
-    `changed_since`: only those that were put down or moved then or later. Runs are chosen first by the index over their
-    ends, and their deliveries looked up, as in `publisher.store.sent`.
+    `changed_since`: only those that were put down or moved then or later; `only`: of runs for which this holds. Runs
+    are chosen first by the index over their ends, and their deliveries looked up, as in `publisher.store.sent`.
     """
     first, behind = bounds
     chosen = (
@@ -612,6 +613,8 @@ def ended_in(
     )
     if after is not None:
         chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    if only is not None:
+        chosen = chosen.where(only)
     some = chosen.subquery("some")
     wanted = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
     if changed_since is not None:
@@ -628,20 +631,3 @@ def ended_in(
     rows = connection.execute(query).all()
     place = (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
     return [(State(row[2]), Waiting(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None], place
-
-
-def owed_by_class(connection: Connection, target_id: int, month: Month) -> list[tuple[int, int]]:
-    """(class id, runs) of all that the site owes a target for a month: everything but waived and superseded."""
-    first, behind = month_bounds(month)
-    query = (
-        select(runs.c.class_id, func.count())
-        .join(deliveries, deliveries.c.run_id == runs.c.id)
-        .where(
-            deliveries.c.target_id == target_id,
-            deliveries.c.state.not_in([int(State.WAIVED), int(State.SUPERSEDED)]),
-            runs.c.end_time >= first,
-            runs.c.end_time < behind,
-        )
-        .group_by(runs.c.class_id)
-    )
-    return [(row[0], row[1]) for row in connection.execute(query)]

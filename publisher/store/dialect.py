@@ -29,6 +29,7 @@ from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, Stor
 from publisher.store import postgresql as server
 
 _WRITES: Final = "publisher.writes"
+_SORTS_ON_DISK: Final = "publisher.sorts_on_disk"
 _COUNTED: Final = {"preserve_rowcount": True}
 """How many rows an INSERT made is told only if asked for (PostgreSQL: -1 otherwise)."""
 PRIVATE_FILE_MODE: Final = 0o600
@@ -78,8 +79,10 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        options = connection.get_execution_options()
+        if options.get(_SORTS_ON_DISK, False):
+            connection.exec_driver_sql("PRAGMA temp_store = FILE")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")
 
     return engine
 
@@ -97,9 +100,12 @@ def _make_private(path: Path) -> None:
 
 
 @contextmanager
-def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
-    """A transaction; a writing one holds the write lock from its beginning. Raises `StoreError` and its kinds."""
-    options: dict[str, Any] = {_WRITES: writes}
+def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) -> Iterator[Connection]:
+    """A transaction; a writing one holds the write lock from its beginning. Raises `StoreError` and its kinds.
+
+    `sorts_on_disk`: what SQLite sorts, of this connection from then on, does not grow in memory.
+    """
+    options: dict[str, Any] = {_WRITES: writes, _SORTS_ON_DISK: sorts_on_disk}
     if engine.dialect.name != "sqlite":
         options |= server.WRITING if writes else server.READING
     with translated(engine), engine.connect().execution_options(**options) as connection, connection.begin():

@@ -17,7 +17,7 @@ from publisher.errors import StoreError
 from publisher.finding import Finding
 from publisher.store import audit, purged, upkeep
 from publisher.store.counters import CONFIRMED
-from publisher.store.runs import cpu_total_ms
+from publisher.store.runs import cpu_total_ms, untold
 from publisher.store.states import BatchState, State
 from publisher.store.stored import decode
 from publisher.store.tables import batches, classes, counters, deliveries, metadata, runs, targets, versions
@@ -150,9 +150,10 @@ def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
 
 def _wrong_runs(connection: Connection) -> Iterator[str]:
     columns = (
-        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.digest, runs.c.job,
+        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.untold, runs.c.digest,
+        runs.c.job,
     )  # fmt: skip
-    for record_id, finished, end, wall_ms, cpu_ms, mark, blob in upkeep.rows(connection, select(*columns)):
+    for record_id, finished, end, wall_ms, cpu_ms, lacks, mark, blob in upkeep.rows(connection, select(*columns)):
         stored = _bytes(blob)
         if digest(stored) != _bytes(mark):
             yield f"run {record_id}: its digest is not that of its job"
@@ -162,8 +163,8 @@ def _wrong_runs(connection: Connection) -> Iterator[str]:
         except StoreError as error:
             yield f"run {record_id}: {error.message}"
             continue
-        told = (job.record_id, int(job.finished), job.end, job.wall_ms or 0, cpu_total_ms(job))
-        if told != (record_id, finished, end, wall_ms, cpu_ms):
+        told = (job.record_id, int(job.finished), job.end, job.wall_ms or 0, cpu_total_ms(job), untold(job))
+        if told != (record_id, finished, end, wall_ms, cpu_ms, lacks):
             yield f"run {record_id}: its columns are not those of its job"
 
 

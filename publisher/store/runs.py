@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -69,6 +69,13 @@ def cpu_total_ms(job: Job) -> int:
     if job.cpu_ms is not None:
         return job.cpu_ms
     return (job.cpu_user_ms or 0) + (job.cpu_system_ms or 0)
+
+
+def untold(job: Job) -> int:
+    """1 where a run lacks its wall time, or its CPU time in total and one of its parts, so that the columns say zero or
+    a part alone; 0: they are what a receiver of summaries adds up."""
+    cpu_told = job.cpu_ms is not None or (job.cpu_user_ms is not None and job.cpu_system_ms is not None)
+    return int(job.wall_ms is None or not cpu_told)
 
 
 def upsert(connection: Connection, interner: Interner, jobs: Sequence[Job], now: int) -> Upserted:
@@ -155,6 +162,7 @@ def _insert_new(connection: Connection, interner: Interner, new: list[tuple[Job,
             mark,
             now,
             blob,
+            untold(job),
         )
         for (job, blob, mark), class_id, run_id in zip(new, class_ids, run_ids, strict=True)
     ]
@@ -174,7 +182,8 @@ def _change(
     put = []
     for (job, blob, mark, before), class_id in zip(changed, class_ids, strict=True):
         finished = int(job.finished)
-        rows.append((class_id, finished, job.end, job.wall_ms or 0, cpu_total_ms(job), mark, now, blob, before.run_id))
+        sums = (job.wall_ms or 0, cpu_total_ms(job))
+        rows.append((class_id, finished, job.end, *sums, mark, now, blob, untold(job), before.run_id))
         put.append(Put(before.run_id, class_id, job.end, job.finished, fresh=job.finished and not before.finished))
     _update_runs.run(connection, rows)
     return put
@@ -239,7 +248,7 @@ def _told(stored: bytes) -> _Told | None:
         return _Told({}, awaited=True)
     if facts.extras.get(GRID_LOG) != JOINED:
         return None
-    names = ("user_dn", "vo", "fqans", "endpoint_url")
+    names = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
     return _Told({name: getattr(facts, name) for name in names}, awaited=False)
 
 
@@ -264,6 +273,13 @@ def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
         query = select(*RUN_COLUMNS).select_from(joined).where(runs.c.id.in_(run_ids[start : start + 1000]))
         found += [stored_run(row) for row in connection.execute(query)]
     return found
+
+
+def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
+    """The record ids of these runs."""
+    for start in range(0, len(run_ids), 1000):
+        query = select(runs.c.record_id).where(runs.c.id.in_(run_ids[start : start + 1000])).order_by(runs.c.id)
+        yield from connection.execute(query).scalars()
 
 
 def version_of(connection: Connection, run_id: int, mark: bytes) -> Job | None:

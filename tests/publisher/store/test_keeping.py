@@ -271,12 +271,12 @@ def test_what_does_not_agree_is_told(tmp_path: Path, statement: str, subject: st
 def test_pages_that_are_damaged_are_told(tmp_path: Path) -> None:
     site = fill(tmp_path)
     site.reopen()
-    (root,) = site.rows("SELECT rootpage FROM sqlite_master WHERE name = 'runs_end_time'")[0]
+    (root,) = site.rows("SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_end'")[0]
     site.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     with site.store_file.open("r+b") as file:
         file.seek((root - 1) * 4096 + 3)
         file.write(b"\0\0")  # an index without entries
-    assert "runs_end_time" in reds(site)["database"]
+    assert "runs_by_end" in reds(site)["database"]
 
 
 @pytest.mark.either_store

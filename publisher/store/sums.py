@@ -1,0 +1,161 @@
+"""Sums of runs by class and state of their delivery, read from the index over their ends: no record is decoded.
+
+A class and a run's end, wall and CPU time are all that decides what the run is in a summary (`publisher.told`), and
+they stand in columns. Runs of which the columns do not say it are told apart: those that lack an amount, and those
+with an amount or an end that no message takes. Memory does not grow with the runs: pages are summed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    func,
+    not_,
+    select,
+    tuple_,
+)
+
+from formats.month import Month, month_bounds
+from formats.summary import LATEST_END, LONGEST_MS, Sums
+from publisher.store import dialect
+from publisher.store.states import State
+from publisher.store.tables import OPEN, deliveries, runs
+
+PAGE: Final = 20_000
+_NOT_OWED: Final = frozenset({State.WAIVED, State.SUPERSEDED})
+_BEFORE_ALL: Final = -1
+"""Less than every id."""
+
+_amounts: Final[ColumnElement[bool]] = and_(
+    runs.c.untold == 0, runs.c.wall_ms.between(0, LONGEST_MS), runs.c.cpu_ms.between(0, LONGEST_MS)
+)
+UNUSABLE: Final[ColumnElement[bool]] = not_(and_(_amounts, runs.c.end_time.between(0, LATEST_END)))
+"""The runs that are in no sums here: each has to be looked at by itself."""
+
+
+class ClassSums(msgspec.Struct, frozen=True):
+    """Some runs of a class whose deliveries are in one state."""
+
+    class_id: int
+    state: State
+    sums: Sums
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """A run that waits and is in the sums. `seen`: how often it had changed."""
+
+    run_id: int
+    class_id: int
+    digest: bytes
+    seen: int
+
+
+def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool] | None) -> Select[Any]:
+    """Runs that ended within bounds, behind a place, by end."""
+    place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
+    query = (
+        select(*columns)
+        .where(
+            runs.c.end_time >= bindparam("end", type_=BigInteger),
+            runs.c.end_time < bindparam("behind", type_=BigInteger),
+            tuple_(runs.c.end_time, runs.c.id) > place,
+        )
+        .order_by(runs.c.end_time, runs.c.id)
+    )
+    return query if condition is None else query.where(condition)
+
+
+def _by_class(condition: ColumnElement[bool] | None) -> Select[Any]:
+    """A page summed. With its limit, and an outer join, it is chosen first and then looked up: see `ended_in`."""
+    columns = (runs.c.id, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
+    page = _chosen(columns, condition).limit(bindparam("most", type_=Integer)).subquery("page")
+    mine = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == page.c.id)
+    amounts = (
+        func.sum(page.c.wall_ms), func.sum(page.c.cpu_ms), func.min(page.c.end_time), func.max(page.c.end_time),
+    ) if condition is not None else ()  # fmt: skip
+    return (
+        select(page.c.class_id, deliveries.c.state, func.count(), *amounts)
+        .select_from(page.outerjoin(deliveries, mine))
+        .group_by(page.c.class_id, deliveries.c.state)
+    )
+
+
+def _last_of_page(condition: ColumnElement[bool] | None) -> Select[Any]:
+    skipped = bindparam("most", type_=Integer) - 1
+    return _chosen((runs.c.end_time, runs.c.id), condition).limit(1).offset(skipped)
+
+
+_summed: Final = (_by_class(_amounts), _last_of_page(_amounts))
+_counted: Final = (_by_class(None), _last_of_page(None))
+
+
+def by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> Iterator[ClassSums]:
+    """The deliveries of a target whose runs ended within bounds (the second exclusive), summed: a class and state may
+    come more than once. `UNUSABLE` runs are left out."""
+    for class_id, state, jobs, *amounts in _pages(connection, _summed, target_id, _usable_ends(bounds), page):
+        yield ClassSums(class_id, State(state), Sums(jobs, *map(int, amounts)))
+
+
+def _usable_ends(bounds: tuple[int, int]) -> tuple[int, int]:
+    """Narrowed here: of two lower bounds in a query, SQLite may begin at the lesser one, page after page."""
+    return max(bounds[0], 0), min(bounds[1], LATEST_END + 1)
+
+
+def _pages(
+    connection: Connection,
+    queries: tuple[Select[Any], Select[Any]],
+    target_id: int,
+    bounds: tuple[int, int],
+    page: int,
+) -> Iterator[Sequence[Any]]:
+    summed, last_of_page = queries
+    place: dict[str, int] | None = {"end": bounds[0], "run": _BEFORE_ALL}
+    while place is not None:
+        values = {**place, "behind": bounds[1], "most": page}
+        last = connection.execute(last_of_page, values).first()
+        for row in connection.execute(summed, {**values, "target": target_id}).all():
+            if row[1] is not None:
+                yield row
+        place = None if last is None else {"end": last[0], "run": last[1]}
+
+
+def owed_by_class(connection: Connection, target_id: int, month: Month, page: int = PAGE) -> dict[int, int]:
+    """How many runs of each class the site owes a target for a month: all but those waived and superseded."""
+    owed: dict[int, int] = {}
+    for class_id, state, jobs in _pages(connection, _counted, target_id, month_bounds(month), page):
+        if State(state) not in _NOT_OWED:
+            owed[class_id] = owed.get(class_id, 0) + jobs
+    return owed
+
+
+def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> Iterator[Member]:
+    """The runs that wait among those that `by_class` sums."""
+    first, behind = _usable_ends(bounds)
+    summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < behind)
+    query = (
+        select(deliveries.c.run_id, runs.c.class_id, runs.c.digest, deliveries.c.stale, summed)
+        .select_from(deliveries.outerjoin(runs, runs.c.id == deliveries.c.run_id))
+        .where(
+            deliveries.c.target_id == target_id,
+            deliveries.c.state == int(State.WAITING),
+            OPEN,
+            deliveries.c.end_time >= first,
+            deliveries.c.end_time < behind,
+        )
+    )
+    with closing(dialect.streamed(connection, query, page)) as pages:
+        for rows in pages:
+            for run_id, class_id, mark, seen, is_summed in rows:
+                if is_summed:
+                    yield Member(run_id, class_id, bytes(mark), seen)
