@@ -77,7 +77,7 @@ class Statement(msgspec.Struct, frozen=True):
     @property
     def total(self) -> Decimal:
         """The sum of what the lines say."""
-        items = sum((item.amount for item in self.items), Decimal(0))
+        items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter: 0.00
         return items + sum((one.amount for one in self.adjustments), Decimal(0))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -13,11 +13,15 @@ from publisher.report.result import Cell, Column, Report
 from publisher.times import iso
 
 _TEXT: Final = ("text", "instant")
-_DIGITS: Final = {"ratio": 4, "number": 4}
+_DIGITS: Final = 4
+_DIGITS_OF_SECONDS: Final = 3
+"""Times are kept in milliseconds."""
+UNTOLD: Final = "(not told)"
+"""A group without a name, as people read it; CSV and JSON have an empty text."""
 
 
 def shown_columns(report: Report) -> list[Column]:
-    """The columns of tables, CSV and Markdown."""
+    """The columns of tables and Markdown."""
     by_name = {column.name: column for column in report.columns}
     return [by_name[name] for name in report.shown] if report.shown else list(report.columns)
 
@@ -34,37 +38,49 @@ def is_text(column: Column) -> bool:
 
 
 def written(value: Cell, column: Column) -> str:
-    """A cell as text: instants in ISO 8601, ratios and other numbers with four decimals, nothing where not known."""
+    """A cell as text: instants in ISO 8601, seconds with three decimals and other numbers with four, or nothing."""
     if value is None:
         return ""
     if column.kind == "instant" and isinstance(value, int):
         return iso(value) or ""
     if isinstance(value, float):
-        return f"{value:.{_DIGITS.get(column.kind, 4)}f}"
+        return f"{value:.{_DIGITS_OF_SECONDS if column.unit == 's' else _DIGITS}f}"
     return str(value)
 
 
 def text_rows(report: Report) -> list[list[str]]:
-    """The rows of the columns that are shown, as text. Where nothing matched there are none, not rows of zeros."""
-    return list(_text_rows(report))
+    """The rows of the columns that are shown, for people. Where nothing matched there are none, not rows of zeros."""
+    columns = shown_columns(report)
+    keys = {place for place, column in enumerate(columns) if column.name in _keys(report)}
+    return [
+        [UNTOLD if place in keys and not cell else cell for place, cell in enumerate(row)]
+        for row in _text_rows(report, columns)
+    ]
 
 
-def _text_rows(report: Report) -> Iterator[list[str]]:
+def _keys(report: Report) -> set[str]:
+    """The columns of what is told apart."""
+    return {column for key in report.facts.get("by", ()) for column in (key, f"of_{key}")}
+
+
+def _text_rows(report: Report, columns: Sequence[Column]) -> Iterator[list[str]]:
     if report.nothing:
         return
-    columns = shown_columns(report)
     places = [report.columns.index(column) for column in columns]
     for row in report.rows:
         yield [written(row[place], column) for place, column in zip(places, columns, strict=True)]
 
 
 def to_csv(report: Report) -> str:
-    """CSV with a row of headings. A text that a spreadsheet would take for a formula is set behind an apostrophe."""
+    """CSV of every column, with a row of headings.
+
+    A text that a spreadsheet would take for a formula is set behind an apostrophe.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = shown_columns(report)
+    columns = report.columns
     writer.writerow([column.name for column in columns])
-    for row in _text_rows(report):
+    for row in _text_rows(report, columns):
         writer.writerow(
             [f"'{cell}" if column.kind == "text" and cell[:1] in _FORMULA else cell
              for cell, column in zip(row, columns, strict=True)]

@@ -62,11 +62,19 @@ def view(context: Context, request: ReportRequest) -> Report:
         rows=tuple(rows),
         plots=_plots(rows) if rows and "job" not in request.filters else (),
         notes=(
+            *_letters(jobs),
             *([f"Runs left out, because their source tells no events: {silent}."] if silent else []),
             *running_note(request),
         ),
         nothing=selection.nothing() or (None if jobs else "no source tells events of these runs"),
     )
+
+
+def _letters(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[str, ...]:
+    """What the letters of the paths mean."""
+    met = {event.kind for _, events in jobs.values() for event in events}
+    told = [f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter in met]
+    return (f"Events: {', '.join(told)}; + again at once.",) if told else ()
 
 
 def _counts(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:

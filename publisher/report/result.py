@@ -75,7 +75,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     shown: tuple[str, ...] = ()
-    """The columns that stand in tables, CSV and Markdown; without any, all. JSON has them all."""
+    """The columns that stand in tables and Markdown; without any, all. CSV and JSON have them all."""
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader must know of the figures: what was assumed, inferred or left out."""

@@ -179,6 +179,17 @@ def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
         assert "\x1b" not in to_text(made, one)
 
 
+def test_a_statement_of_nothing_but_crumbs_has_cents(site: Publisher) -> None:
+    """Everything so cheap that every item rounds to nothing."""
+    prices = (Price(resource="cores", price=Decimal("0.000001")),)
+    cheap = site.config.model_copy(update={"charges": Charges(prices=prices)})
+    made = statements(Context(site.store, cheap, NOW), ReportRequest(start=MARCH, stop=APRIL))
+    assert {(one.payer, one.items, str(one.total)) for one in made.all} == {("ada", (), "0.00"), ("bob", (), "0.00")}
+    total, *below = to_text(made, made.all[0]).splitlines()[-4:]
+    assert total.split() == ["Total", "0.00"]
+    assert below == ["", "Each of these rounds to nothing and is not charged:", "cores, 48.000 core h"]
+
+
 def test_long_statements_have_pages(site: Publisher) -> None:
     made = month(site)
     (ada, *_) = made.all

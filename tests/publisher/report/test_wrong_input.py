@@ -105,6 +105,16 @@ def test_forms_of_hostile_words() -> None:
     assert json_object(ODD)["rows"][0] == {"owner": "=1+1", "n": 1.0, "cost": "0.10", "at": "1970-01-01T00:00:00Z"}
 
 
+def test_people_read_what_is_not_told_and_programs_get_nothing(every_source: Publisher) -> None:
+    found = asked(every_source, "totals", start=0, by=("vo",))
+    csv_rows = list(csv.DictReader(io.StringIO(to_csv(found))))
+    assert [row[0] for row in text_rows(found)] == ["(not told)", *(row["vo"] for row in csv_rows if row["vo"])]
+    assert csv_rows[0]["vo"] == ""
+    assert json_object(found)["totals"][0]["vo"] == ""
+    assert csv_rows[0].keys() == {column.name for column in found.columns}
+    assert len(text_rows(found)[0]) < len(found.columns)
+
+
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return Program(tmp_path_factory.mktemp("empty"), BASE)
