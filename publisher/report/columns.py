@@ -56,7 +56,11 @@ _WORD_FIELDS: Final = {
     "cluster": ("cluster",),
     "slots": ("slots", "cores"),
 }
-_OBJECT_FIELDS: Final = {"job": ("local_id", "name", "global_id"), "events": ("events", "local_id")}
+_OBJECT_FIELDS: Final = {
+    "job": ("local_id", "name", "global_id"),
+    "events": ("events", "local_id"),
+    "core_numbers": ("core_numbers",),
+}
 _CLASS_WORDS: Final = ("source", "vo")
 _MILLION: Final = 1_000_000
 
@@ -76,6 +80,7 @@ _TYPES: Final[dict[str, tuple[Any, Any]]] = {
     "hosts": (tuple[Host, ...], ()),
     "extras": (SlimExtras, SlimExtras()),
     "events": (tuple[Event, ...], ()),
+    "core_numbers": (tuple[str, ...], ()),
     "run": (int, 0),
     **dict.fromkeys(
         ("local_group", "local_user", "project", "account", "department", "parallel_environment", "local_id", "name",
@@ -170,8 +175,8 @@ class ColumnMaker:
         return np.array(codes, np.int64)
 
     def _objects(self, name: str, runs: Sequence[Any], places: Sequence[int]) -> list[Any]:
-        if name == "events":
-            return [run.events for run in runs]
+        if name != "job":
+            return [getattr(run, name) for run in runs]
         shared = self.shared
         return [
             (shared[at].prefix + run.local_id if run.local_id else run.local_id, run.name, run.global_id)

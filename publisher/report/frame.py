@@ -29,8 +29,9 @@ NUMBERS: Final = frozenset(
 )  # fmt: skip
 WORDS: Final = frozenset(KEYS) - {"job"} | {"source", "placed"}
 """Columns of codes. `placed` is where a run ran: see `Coding.raw`, tuples of `formats.job.Host`."""
-OBJECTS: Final = frozenset({"job", "events"})
-"""Columns of values that are hardly ever alike: (local id, name, global id), and the events of the job."""
+OBJECTS: Final = frozenset({"job", "events", "core_numbers"})
+"""Columns of values that are hardly ever alike: (local id, name, global id), the events of the job, and the cores that
+it held of each host of `placed` (`formats.cores`; nothing where its source names none)."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Interval = Literal["overlapping", "started", "ended"]

@@ -3,124 +3,28 @@
 Occupation of a node is what runs held of it, by time, divided by what it has; that of a cluster or of a kind of node
 is the mean over its nodes, as the accounting system of Sun Yat-sen University has it (Li, Yang, Wu 2016). Beside it
 stands the share of all that there is, to which larger nodes add more. Runs that still run count until now; the future
-does not count.
+does not count. Single cores are in `publisher.report.core_occupation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Final, Self
+from typing import Final
 
-import msgspec
-import numpy as np
-
-from formats.occupation import Occupation, most_at_once
-from formats.tally_columns import Ints
-from publisher.report.frame import Frame
-from publisher.report.inventory import KIB_A_GIB, UNTOLD, Inventory, KnownNode
-from publisher.report.periods import Period, edges, periods, zone_of
-from publisher.report.placing import WANTED, Placed, Placing
+from publisher.report import core_occupation
+from publisher.report.held import UNITS, Held, names_of
+from publisher.report.inventory import KIB_A_GIB, KnownNode
+from publisher.report.periods import Period
 from publisher.report.reading import Context, running_note
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import Cell, Column, Plot, Report, Series
 from publisher.report.selection import Selection
 
-OCCUPATION_BY: Final = ("cluster", "type", "node")
-_UNITS: Final[dict[Resource, str]] = {"cores": "cores", "memory": "GiB", "vmem": "GiB", "gpus": "GPUs"}
+OCCUPATION_BY: Final = ("cluster", "type", "node", "core")
 _TITLES: Final[dict[Resource, str]] = {
     "cores": "Occupation of cores", "memory": "Occupation of memory", "vmem": "Occupation of virtual memory",
     "gpus": "Occupation of GPUs",
 }  # fmt: skip
-_ESTIMATED: Final = (
-    "Memory is an estimate: a run is taken to hold its peak from start to end, spread over its hosts like its slots."
-)
-
-
-class Held:
-    """What runs held of the nodes of a site in each period, and what there is."""
-
-    def __init__(
-        self, context: Context, request: ReportRequest, resource: Resource, more: frozenset[str] = frozenset()
-    ) -> None:
-        """`more`: columns that `watch` looks at besides."""
-        request.require_interval()
-        self.resource: Resource = resource
-        stop = min(request.stop, context.now) if context.now > request.start else request.stop
-        self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
-        self.inventory = Inventory(context.config.nodes)
-        self.selection = context.select(request, WANTED[resource] | more, "overlapping", running=True)
-        self._occupation = Occupation(edges(self.periods))
-        self._inferred: dict[int, int] = {}
-
-    def read(self, watch: Callable[[Frame, Placed], None] | None = None) -> Self:
-        """Take all runs; `watch` sees each frame and where its runs ran."""
-        placing = Placing(self.selection, self.inventory, self.resource)
-        unknown: list[tuple[Ints, Ints, Ints, Ints]] = []
-        for frame in self.selection.frames():
-            placed = placing.of(frame)
-            if watch is not None:
-                watch(frame, placed)
-            start, stop = frame.numbers["start"][placed.row], frame.numbers["stop"][placed.row]
-            stop = np.minimum(stop, self._until(placed.node))
-            start = np.maximum(start, self._since(placed.node))
-            self._occupation.add(placed.node, start, stop, placed.amount)
-            untold = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
-            if self.resource in {"cores", "gpus"} and untold.any():
-                unknown.append((placed.node[untold], start[untold], stop[untold], placed.amount[untold]))
-        if unknown:
-            self._inferred = most_at_once(*(np.concatenate(column) for column in zip(*unknown, strict=True)))
-        return self
-
-    def _since(self, node: Ints) -> Ints:
-        return np.array([-(1 << 62) if one.since is None else one.since for one in self.inventory.nodes])[node]
-
-    def _until(self, node: Ints) -> Ints:
-        return np.array([1 << 62 if one.until is None else one.until for one in self.inventory.nodes])[node]
-
-    def capacity(self, node: KnownNode) -> int | None:
-        """How much of the resource a node has, as the configuration says."""
-        return node.amounts.get(self.resource)
-
-    def nodes(self) -> list[tuple[KnownNode, int | None, list[int]]]:
-        """The nodes, what each has (None: not known), and what was held of it in each period, by time."""
-        found = []
-        for number, node in enumerate(self.inventory.nodes):
-            capacity = self.capacity(node)
-            if capacity is None and node.name != UNTOLD:
-                capacity = self._inferred.get(number)
-            if node.told or any(self._occupation.of(number)):
-                if not node.cluster and (cluster := self.inventory.met_in.get(number)):
-                    node = msgspec.structs.replace(node, cluster=cluster)  # noqa: PLW2901
-                found.append((node, capacity, self._occupation.of(number)))
-        return found
-
-    def notes(self) -> tuple[str, ...]:
-        """What was inferred, and what that means."""
-        notes = []
-        nodes = self.nodes()
-        inferred = [node.name for node, _, held in nodes if not node.told and node.name != UNTOLD and any(held)]
-        if inferred and self.resource in {"cores", "gpus"}:
-            notes.append(
-                f"Inferred: nodes that stand in no table [[nodes]], {len(inferred)} of them; each has as many "
-                f"{_UNITS[self.resource]} as runs held at once, and idle nodes are not known."
-            )
-        elif any(capacity is None and any(held) for _, capacity, held in nodes):
-            notes.append(f"No table [[nodes]] says how much {self.resource} some nodes have: no occupation of these.")
-        if crowded := sorted(
-            node.name for node, capacity, held in nodes if node.told and self._crowded(capacity, held)
-        ):
-            notes.append(f"On {', '.join(crowded[:10])} runs held more {self.resource} than [[nodes]] says there is.")
-        if any(node.name == UNTOLD and any(held) for node, _, held in nodes):
-            notes.append(f"Runs of a source that names no hosts stand under {UNTOLD}.")
-        if self.resource in {"memory", "vmem"}:
-            notes.append(_ESTIMATED)
-        return tuple(notes)
-
-    def _crowded(self, capacity: int | None, held: list[int]) -> bool:
-        if capacity is None:
-            return False
-        return any(amount > capacity * period.inside_s for amount, period in zip(held, self.periods, strict=True))
 
 
 class Share:
@@ -161,15 +65,9 @@ def shares(held: Held, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]
     """By the values of the keys, what was taken in each period."""
     found: dict[tuple[str, ...], list[Share]] = {}
     nodes = held.nodes()
-    in_clusters: dict[str, set[str]] = {}
-    for node, _, _ in nodes:
-        in_clusters.setdefault(node.name, set()).add(node.cluster)
-    for node, capacity, amounts in nodes:
+    for (_, node, capacity, amounts), name in zip(nodes, names_of(nodes, by), strict=True):
         if node.told and not capacity and not any(amounts):
             continue  # a node without GPUs does not make the mean of those that have some smaller
-        # Nodes of two clusters may have the same name, and are two nodes.
-        apart = len(in_clusters[node.name]) > 1 and "cluster" not in by
-        name = f"{node.cluster}/{node.name}" if apart else node.name
         words = {"cluster": node.cluster, "type": node.type, "node": name}
         label = tuple(words[key] for key in by)
         each = found.setdefault(label, [Share() for _ in held.periods])
@@ -186,10 +84,12 @@ def in_units(amount: Fraction | float, resource: Resource) -> float:
 def view(context: Context, request: ReportRequest) -> Report:
     """The view."""
     request.require_by("occupation", OCCUPATION_BY, 2)
+    if "core" in request.by:
+        return core_occupation.view(context, request)
     resource = request.resource
     held = Held(context, request, resource).read()
     found = shares(held, request.by)
-    unit = _UNITS[resource]
+    unit = UNITS[resource]
     rows: list[tuple[Cell, ...]] = [
         (
             period.name, period.start, *label, share.nodes,

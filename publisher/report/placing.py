@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from publisher.report.request import Resource
 from publisher.report.selection import Selection
 
 WANTED: dict[Resource, frozenset[str]] = {
-    "cores": frozenset({"placed", "cluster", "slots"}),
+    "cores": frozenset({"placed", "cluster", "slots", "core_numbers"}),
     "memory": frozenset({"placed", "cluster", "slots", "memory_kib"}),
     "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib"}),
     "gpus": frozenset({"placed", "cluster", "slots", "gpus"}),
@@ -23,12 +24,22 @@ WANTED: dict[Resource, frozenset[str]] = {
 
 
 class Placed:
-    """What runs held: entries of `row` (of the frame), `node` (of the inventory) and `amount`."""
+    """What runs held: entries of `row` (of the frame), `host` (its place among the run's hosts), `node` (of the
+    inventory) and `amount`."""
 
-    def __init__(self, row: Ints, node: Ints, amount: Ints) -> None:
+    def __init__(self, row: Ints, host: Ints, node: Ints, amount: Ints) -> None:
         self.row = row
+        self.host = host
         self.node = node
         self.amount = amount
+
+
+class _Share(NamedTuple):
+    """What a run held: the columns of `Placed` but for the row."""
+
+    hosts: list[int]
+    nodes: list[int]
+    amounts: list[int]
 
 
 class Placing:
@@ -43,7 +54,7 @@ class Placing:
         self._selection = selection
         self._inventory = inventory
         self._resource = resource
-        self._known: dict[tuple[int, int, int, int], tuple[list[int], list[int]]] = {}
+        self._known: dict[tuple[int, int, int, int], _Share] = {}
 
     def of(self, frame: Frame) -> Placed:
         """Where the runs of a frame ran."""
@@ -51,16 +62,17 @@ class Placing:
         columns = np.stack([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], total], axis=1)
         found, inverse = np.unique(columns, axis=0, return_inverse=True)
         shares = [self._shares(*map(int, row)) for row in found]
-        counts = np.array([len(nodes) for nodes, _ in shares], np.int64)
+        counts = np.array([len(share.nodes) for share in shares], np.int64)
         begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
-        nodes = np.array([node for each, _ in shares for node in each], np.int64)
-        amounts = np.array([amount for _, each in shares for amount in each], np.int64)
+        hosts = np.array([host for share in shares for host in share.hosts], np.int64)
+        nodes = np.array([node for share in shares for node in share.nodes], np.int64)
+        amounts = np.array([amount for share in shares for amount in share.amounts], np.int64)
         inverse = inverse.reshape(-1)
         repeated = counts[inverse]
         row = np.repeat(np.arange(frame.rows), repeated)
         within = np.arange(len(row)) - np.repeat(np.cumsum(repeated) - repeated, repeated)
         place = np.repeat(begins[inverse], repeated) + within
-        return Placed(row, nodes[place], amounts[place])
+        return Placed(row, hosts[place], nodes[place], amounts[place])
 
     def _total(self, frame: Frame) -> Ints:
         """Of what is not told by host, what a run has in all."""
@@ -68,7 +80,7 @@ class Placing:
             return frame.numbers["slots"]
         return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]
 
-    def _shares(self, placed: int, cluster: int, slots: int, total: int) -> tuple[list[int], list[int]]:
+    def _shares(self, placed: int, cluster: int, slots: int, total: int) -> _Share:
         key = (placed, cluster, slots, total)
         if key not in self._known:
             if len(self._known) > 100_000:
@@ -77,10 +89,10 @@ class Placing:
             self._known[key] = self._spread(self._selection.coding("placed").raw[placed], name, slots, total)
         return self._known[key]
 
-    def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> tuple[list[int], list[int]]:
+    def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> _Share:
         if not hosts:
             numbers = self._inventory.numbers(cluster, "")
-            return numbers, [total] * len(numbers)
+            return _Share([0] * len(numbers), numbers, [total] * len(numbers))
         told = [host.slots for host in hosts]
         if any(amount is None for amount in told):
             granted = _evenly(slots, len(hosts))
@@ -93,13 +105,13 @@ class Placing:
             amounts = _evenly(total, len(hosts)) if None in by_host else [amount or 0 for amount in by_host]
         else:
             amounts = [total * share // max(sum(granted), 1) for share in granted]
-        nodes: list[int] = []
-        held: list[int] = []
-        for host, amount in zip(hosts, amounts, strict=True):
+        share = _Share([], [], [])
+        for place, (host, amount) in enumerate(zip(hosts, amounts, strict=True)):
             numbers = self._inventory.numbers(cluster, host.name)
-            nodes += numbers
-            held += [amount] * len(numbers)
-        return nodes, held
+            share.hosts.extend([place] * len(numbers))
+            share.nodes.extend(numbers)
+            share.amounts.extend([amount] * len(numbers))
+        return share
 
 
 def _evenly(total: int, parts: int) -> list[int]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from formats.tally_columns import Ints
 from publisher.report.frame import Frame
-from publisher.report.occupation import Held, shares
+from publisher.report.held import Held
+from publisher.report.occupation import shares
 from publisher.report.placing import Placed
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest, Resource

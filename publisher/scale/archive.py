@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from formats.month import Month, month_of
 from publisher.errors import UsageError
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
-from publisher.scale.layout import JOB_COLUMNS, events_of, months_in, reader_of, words_of
+from publisher.scale.layout import CORE_NUMBERS, JOB_COLUMNS, core_numbers_of, events_of, months_in, reader_of, words_of
 
 _ROWS: Final = 200_000
 _MEMORY: Final = "256MB"
@@ -75,10 +75,11 @@ class ArchiveRuns:
             return
         numbers = sorted(wanted & NUMBERS | {"start", "stop"})
         words = sorted(wanted & WORDS)
-        objects = [*(JOB_COLUMNS if "job" in wanted else ()), *(["events"] if "events" in wanted else [])]
+        objects = [*(JOB_COLUMNS if "job" in wanted else ()), *sorted(wanted & {"events", CORE_NUMBERS})]
         columns = dict.fromkeys([*numbers, *("placed" if name == "host" else name for name in words), *objects])
         quoted = ", ".join(f'"{name}"' for name in columns)
-        query = f'SELECT {quoted} FROM read_parquet($files) WHERE "end" >= $start'  # noqa: S608 - names of ours
+        read_files = "read_parquet($files, union_by_name = true)" if CORE_NUMBERS in wanted else "read_parquet($files)"
+        query = f'SELECT {quoted} FROM {read_files} WHERE "end" >= $start'  # noqa: S608 - names of ours
         given: dict[str, Any] = {"files": files, "start": start}
         if stop is None:
             query += ' OR "stop" >= $start'
@@ -91,6 +92,8 @@ class ArchiveRuns:
             connection.execute("SET autoinstall_known_extensions = false")
             connection.execute("SET autoload_known_extensions = false")
             try:
+                if CORE_NUMBERS in wanted and not _has(connection, files, CORE_NUMBERS):
+                    query = query.replace(f'"{CORE_NUMBERS}"', f'NULL AS "{CORE_NUMBERS}"', 1)
                 result: Any = connection.execute(query, given)
                 # Releases of DuckDB before 1.4 have the older name alone.
                 read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
@@ -117,6 +120,8 @@ class ArchiveRuns:
             objects["job"] = list(zip(*(column(name).to_pylist() for name in JOB_COLUMNS), strict=True))
         if "events" in wanted:
             objects["events"] = [events_of(text) for text in column("events").to_pylist()]
+        if CORE_NUMBERS in wanted:
+            objects[CORE_NUMBERS] = [core_numbers_of(text) for text in column(CORE_NUMBERS).to_pylist()]
         return Frame(batch.num_rows, found, codes, objects)
 
     def _codes(self, name: str, column: Any) -> Any:
@@ -127,3 +132,10 @@ class ArchiveRuns:
         code = self.codings[name].code
         known = np.array([code[raw(text)] for text in encoded.dictionary.to_pylist()], np.int64)
         return known[encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
+
+
+def _has(connection: duckdb.DuckDBPyConnection, files: list[str], column: str) -> bool:
+    """Whether any of the files has a column."""
+    query = "SELECT count(*) FROM parquet_schema($files) WHERE name = $column"
+    found = connection.execute(query, {"files": files, "column": column}).fetchone()
+    return bool(found and found[0])

@@ -15,14 +15,24 @@ import pyarrow.parquet as pq
 from formats.month import Month, month_bounds
 from publisher.errors import PublisherError
 from publisher.report.frame import NUMBERS, OBJECTS, UNKNOWN, WORDS, Coding, Frame, Runs
-from publisher.scale.layout import COLUMNS, FILE, JOB_COLUMNS, TEXT_COLUMNS, VERSION, VERSION_KEY, folder_of, text_of
+from publisher.scale.layout import (
+    COLUMNS,
+    CORE_NUMBERS,
+    FILE,
+    JOB_COLUMNS,
+    TEXT_COLUMNS,
+    VERSION,
+    VERSION_KEY,
+    folder_of,
+    text_of,
+)
 
 _ROWS: Final = 200_000
 """Of a row group."""
 _TYPES: Final = {
     **dict.fromkeys(NUMBERS, pa.int64()),
     **dict.fromkeys(TEXT_COLUMNS, pa.dictionary(pa.int32(), pa.string())),
-    **dict.fromkeys((*JOB_COLUMNS, "events"), pa.string()),
+    **dict.fromkeys((*JOB_COLUMNS, "events", CORE_NUMBERS), pa.string()),
 }
 SCHEMA: Final = pa.schema([(name, _TYPES[name]) for name in COLUMNS], metadata={VERSION_KEY: VERSION.encode()})
 
@@ -122,8 +132,9 @@ def _batch(frame: Frame, codings: Mapping[str, Coding]) -> Any:
         arrays[name] = pa.DictionaryArray.from_arrays(pa.array(indices, mask=silent[indices]), told)
     for place, name in enumerate(JOB_COLUMNS):
         arrays[name] = pa.array([_unicode(words[place]) for words in frame.objects["job"]], pa.string())
-    events = [msgspec.json.encode(some).decode() if some else None for some in frame.objects["events"]]
-    arrays["events"] = pa.array(events, pa.string())
+    for name in ("events", CORE_NUMBERS):
+        told_of = [msgspec.json.encode(some).decode() if some else None for some in frame.objects[name]]
+        arrays[name] = pa.array(told_of, pa.string())
     return pa.record_batch([arrays[name] for name in COLUMNS], schema=SCHEMA)
 
 

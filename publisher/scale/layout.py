@@ -1,7 +1,7 @@
 """How an archive lies on the disk: `month=2026-11/runs.parquet` in its folder, a row for each entry of a report.
 
-The columns are those of `publisher.report.frame`, with null where nothing is known. Hosts and events are JSON, the
-resources of `complex` are joined by commas. Other programs may read it: DuckDB, Spark, pandas.
+The columns are those of `publisher.report.frame`, with null where nothing is known. Hosts, core numbers and events
+are JSON, the resources of `complex` are joined by commas. Other programs may read it: DuckDB, Spark, pandas.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ FILE: Final = "runs.parquet"
 JOB_COLUMNS: Final = ("local_id", "name", "global_id")
 TEXT_COLUMNS: Final = (*sorted(WORDS - NUMBERS - {"placed", "host"}), "placed")
 """Columns of words; `host` is read from `placed`, and the word `slots` from the number."""
-COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events")
+CORE_NUMBERS: Final = "core_numbers"
+"""A column that archives of older programs do not have."""
+COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
 _MONTH: Final = re.compile(r"month=(\d{4})-(\d{2})", re.ASCII)
 
 _hosts: Final = msgspec.json.Decoder(tuple[Host, ...])
 _events: Final = msgspec.json.Decoder(tuple[Event, ...])
+_core_numbers: Final = msgspec.json.Decoder(tuple[str, ...])
 
 
 def folder_of(archive: Path, month: Month) -> Path:
@@ -74,3 +77,8 @@ def words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
 def events_of(text: str | None) -> tuple[Event, ...]:
     """The events of a job."""
     return _events.decode(text) if text else ()
+
+
+def core_numbers_of(text: str | None) -> tuple[str, ...]:
+    """The cores of each host of a job."""
+    return _core_numbers.decode(text) if text else ()

@@ -64,7 +64,7 @@ def _invented(size: int) -> Iterator[Frame]:
             for name in WORDS
         }
         job = [(str(begin + place), None, None) for place in range(rows)]
-        yield Frame(rows, numbers, codes, {"job": job, "events": [()] * rows})
+        yield Frame(rows, numbers, codes, {"job": job, "events": [()] * rows, "core_numbers": [()] * rows})
 
 
 def _walked(runs: StoreRuns | ArchiveRuns, bench: Bench, start: int, stop: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from formats.month import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report.frame import NUMBERS, WORDS, Coding, Frame
+from publisher.report.frame import NUMBERS, OBJECTS, WORDS, Coding, Frame
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.stored import StoreRuns
@@ -61,7 +61,7 @@ def test_views_of_an_archive(publisher: Publisher, archive: Path, view: str, ask
 
 
 def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
-    wanted = NUMBERS | WORDS | {"job", "events"}
+    wanted = NUMBERS | WORDS | OBJECTS
     found = []
     for runs in (StoreRuns(publisher.store, publisher.config), ArchiveRuns(archive)):
         rows = []
@@ -72,7 +72,7 @@ def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
                 strict=True,
             )
             placed = [runs.codings["placed"].raw[code] for code in frame.codes["placed"].tolist()]
-            objects = zip(frame.objects["job"], frame.objects["events"], placed, strict=True)
+            objects = zip(*(frame.objects[name] for name in sorted(OBJECTS)), placed, strict=True)
             rows += list(zip(numbers, map(repr, words), map(repr, objects), strict=True))
         found.append(sorted(rows))
     assert found[0] == found[1]
@@ -117,7 +117,8 @@ class _Invented:
             _ = coding.code[() if name in {"placed", "host"} else name]
         numbers = {name: np.full(rows, start, np.int64) for name in NUMBERS}
         codes = {name: np.zeros(rows, np.int64) for name in WORDS}
-        yield Frame(rows, numbers, codes, {"job": [(None, None, None)] * rows, "events": [()] * rows})
+        objects = {"job": [(None, None, None)] * rows, "events": [()] * rows, "core_numbers": [()] * rows}
+        yield Frame(rows, numbers, codes, objects)
 
 
 def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:

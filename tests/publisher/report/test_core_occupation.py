@@ -1,0 +1,257 @@
+"""Occupation by core, checked by hand (see `torque_site` for the four jobs), and against the occupation of nodes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.cores import compact
+from formats.job import Host, Job
+from publisher import config_file
+from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report import core_occupation
+from publisher.report.columns import ColumnMaker
+from publisher.report.frame import Coding, Frame, Runs
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.result import Report
+from publisher.report.views import make
+from publisher.scale.layout import FILE
+from tests.publisher.cli.program import BASE
+from tests.publisher.report.torque_site import NODES, at, table, torque_site, view
+
+HOUR = 3600
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
+    return torque_site(tmp_path_factory.mktemp("cores"))
+
+
+def test_core_occupation_by_day(site: Publisher) -> None:
+    """By hand, in hours of the 24 of a day.
+
+    1 March: job 1 holds cores 0 and 1 of n1 from 18:00: 6 h each, 0.25. Nothing else runs.
+    2 March: job 1 until 06:00 (cores 0, 1: 6 h), job 2 from 12:00 to 18:00 (cores 0 to 3: 6 h), job 3 from 18:00 (core
+    0 of n1, cores 0 and 1 of n2: 6 h). Core 0 of n1: 18 h, 0.75; core 1: 12 h, 0.5; cores 2 and 3: 6 h, 0.25; both of
+    n2: 6 h, 0.25. The mean of n1 is (0.75 + 0.5 + 0.25 + 0.25) / 4 = 0.4375, as in `test_occupation`.
+    3 March, of which 18 hours have passed: job 3 until 06:00 (core 0 of n1, both of n2: 6 h), job 4 since 12:00 (core 0
+    of n2: 6 h). Core 0 of n1: 6 of 18, 1/3; of n2 core 0: 12 of 18, 2/3, core 1: 1/3.
+    """
+    found = view(site, "occupation", by=("core",))
+    assert table(found, "period", "core", "used_h", "inferred_h", "occupation") == [
+        ("2026-03-01", "n1/0", 6.0, 0.0, 0.25),
+        ("2026-03-01", "n1/1", 6.0, 0.0, 0.25),
+        ("2026-03-01", "n1/2", 0.0, 0.0, 0.0),
+        ("2026-03-01", "n1/3", 0.0, 0.0, 0.0),
+        ("2026-03-01", "n2/0", 0.0, 0.0, 0.0),
+        ("2026-03-01", "n2/1", 0.0, 0.0, 0.0),
+        ("2026-03-02", "n1/0", 18.0, 0.0, 0.75),
+        ("2026-03-02", "n1/1", 12.0, 0.0, 0.5),
+        ("2026-03-02", "n1/2", 6.0, 0.0, 0.25),
+        ("2026-03-02", "n1/3", 6.0, 0.0, 0.25),
+        ("2026-03-02", "n2/0", 6.0, 0.0, 0.25),
+        ("2026-03-02", "n2/1", 6.0, 0.0, 0.25),
+        ("2026-03-03", "n1/0", 6.0, 0.0, pytest.approx(1 / 3)),
+        ("2026-03-03", "n1/1", 0.0, 0.0, 0.0),
+        ("2026-03-03", "n1/2", 0.0, 0.0, 0.0),
+        ("2026-03-03", "n1/3", 0.0, 0.0, 0.0),
+        ("2026-03-03", "n2/0", 12.0, 0.0, pytest.approx(2 / 3)),
+        ("2026-03-03", "n2/1", 6.0, 0.0, pytest.approx(1 / 3)),
+    ]
+    assert found.notes == ()
+    (plot,) = found.plots
+    assert plot.style == "heat"
+    assert [row.label for row in plot.series] == ["n1/0", "n1/1", "n1/2", "n1/3", "n2/0", "n2/1"]
+
+
+@pytest.mark.parametrize(
+    ("period", "names", "used_h"),
+    [("week", ["2026-W09", "2026-W10"], [6.0, 24.0]), ("month", ["2026-03"], [30.0]), ("year", ["2026"], [30.0])],
+)
+def test_other_periods_have_the_same_hours(site: Publisher, period: str, names: list[str], used_h: list[float]) -> None:
+    """Core 0 of n1: 6 h on Sunday 1 March, the last day of a week; 18 and 6 h on the two days behind it."""
+    found = view(site, "occupation", by=("node", "core"), period=period)
+    of_core = [row[2:] for row in found.rows if row[2:4] == ("n1", "0")]
+    assert [row[0] for row in found.rows if row[2:4] == ("n1", "0")] == names
+    assert [row[4] for row in of_core] == used_h
+
+
+def test_one_node_alone(site: Publisher) -> None:
+    """Job 3, which also ran on n1, counts on n2 alone."""
+    found = view(site, "occupation", by=("core",), period="month", filters={"host": "n2"})
+    assert table(found, "core", "used_h") == [("n2/0", 18.0), ("n2/1", 12.0)]
+
+
+def test_other_keys_beside(site: Publisher) -> None:
+    found = view(site, "occupation", by=("type", "core"), period="month")
+    assert table(found, "type", "core")[3:5] == [("compute", "n1/3"), ("small", "n2/0")]
+    assert found.plots[0].series[0].label == "compute n1/0"
+
+
+def test_a_job_tells_its_cores(site: Publisher) -> None:
+    """Users see which cores of which nodes each of their jobs had."""
+    found = view(site, "job", filters={"job": "3"})
+    assert ("core_numbers", "0, 0-1") in table(found, "field", "value")
+
+
+class _Listed:
+    """Runs of a list: `publisher.report.frame.Runs`."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
+        self.codings: dict[str, Coding] = {}
+
+    def frames(
+        self, _start: int, _stop: int | None, wanted: frozenset[str], *, running_until: int | None
+    ) -> Iterator[Frame]:
+        maker = ColumnMaker(wanted, running=True)
+        self.codings = maker.codings
+        for place in range(0, len(self._jobs), 3):
+            yield maker.frame([maker.slim_of(job) for job in self._jobs[place : place + 3]], None, running_until)
+
+
+class _Given(Context):
+    def __init__(self, jobs: Sequence[Job], nodes: str) -> None:
+        super().__init__(None, config_file.parse(tomllib.loads(BASE + nodes), Path("/x/publisher.toml")), at(9))
+        self._jobs = jobs
+
+    def runs(self, _request: ReportRequest) -> Runs:
+        return _Listed(self._jobs)
+
+
+def occupation(jobs: Sequence[Job], *by: str, nodes: str = NODES, stop: int = at(2)) -> Report:
+    """Of jobs, on 1 March unless asked otherwise."""
+    return make("occupation", _Given(jobs, nodes), ReportRequest(start=at(1), stop=stop, period="day", by=by))
+
+
+def ran(start: int, stop: int, hosts: tuple[Host, ...], core_numbers: tuple[str, ...] = ()) -> Job:
+    """A job of some hours of March."""
+    slots = sum(host.slots or 0 for host in hosts)
+    begin, end = at(1) + start * HOUR, at(1) + stop * HOUR
+    return Job(f"r{start}", "torque", "completed", hosts=hosts, slots=slots, start=begin, end=end,
+               core_numbers=core_numbers)  # fmt: skip
+
+
+def test_what_names_no_cores_is_spread_evenly_and_said_so() -> None:
+    """A job holds two of the four cores of n1 for 12 hours, and it is not told which: 6 h of each core."""
+    found = occupation([ran(0, 12, (Host("n1", 2),))], "core")
+    assert table(found, "core", "used_h", "inferred_h", "occupation") == [
+        *((f"n1/{core}", 6.0, 6.0, 0.25) for core in range(4)),
+        *((f"n2/{core}", 0.0, 0.0, 0.0) for core in range(2)),
+    ]
+    assert any("all of it is inferred" in note for note in found.notes)
+
+
+def test_named_and_unnamed_ones_together() -> None:
+    """Beside it, one that names core 3 of n1 for 6 hours; on its second host only a number of slots is told."""
+    two = ran(6, 12, (Host("n1", 1), Host("n2", 2)), ("3", ""))
+    found = occupation([ran(0, 12, (Host("n1", 2),)), two], "core")
+    assert table(found, "core", "used_h", "inferred_h") == [
+        ("n1/0", 6.0, 6.0), ("n1/1", 6.0, 6.0), ("n1/2", 6.0, 6.0), ("n1/3", 12.0, 6.0),
+        ("n2/0", 6.0, 6.0), ("n2/1", 6.0, 6.0),
+    ]  # fmt: skip
+    assert any(note.startswith("Of 2 runs the source tells how many cores") for note in found.notes)
+
+
+def test_the_same_core_twice_is_more_than_all_of_it_and_said_so() -> None:
+    """Two jobs on core 1 of n2, one all day and one for six hours: 30 of 24 hours."""
+    jobs = [ran(0, 24, (Host("n2", 1),), ("1",)), ran(0, 6, (Host("n2", 1),), ("1",))]
+    found = occupation(jobs, "core")
+    assert table(found, "core", "occupation")[4:] == [("n2/0", 0.0), ("n2/1", 1.25)]
+    assert "More than 100 %: runs held n2/1 at the same time as others; each of them counts." in found.notes
+    assert table(occupation(jobs, "node"), "node", "occupation")[1] == ("n2", 0.625)
+
+
+def test_cores_beyond_those_of_the_table_are_shown_and_said_so() -> None:
+    found = occupation([ran(0, 24, (Host("n2", 2),), ("0,7",))], "core")
+    assert table(found, "core", "occupation")[4:] == [("n2/0", 1.0), ("n2/1", 0.0), ("n2/7", 1.0)]
+    assert any("held n2/7, which are more cores than [[nodes]] says" in note for note in found.notes)
+
+
+def test_a_node_without_a_table_has_the_cores_that_were_named() -> None:
+    """Only one core was held at a time, but one of them was number 3, so there are four; the node is their mean."""
+    jobs = [ran(0, 12, (Host("n9", 1),), ("3",)), ran(12, 24, (Host("n9", 1),), ("0",))]
+    assert table(occupation(jobs, "core", nodes=""), "core", "occupation") == [
+        ("n9/0", 0.5), ("n9/1", 0.0), ("n9/2", 0.0), ("n9/3", 0.5),
+    ]  # fmt: skip
+    assert table(occupation(jobs, "node", nodes=""), "node", "available", "occupation") == [("n9", 4.0, 0.25)]
+
+
+def test_runs_without_hosts_are_not_lost() -> None:
+    found = occupation([ran(0, 24, ())], "core", nodes="")
+    assert table(found, "core", "used_h", "inferred_h", "occupation") == [("(not told)", 24.0, 24.0, None)]
+
+
+def test_numbers_that_are_not_as_many_as_the_slots_name_no_cores() -> None:
+    found = occupation([ran(0, 24, (Host("n2", 2),), ("0-7",))], "core")
+    assert table(found, "core", "inferred_h")[4:] == [("n2/0", 24.0), ("n2/1", 24.0)]
+
+
+@st.composite
+def _jobs(draw: st.DrawFn) -> Job:
+    hosts, named = [], []
+    for name, cores in draw(st.lists(st.sampled_from((("n1", 4), ("n2", 2))), min_size=1, unique=True)):
+        held = draw(st.lists(st.integers(0, cores - 1), min_size=1, max_size=cores + 1))
+        hosts.append(Host(name, len(held)))
+        named.append(compact(held) if draw(st.booleans()) else "")
+    start = draw(st.integers(-30, 60))
+    numbers = tuple(named) if draw(st.integers(0, 3)) else ()
+    return ran(start, start + draw(st.integers(0, 40)), tuple(hosts), numbers)
+
+
+@given(st.lists(_jobs(), max_size=8), st.sampled_from((NODES, "")))
+def test_the_mean_of_its_cores_is_the_occupation_of_a_node(jobs: list[Job], nodes: str) -> None:
+    of_nodes = {
+        row[:2]: row[2:]
+        for row in table(
+            occupation(jobs, "node", nodes=nodes, stop=at(3)), "period", "node", "occupation", "used_h", "available"
+        )
+    }
+    by_core: dict[tuple[object, ...], list[tuple[float, float]]] = {}
+    found = occupation(jobs, "node", "core", nodes=nodes, stop=at(3))
+    for period, node, share, used_h in table(found, "period", "node", "occupation", "used_h"):
+        assert isinstance(share, float)
+        assert isinstance(used_h, float)
+        by_core.setdefault((period, node), []).append((share, used_h))
+    assert by_core.keys() == of_nodes.keys()
+    for key, cores in by_core.items():
+        occupied, used_h, available = of_nodes[key]
+        assert sum(share for share, _ in cores) / len(cores) == pytest.approx(occupied)
+        assert sum(hours for _, hours in cores) == pytest.approx(used_h)
+        assert len(cores) == available
+
+
+def test_too_many_cells_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_occupation, "MOST_CELLS", 7)
+    with pytest.raises(UsageError, match="in 2 periods are more than a report by core can have"):
+        occupation([ran(0, 48, (Host("n1", 4),), ("0-3",))], "core", stop=at(3))
+
+
+def test_other_resources_have_no_cores(site: Publisher) -> None:
+    with pytest.raises(UsageError, match="memory has no cores"):
+        view(site, "occupation", by=("core",), resource="memory")
+
+
+def test_an_archive_knows_cores_too(site: Publisher, tmp_path: Path) -> None:
+    """An archive of an older program has no column for them: then they are inferred."""
+    site.archive(tmp_path)
+    stored = view(site, "occupation", by=("core",), filters={"status": "completed"})
+    archived = view(site, "occupation", by=("core",), archive=tmp_path, filters={"status": "completed"})
+    assert archived.rows == stored.rows
+    (file,) = tmp_path.glob(f"*/{FILE}")
+    older = file.with_suffix(".older")
+    with duckdb.connect(":memory:") as connection:
+        columns = "* EXCLUDE (core_numbers)"
+        connection.execute(f"COPY (SELECT {columns} FROM '{file}') TO '{older}' (FORMAT parquet)")
+    older.replace(file)
+    inferred = view(site, "occupation", by=("core",), archive=tmp_path, filters={"status": "completed"})
+    assert sum(row[5] for row in inferred.rows) == sum(row[5] for row in stored.rows)  # type: ignore[misc]
+    assert any("all of it is inferred" in note for note in inferred.notes)
