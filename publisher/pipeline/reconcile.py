@@ -22,6 +22,7 @@ from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.reconciling.by_day import ByDay
 from publisher.pipeline.reconciling.by_group import ByGroup, dimensions_of
 from publisher.pipeline.reconciling.by_record import ByRecord
+from publisher.pipeline.reconciling.by_report import ByReport
 from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
 from publisher.pipeline.reconciling.ledger import Ledger
 from publisher.pipeline.reconciling.messages import READABLE, read_messages
@@ -29,10 +30,11 @@ from publisher.pipeline.reconciling.record_keys import RecordKeys
 from publisher.pipeline.reconciling.scratch import Scratch
 from publisher.pipeline.reconciling.told import DIMENSIONS, ToldGroup, folded
 from publisher.pipeline.reconciling.told_file import ToldFile, read_file
+from publisher.pipeline.reconciling.told_reports import ToldReports, reports_of_file, reports_of_messages
 from publisher.pipeline.reconciling.verdicts import Verdicts
 from publisher.pipeline.tools import Tools
 from publisher.pipeline.viewing import view_of
-from publisher.pipeline.wish import sends_sync
+from publisher.pipeline.wish import period_kind, sends_sync
 from publisher.store import audit, deliveries, groups, sent
 from publisher.store.database import Store
 from publisher.store.states import State
@@ -43,7 +45,6 @@ from publisher.times import iso
 
 SENT_AGAIN: Final = "reconcile did not find it at the service as it was sent"
 _NOTHING_TO_ASK: Final = "it has no interface for that; give what it shows elsewhere with --file"
-_REPORTS: Final = "reports are not reconciled: each replaces the one before"
 _TAKEN: Final = (
     "messages are taken out of this directory by another program; those that were are neither missing nor seen"
 )
@@ -118,12 +119,16 @@ class _OneTarget:
         self._keys = RecordKeys(store, config, self._settings, self._view)
         by_receipt = self._keys if self._settings.type == "sgas" else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
+        self._sends_reports = self._settings.records in REPORT_KINDS
         self._verdicts = Verdicts(store, plan.target_id, self._found, scratch, tools.clock())
 
     def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
         found = self._found
-        if self._settings.records in REPORT_KINDS:
-            found.untold = _REPORTS
+        if file is not None and self._sends_reports:
+            reports = reports_of_file(file, self._config.site.name, self._clock())
+            found.evidence, found.notes = "file", list(reports.all_notes())
+            told_of = sorted({month_of(start) for start, _ in reports.reports})
+            self._by_report(self._months(months, told_of), reports, None)
             return found
         if file is not None:
             told = read_file(file, found.target, self._settings.records, _sites(self._config), self._scratch)
@@ -135,7 +140,12 @@ class _OneTarget:
             context = TargetContext(self._config.credentials, time.time, self._stopping)
             service = make_target(found.target, self._settings, context)
             try:
-                if isinstance(service, KeepsMessages) and self._settings.records not in READABLE:
+                if isinstance(service, KeepsMessages) and self._sends_reports:
+                    found.evidence = "files"
+                    reports = reports_of_messages(service.kept(), self._config.site.name, self._clock())
+                    found.notes += [*reports.all_notes(), *([_TAKEN] if service.taken_away else [])]
+                    self._by_report(listed, reports, service)
+                elif isinstance(service, KeepsMessages) and self._settings.records not in READABLE:
                     found.untold = f"{self._settings.records} cannot be read back"
                     self._by_receipts(listed)
                 elif isinstance(service, KeepsMessages):
@@ -245,6 +255,11 @@ class _OneTarget:
             dimensions = dimensions_of(told.groups, groups.SYNC)
             for month in months:
                 by_group.sync(month, dimensions)
+
+    def _by_report(self, months: Sequence[MonthFound], told: ToldReports, spool: KeepsMessages | None) -> None:
+        by_report = ByReport(self._ledger, period_kind(self._settings), told, self._verdicts, spool)
+        for month in months:
+            by_report.month(month)
 
     def _by_record(self, months: Sequence[MonthFound], spool: KeepsMessages | None) -> None:
         by_record = ByRecord(self._ledger, self._keys, self._found, self._scratch, self._verdicts, spool)

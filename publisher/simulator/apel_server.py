@@ -19,6 +19,7 @@ from formats.apel_check import check_text
 from formats.apel_rules import type_of
 from formats.apel_score import read_score, read_scores
 from formats.apel_text import TextRecord, parse
+from formats.utilization_report import CSV_BEGINS, NotAReportError, UtilizationReport, check_report, read_report
 from publisher import smime
 from publisher.credentials import slash_dn
 from publisher.simulator.apel_load import HeldRow, Key, LoadError, Table, Tables
@@ -42,7 +43,11 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class ApelHoldings(msgspec.Struct, frozen=True):
-    """What the APEL server holds. `record_ids`: how often each recordId of a CAR was loaded."""
+    """What the APEL server holds. `record_ids`: how often each recordId of a CAR was loaded.
+
+    `reports`: of utilization, the last of each site and interval. APEL has no use for them; a portal of a site's own,
+    for which this broker stands as well, has.
+    """
 
     jobs: dict[Key, HeldRow]
     summaries: dict[Key, HeldRow]
@@ -51,6 +56,7 @@ class ApelHoldings(msgspec.Struct, frozen=True):
     record_ids: dict[str, int]
     rejected: tuple[Rejected, ...]
     messages: int
+    reports: tuple[UtilizationReport, ...] = ()
 
 
 class Receiver(msgspec.Struct, frozen=True):
@@ -85,6 +91,7 @@ class ApelServer:
             self._pending.clear()
             self._tables = Tables()
             self._rejected: list[Rejected] = []
+            self._reports: dict[tuple[str, int, int], UtilizationReport] = {}
             self._opened = 0
 
     def receive(self, content: Callable[[], bytes], *, eager: bool = False) -> None:
@@ -102,6 +109,7 @@ class ApelServer:
             return ApelHoldings(
                 jobs=rows["jobs"], summaries=rows["summaries"], normalised=rows["normalised"], sync=rows["sync"],
                 record_ids=dict(self._tables.record_ids), rejected=tuple(self._rejected), messages=self._opened,
+                reports=tuple(self._reports.values()),
             )  # fmt: skip
 
     def _open_pending(self) -> None:
@@ -120,6 +128,9 @@ class ApelServer:
             text = payload.decode("utf-8")
         except UnicodeDecodeError as error:
             raise LoadError("not UTF-8") from error
+        if text.startswith(("{", CSV_BEGINS)):
+            self._keep_report(payload)
+            return
         if text.lstrip().startswith("<"):
             table: Table = "jobs"
             records = read_car(payload, self._clock())
@@ -127,6 +138,15 @@ class ApelServer:
             table, records = _read_text(text, self._clock())
         for fields in records:
             self._tables.replace(table, fields, publisher)
+
+    def _keep_report(self, payload: bytes) -> None:
+        try:
+            report = read_report(payload)
+        except NotAReportError as error:
+            raise LoadError(str(error)) from error
+        if wrong := check_report(report):
+            raise LoadError(f"{wrong[0].field}: {wrong[0].rule}")
+        self._reports[report.site, report.start, report.stop] = report
 
     def _open(self, message: bytes) -> tuple[bytes, str]:
         """Payload and the signer's DN, as SSM takes a message."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from formats.utilization_report import builtins as report_builtins
 from publisher.simulator import ams, sgas
 from publisher.simulator.faults import Fault, Faults
 from publisher.simulator.server import Request, Response
@@ -80,6 +81,7 @@ class SimulatorSite:
                 "record_ids": apel.record_ids,
                 "rejected": apel.rejected,
                 "messages": apel.messages,
+                "reports": [report_builtins(report) for report in apel.reports],
             },
         }
 
