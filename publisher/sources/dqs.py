@@ -7,8 +7,9 @@ times and exit are its. The slaves' lines are folded into it: CPU as a sum, memo
 as with Grid Engine, which descends from DQS. `act_lines` gives the lines that a run was made of, the master's first, so
 that a report tallies each of them as DQS' own programs do.
 
-No document says in which order the lines of a job are written, so any will do: the last 256 jobs are remembered, in the
-cursor too. A slave's line that comes behind its master's gives the run again, with the slave in it.
+No document says in which order the lines of a job are written, so any will do: slaves' lines wait for their master's,
+of 256 jobs, however many others come meanwhile; the last 256 runs are remembered, in the cursor too, since a slave's
+line that comes behind its master's gives the run again, with the slave in it.
 (DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
 """
 
@@ -51,29 +52,34 @@ class DqsParser:
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        self._seen: dict[str, _Seen] = {}
+        self._alone: dict[str, _Seen] = {}
+        """Jobs whose master's line has not come."""
+        self._whole: dict[str, _Seen] = {}
+        """The last jobs that were given as runs."""
 
     def file_begins(self, file: str) -> None:
         """The lines of a job may lie in different files."""
 
     def state(self) -> Any:
-        """The lines of the last jobs."""
-        return msgspec.to_builtins(self._seen) if self._seen else None
+        """The lines of the last jobs, and of those that wait."""
+        seen = self._alone | self._whole
+        return msgspec.to_builtins(seen) if seen else None
 
     def resume(self, state: Any) -> None:
         """Go on as `state()` was; anything else is taken as nothing."""
         try:
-            self._seen = {} if state is None else msgspec.convert(state, dict[str, _Seen])
+            seen = {} if state is None else msgspec.convert(state, dict[str, _Seen])
         except msgspec.ValidationError:
-            self._seen = {}
+            seen = {}
+        self._alone = {key: one for key, one in seen.items() if one.master is None}
+        self._whole = {key: one for key, one in seen.items() if one.master is not None}
 
     def waiting(self) -> str | None:
         """How many slaves' lines wait for their master's."""
-        alone = [seen for seen in self._seen.values() if seen.master is None]
-        if not alone:
+        if not self._alone:
             return None
-        lines = sum(len(seen.slaves) for seen in alone)
-        return f"slave lines ({lines}) of jobs ({len(alone)}) whose master's line has not come"
+        lines = sum(len(seen.slaves) for seen in self._alone.values())
+        return f"slave lines ({lines}) of jobs ({len(self._alone)}) whose master's line has not come"
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
@@ -87,17 +93,18 @@ class DqsParser:
             return Line.SKIPPED
         key = f"{act.dqs_job_name}:{act.job_number}:{act.submit}"
         given_up: list[Outcome] = []
-        seen = self._seen.pop(key, None)
+        seen = self._alone.pop(key, None) or self._whole.pop(key, None)
         if seen is None or not seen.takes(act):
             given_up += _given_up(seen)
             seen = _Seen()
-        self._seen[key] = seen
         if act.master:
             seen.master = act
         elif act not in seen.slaves and len(seen.slaves) < _MOST_SLAVES:
             seen.slaves.append(act)
-        while len(self._seen) > MOST_JOBS:
-            given_up += _given_up(self._seen.pop(next(iter(self._seen))))
+        kept = self._alone if seen.master is None else self._whole
+        kept[key] = seen
+        while len(kept) > MOST_JOBS:
+            given_up += _given_up(kept.pop(next(iter(kept))))
         outcome: Outcome = Line.SKIPPED if seen.master is None else run_of(seen.master, seen.slaves, self._cluster)
         return [outcome, *given_up] if given_up else outcome
 

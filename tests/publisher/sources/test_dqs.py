@@ -73,6 +73,24 @@ def test_a_second_run_is_a_run_of_its_own(lines: list[bytes]) -> None:
     assert [len(act_lines(job)) for job in seen.jobs.values()] == [3, 3]
 
 
+def test_a_slave_waits_for_its_master_however_many_jobs_come_meanwhile(lines: list[bytes]) -> None:
+    """Its line is written when it ends, which may be days before its master does."""
+    slave = next(line for line in lines if b":beta:0:" in line)
+    master = next(line for line in lines if b"DQS.6" in line and b":1:" in line.partition(b"DQS")[0])
+    parser = DqsParser("c")
+    parser.parse(slave)
+    for number in range(4 * MOST_JOBS):
+        assert isinstance(parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number)), Job)
+    assert parser.waiting() == "slave lines (1) of jobs (1) whose master's line has not come"
+    again = DqsParser("c")
+    again.resume(parser.state())
+    run = again.parse(master)
+    assert isinstance(run, Job)
+    assert [line.master for line in act_lines(run)] == [1, 0]
+    assert again.waiting() is None
+    assert len(again.state()) == MOST_JOBS
+
+
 def test_slaves_without_master_are_given_up_aloud(lines: list[bytes]) -> None:
     slave = next(line for line in lines if b":beta:0:" in line)
     parser = DqsParser("c")
