@@ -84,16 +84,16 @@ class SyncSender:
 def owed_by_host(store: Store, enrichers: Enrichers, view: View, target_id: int, month: Month) -> list[SyncCount]:
     """What the site owes a target for a month, by submit host."""
     total = SyncFold(view)
-    first = month_bounds(month)[0]
+    bounds = month_bounds(month)
     with store.read() as connection:
-        owed = sums.owed_by_class(connection, target_id, month)
+        owed = sums.owed_by_class(connection, target_id, bounds)
         for job_class in classes_by_id(connection, list(owed)):
             if awaits_grid_log(job_class.facts):
                 continue  # held; counted when it is known through which submit host it came
             job = enrichers.apply(job_class.source, job_class.facts)
             one = SyncFold(view)
             try:
-                one.add(msgspec.structs.replace(job, end=first))
+                one.add(msgspec.structs.replace(job, end=bounds[0]))
             except CannotRenderError:
                 continue  # no site or submit host: such runs are held, and there is no count they could stand in
             for counted in one.counts():

@@ -26,7 +26,6 @@ from sqlalchemy import (
     tuple_,
 )
 
-from formats.month import Month, month_bounds
 from formats.summary import LATEST_END, LONGEST_MS, Sums
 from publisher.store import dialect
 from publisher.store.states import State
@@ -130,10 +129,10 @@ def _pages(
         place = None if last is None else {"end": last[0], "run": last[1]}
 
 
-def owed_by_class(connection: Connection, target_id: int, month: Month, page: int = PAGE) -> dict[int, int]:
-    """How many runs of each class the site owes a target for a month: all but those waived and superseded."""
+def owed_by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> dict[int, int]:
+    """How many runs of each class the site owes a target, that ended within bounds: all but waived and superseded."""
     owed: dict[int, int] = {}
-    for class_id, state, jobs in _pages(connection, _counted, target_id, month_bounds(month), page):
+    for class_id, state, jobs in _pages(connection, _counted, target_id, bounds, page):
         if State(state) not in _NOT_OWED:
             owed[class_id] = owed.get(class_id, 0) + jobs
     return owed

@@ -209,6 +209,26 @@ def test_summaries_and_the_stored_facts(cluster: GridCluster) -> None:
         assert known.run.job.user_dn == "/DC=org/CN=Ada"
 
 
+ROUTED = f"""\
+GridJobId = "batch pbs ce1.example.org_9619_ce1.example.org#12.0#1795190000 pbs/20261120/1"
+QDate = {NOW - DAY // 2}
+AuthTokenSubject = "ada-7"
+AuthTokenIssuer = "https://iam.example.org"
+*** Offset = 0 ClusterId = 12 ProcId = 0
+"""
+
+
+def test_what_the_log_told_of_a_token_is_known_of_the_run(cluster: GridCluster) -> None:
+    cluster.source["map"] = [{"when": {"token_subject": "ada-*", "token_issuer": "https://iam*"}, "vo": "dune"}]
+    (cluster.folder / "blah.log").write_text(ROUTED, "utf-8")
+    cluster.log(torque_line(1, NOW - HOUR))
+    cluster.run()
+    assert "VO: dune" in cluster.sent()
+    with cluster.publisher() as publisher:
+        (known,) = publisher.job("1")
+        assert known.run.job.token_subject == "ada-7"
+
+
 def test_reading_again_changes_nothing(cluster: GridCluster) -> None:
     cluster.blah(1, 2)
     cluster.log(torque_line(1, NOW - HOUR), torque_line(3, NOW - HOUR))

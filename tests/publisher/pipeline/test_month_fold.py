@@ -266,7 +266,7 @@ def assert_folds_alike(store: Store, site: tuple[Month, Config, list[Known]]) ->
     assert sorted_members(quick.members) == sorted_members(members)
     assert sorted_members(quick.held) == sorted_members(held)
     with store.read() as connection:
-        by_class = sums.owed_by_class(connection, TARGET, month, page=PAGE)
+        by_class = sums.owed_by_class(connection, TARGET, month_bounds(month), PAGE)
         of_runs = {row[0]: row[1] for row in connection.execute(select(runs.c.id, runs.c.class_id))}
     assert sum(by_class.values()) == owed
     counted = Counter(of_runs[delivery.run.run_id] for _, delivery in ended_in(store, TARGET, month_bounds(month)))

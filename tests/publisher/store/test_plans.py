@@ -16,7 +16,7 @@ from formats.month import Month
 from publisher import config_file
 from publisher.pipeline import recall
 from publisher.pipeline.status import status
-from publisher.store import deliveries, groups, sent
+from publisher.store import deliveries, groups, sent, sums
 from publisher.store.database import Store, open_store
 from publisher.store.states import State
 from publisher.store.tables import batches, classes, runs, sources, targets
@@ -28,6 +28,7 @@ from tests.publisher.store.server import Server
 RUNS: Final = 4000
 """Enough for an index to pay."""
 WINDOW: Final = (NOVEMBER, NOVEMBER + 30 * 86_400)
+LAST: Final = (NOVEMBER + 3600 + 3950, WINDOW[1])
 BEHIND: Final = (NOVEMBER + 3600 + 2000, 2000)
 LARGE: Final = frozenset({"runs", "deliveries", "versions", "batches", "groups"})
 Question = Callable[[Connection], object]
@@ -37,7 +38,7 @@ OPEN: Final[dict[str, Question]] = {
     "in flight": lambda connection: deliveries.in_flight(connection, 1),
     "land": lambda connection: deliveries.land(connection, 1, 1, 0, keeps_first=True),
     "leave": lambda connection: deliveries.leave(connection, 1, 1, State.WAITING, None, 0),
-    "not taken": lambda connection: deliveries.not_taken(connection, 1, 1),
+    "not taken": lambda connection: deliveries.not_taken(connection, 1, 1, {}),
     "put back": lambda connection: deliveries.put_back(connection, 1, State.IN_FLIGHT, 0),
     "oldest": lambda connection: deliveries.oldest_open(connection, 1),
     "months": lambda connection: deliveries.months_of(connection, 1, State.HELD),
@@ -48,6 +49,10 @@ ANY: Final[dict[str, Question]] = {
     "jobs": lambda connection: list(recall.runs_in(connection, *WINDOW, BEHIND, 10)),
     "fold, first page": lambda connection: deliveries.ended_in(connection, 1, WINDOW, None, 10),
     "fold, next page": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10),
+    "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),
+    "fold, members": lambda connection: list(sums.waiting(connection, 1, WINDOW)),
+    "fold, others": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
+    "sync counts": lambda connection: sums.owed_by_class(connection, 1, LAST, 10),
     "report, what changed": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
     "reports, periods": lambda connection: deliveries.periods_from(connection, 1, "month", NOVEMBER),
     "reconcile, first page": lambda connection: sent.page(connection, 1, WINDOW, None, 10),
@@ -236,3 +241,10 @@ def test_open_deliveries_are_found_by_their_index(either: Store, name: str) -> N
     steps = [step for step in _steps_of_sqlite(either, _asked(either, _of(either, name))) if " deliveries" in step]
     assert steps
     assert all("deliveries_open (target_id=? AND state=?" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("name", ["fold, sums", "sync counts"])
+def test_sums_are_read_from_the_index_alone(either: Store, name: str) -> None:
+    steps = [step for step in _steps_of_sqlite(either, _asked(either, _of(either, name))) if " runs" in step]
+    assert steps
+    assert all("COVERING INDEX runs_by_end (end_time>? AND end_time<?)" in step for step in steps), steps

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from formats.identity import encode
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.store import database
 from publisher.store.database import HEAD, MIGRATIONS, open_store
@@ -18,6 +20,7 @@ from publisher.store.tables import metadata
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
 
+BOTH: dict[str, Any] = {"cpu_user_ms": 7, "cpu_system_ms": 0}
 OLD = sorted(path.stem for path in (Path(__file__).parents[3] / "fixtures" / "store").glob("*.sql"))
 
 
@@ -75,6 +78,46 @@ def test_a_store_of_an_older_program_is_read_and_gone_on_with(fixtures: Path, tm
     assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
 
 
+def test_the_sums_of_older_runs_are_marked_as_those_of_new_ones(fixtures: Path, tmp_path: Path) -> None:
+    site = old_site(fixtures, "0001", tmp_path)
+    kept = (
+        {"wall_ms": None},
+        {"cpu_ms": None},
+        {"cpu_ms": None, "cpu_user_ms": 7},
+        {"cpu_ms": 0},
+        {"cpu_ms": None, **BOTH},
+    )
+    for number, facts in enumerate(kept, 1):
+        _damage(site, "UPDATE runs SET job = ? WHERE id = ?", encode(make_job(number, **facts)), number)
+    _damage(site, "UPDATE runs SET job = x'01ff00' WHERE id = 9")
+    site.publisher.status()
+    assert site.rows("SELECT id FROM runs WHERE untold = 1 ORDER BY id") == [(1,), (2,), (3,), (8,), (9,)]
+
+
+def test_a_migration_over_runs_that_is_cut_off_leaves_the_store_as_it_was(
+    fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alembic import op
+
+    site = old_site(fixtures, "0001", tmp_path)
+    before = dump(site.store_file)
+    with monkeypatch.context() as cut:
+        real = op.create_index
+
+        def fail_at_the_last(name: str, *args: object, **names: object) -> None:
+            if name == "runs_by_end":
+                raise RuntimeError("the power went")
+            real(name, *args, **names)  # type: ignore[arg-type]
+
+        cut.setattr(op, "create_index", fail_at_the_last)
+        with pytest.raises(RuntimeError):
+            site.publisher.status()
+    assert dump(site.store_file) == before
+    site.reopen()
+    assert site.publisher.status().sources["ce1"].jobs == 9
+    assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+
 def dump(file: Path) -> list[str]:
     connection = sqlite3.connect(file)
     try:
@@ -124,9 +167,9 @@ def test_a_damaged_record_is_an_error_of_the_store_and_nothing_is_sent(tmp_path:
     assert site.receivers["sgas"].posts == 0
 
 
-def _damage(site: Site, statement: str) -> None:
+def _damage(site: Site, statement: str, *values: object) -> None:
     connection = sqlite3.connect(site.store_file)
-    connection.execute(statement)
+    connection.execute(statement, values)
     connection.commit()
     connection.close()
 
