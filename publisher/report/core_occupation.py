@@ -8,9 +8,7 @@ whatever its source tells. Of runs that hold the same core at once each counts: 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from fnmatch import translate
 from fractions import Fraction
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -122,12 +120,11 @@ def require_cells(cores: int, periods: int) -> None:
 def view(context: Context, request: ReportRequest) -> Report:
     """The view. Keys beside `core` are those of occupation."""
     if request.resource != "cores":
-        raise UsageError(f"{request.resource} has no cores", hint="Leave --resource away, or `core` in --by")
+        raise UsageError(f"{request.resource} is not given by core", hint="Leave --resource away, or `core` in --by")
     held = Held(context, request, "cores")
-    matches = _matcher(request.filters.get("host", "*"))
-    cores = CoresHeld(held.periods, lambda node: matches(held.inventory.nodes[node].name))
+    cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
     held.read(held=cores.add)
-    found, beyond = _cores(request.by, held, cores, matches)
+    found, beyond = _cores(request.by, held, cores)
     rows: list[tuple[Cell, ...]] = [
         (
             period.name, period.start, *one.label, each.service_s / period.inside_s if each.known else None,
@@ -173,22 +170,13 @@ class _Labelled(NamedTuple):
         return self.name if self.name.startswith(self.label[0]) else " ".join(self.label)
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    match = re.compile(translate(pattern)).match
-    return lambda name: match(name) is not None
-
-
-def _cores(
-    by: tuple[str, ...], held: Held, cores: CoresHeld, matches: Callable[[str], bool]
-) -> tuple[list[_Labelled], list[str]]:
-    """The cores of the nodes that match, in the order of their labels; and the names of those beyond their node's."""
+def _cores(by: tuple[str, ...], held: Held, cores: CoresHeld) -> tuple[list[_Labelled], list[str]]:
+    """The cores of the nodes that the report is about, in the order of their labels, and those beyond their node's."""
     found: dict[tuple[str, ...], _Labelled] = {}
     beyond: list[str] = []
     nodes = held.nodes()
     for of_node, node_name in zip(nodes, names_of(nodes, by), strict=True):
         node, capacity = of_node.node, of_node.capacity
-        if not matches(node.name):
-            continue
         spread = cores.spread(of_node.number)
         there = sorted({*range(capacity or 0), *cores.by_node.get(of_node.number, ())})
         if capacity:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from fnmatch import translate
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -57,6 +59,7 @@ class Held:
         stop = min(request.stop, context.now) if context.now > request.start else request.stop
         self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
         self.inventory = Inventory(context.config.nodes)
+        self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
         self.selection = context.select(request, WANTED[resource] | more, "overlapping", running=True)
         self._occupation = Occupation(edges(self.periods))
         self._inferred: dict[int, int] = {}
@@ -100,10 +103,16 @@ class Held:
         """How much of the resource a node has, as the configuration says."""
         return node.amounts.get(self.resource)
 
+    def looks_at(self, node: KnownNode) -> bool:
+        """Whether a report is about a node: where hosts are selected, of others it is not known what all runs held."""
+        return self._looked_at(node.name) is not None
+
     def nodes(self) -> list[OfNode]:
-        """The nodes, and what was held of each."""
+        """The nodes that the report is about, and what was held of each."""
         found = []
         for number, node in enumerate(self.inventory.nodes):
+            if not self.looks_at(node):
+                continue
             capacity = self.capacity(node)
             if capacity is None and node.name != UNTOLD:
                 capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None

@@ -236,7 +236,7 @@ def test_too_many_cells_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_resources_have_no_cores(site: Publisher) -> None:
-    with pytest.raises(UsageError, match="memory has no cores"):
+    with pytest.raises(UsageError, match="memory is not given by core"):
         view(site, "occupation", by=("core",), resource="memory")
 
 

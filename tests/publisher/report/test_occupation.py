@@ -60,6 +60,14 @@ def test_by_type_and_filters(site: Publisher) -> None:
     assert alone == [(12.0 * 3 + 6.0,)]
 
 
+def test_a_host_alone(site: Publisher) -> None:
+    """Jobs on n2, of which job 3 held a core of n1 too: that says nothing of n1, which is left out."""
+    asked = {"period": "month", "filters": {"host": "n2"}}
+    found = table(view(site, "occupation", by=("node",), **asked), "node", "used_h")
+    assert found == [("n2", 30.0)]
+    assert table(view(site, "occupation", **asked), "nodes", "used_h", "occupation") == [(1, 30.0, 30 / (2 * 66))]
+
+
 def test_memory_is_estimated_and_said_so(site: Publisher) -> None:
     """2 March: job 2 held 4 of n1's 16 GiB for 6 of 24 h: 0.0625, beside a few KiB of job 1 and 3."""
     found = view(site, "occupation", by=("node",), resource="memory")
