@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import msgspec
+from sqlalchemy import Connection
 
 from formats.job import Job
 from publisher.enrich import Enrichers
@@ -59,10 +60,15 @@ def view(context: Context, request: ReportRequest) -> Report:
         columns=_COLUMNS,
         rows=tuple(rows),
         notes=(more,) if more else (),
-        nothing=None if rows else f"no run has the id {name!r}, and none in the interval such an id or name",
+        nothing=None if rows else _nothing(name, whose),
         rows_named="facts",
         facts={"runs": len(found)},
     )
+
+
+def _nothing(name: str, owner: str | None) -> str:
+    of = "" if owner is None else f" of owner {owner!r}"
+    return f"no run{of} has the id {name!r}, and none in the interval such an id or name"
 
 
 def _is_of(job: Job, owner: str) -> bool:
@@ -75,7 +81,8 @@ def _runs(
 ) -> Iterator[runs.StoredRun]:
     """Those of this id, whenever they ran; without any, those that ended in the interval and match."""
     with context.store.read() as connection:
-        if by_id := [run for run in runs.find(connection, name, _MOST) if wanted(run)]:
+        prefixes = {source: settings.local_id_prefix for source, settings in context.config.sources.items()}
+        if by_id := [run for run in _found(connection, name, prefixes) if wanted(run)]:
             yield from by_id
             return
         request.require_interval()
@@ -84,13 +91,22 @@ def _runs(
         while page := list(recall.runs_in(connection, request.start, request.stop, after, 1000)):
             for run, _ in page:
                 job = run.job
-                words = (job.local_id, job.name, job.global_id)
+                local_id = prefixes.get(run.source, "") + job.local_id if job.local_id else None
+                words = (job.local_id, local_id, job.name, job.global_id)
                 if any(fnmatchcase(word, name) for word in words if word) and wanted(run):
                     yield run
                     matching += 1
                     if matching == _MOST:
                         return
             after = (page[-1][0].job.end or 0, page[-1][0].run_id)
+
+
+def _found(connection: Connection, name: str, prefixes: Mapping[str, str]) -> Iterator[runs.StoredRun]:
+    """The runs of an id, as the batch system or, behind the prefix of their source, the services know it."""
+    yield from runs.find(connection, name, _MOST)
+    for prefix in sorted({prefix for prefix in prefixes.values() if prefix and name.startswith(prefix)}):
+        behind = runs.find(connection, name.removeprefix(prefix), _MOST)
+        yield from (run for run in behind if prefixes.get(run.source) == prefix and run.job.local_id is not None)
 
 
 def _facts(job: Any) -> Iterator[tuple[str, str]]:

@@ -117,7 +117,9 @@ def test_a_job_in_full(site: Publisher) -> None:
 def test_a_job_of_an_owner(site: Publisher) -> None:
     (owner,) = {row[2] for row in asked(site, "job", filters={"job": "6"}).rows if row[1] == "local_user"}
     assert asked(site, "job", filters={"job": "6", "owner": str(owner)}).rows
-    assert not asked(site, "job", filters={"job": "6", "owner": "x"}).rows
+    other = asked(site, "job", filters={"job": "6", "owner": "x"})
+    assert not other.rows
+    assert other.nothing == "no run of owner 'x' has the id '6', and none in the interval such an id or name"
     assert not asked(site, "job", filters={"job": "job[12]", "owner": "x"}).rows
 
 

@@ -122,3 +122,17 @@ def test_every_record_of_qacct_j_is_a_run_that_is_told_in_full(ours: tuple[Publi
     assert facts["slots"] == record["slots"].strip()
     assert facts["extras.ru_wallclock"] == record["ru_wallclock"].strip().rstrip("s")
     assert facts["exit_code"] == record["exit_status"].split()[0]
+
+
+def test_a_job_is_found_by_the_id_that_services_know(every_source: Publisher) -> None:
+    """That is the batch system's behind the prefix of the source; both find it, and the prefix only its own."""
+
+    def sources(name: str) -> set[str]:
+        request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": name})
+        found = make("job", Context(every_source.store, every_source.config, UNTIL), request)
+        return {str(row[2]) for row in found.rows if row[1] == "source"}
+
+    assert sources("ge-17") == {"ge"}
+    assert {"ge"} < sources("17") or sources("17") == {"ge"}
+    assert sources("ge-1?") == {"ge"}
+    assert sources("ge-no") == set()
