@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.publisher.cli.program import Inside, Program
+from tests.publisher.cli.program import BASE, Inside, Program
 from tests.publisher.page.conftest import DAY
 
 MONTH = ("--from", "2026-11-01", "--until", "2026-12-01")
@@ -44,4 +45,35 @@ def test_a_picture_of_each_kind(month: Program, pictures: Path, kind: str) -> No
     samples = ("--stat-file", "stat_file") if kind == "load" else ()
     inside = Inside(month.folder, month.config.read_text(encoding="utf-8"))
     inside("report", *KINDS[kind], *samples, "--format", "png", "--output", file).ok()
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def torque_log() -> str:
+    """A month of a node of 16 cores, where each job takes the first cores that are free."""
+    free = [DAY] * 16
+    lines = []
+    at = DAY
+    for job in range(600):
+        at += 600 + job * 7919 % 7200
+        wanted = (1, 1, 2, 4, 8)[job % 5]
+        cores = [core for core, until in enumerate(free) if until <= at][:wanted]
+        if len(cores) < wanted or at > DAY + 20 * 86_400:
+            continue
+        end = at + (3600, 20_000, 90_000)[job % 3]
+        for core in cores:
+            free[core] = end
+        hosts = "+".join(f"n1/{core}" for core in cores)
+        asked = f"user=ada group=physics jobname=j queue=batch ctime={at} qtime={at} etime={at} start={at}"
+        lines.append((end, f"E;{job}.srv;{asked} exec_host={hosts} end={end} Exit_status=0"))
+    return "".join(f"{datetime.fromtimestamp(end, UTC):%m/%d/%Y %H:%M:%S};{text}\n" for end, text in sorted(lines))
+
+
+def test_a_picture_of_single_cores(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "accounting").mkdir()
+    (tmp_path / "accounting" / "20261101").write_text(torque_log(), encoding="utf-8")
+    inside = Inside(tmp_path, BASE + '[sources.torque]\ntype = "torque"\npath = "accounting"\ntimezone = "UTC"\n')
+    inside("collect").ok()
+    file = pictures / "cores.png"
+    asked = ("--from", "2026-11-01", "--until", "2026-11-22", "--view", "occupation", "--by", "core", "--period", "day")
+    inside("report", *asked, "--format", "png", "--output", file).ok()
     assert file.read_bytes().startswith(b"\x89PNG")
