@@ -13,7 +13,7 @@ import msgspec
 UID_BYTES: Final = 12
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
+class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A run as it will stand in a message: rendered, with what the ledger needs to know of it.
 
     `seen`: how often the run had changed when it was read for this (`publisher.store.deliveries`). `sent`: the digest

@@ -13,12 +13,10 @@ import msgspec
 
 from publisher.config import MOST_PUBLISHERS, SNAPSHOT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import PublisherError, StoreError
-from publisher.forms import record_format
 from publisher.observe.events import DeliveryBegun, RecordSettled, TargetPaused
 from publisher.pipeline import pace, rekeyed
 from publisher.pipeline.circuit import Circuit, Circuits
 from publisher.pipeline.collect import TargetPlan
-from publisher.pipeline.demand import Demand
 from publisher.pipeline.post import Patience
 from publisher.pipeline.rehearse import Rehearsed, rehearse
 from publisher.pipeline.report_sender import ReportSender
@@ -220,16 +218,7 @@ def _deliver_locked(
             else:
                 held = _hold_rekeyed(store, plan, name, settings.records, tools)
                 targets += [make_target(name, settings, context) for _ in range(settings.workers - 1)]
-                sender = Sender(
-                    store,
-                    targets,
-                    plan.target_id,
-                    settings,
-                    record_format(settings.records, view),
-                    Demand(config, settings),
-                    tools,
-                    part,
-                )
+                sender = Sender(store, config, targets, plan.target_id, tools, part, waiting=waiting // part.of)
                 sent = sender.sent
                 sent.held = held
                 sender.run()

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
-from formats.record import CannotRenderError
 from publisher.observe.events import RecordSettled
 from publisher.pipeline.backlog import Flight
 from publisher.pipeline.batch import Item, Limits, cut
-from publisher.pipeline.demand import Demand
 from publisher.pipeline.lane import Lane
+from publisher.pipeline.rendered import Held, PageRenderer, RenderedPage
 from publisher.store import batches, deliveries, resends
 from publisher.store.deliveries import Waiting
 from publisher.store.states import BatchState, State
 
+Pages = Callable[[bool], Generator[RenderedPage, None, None]]
+"""Gives the pages of all that waits; the argument as `again` of `PageRenderer.page`."""
+
 
 class Intake:
-    """Of one run. What cannot be rendered is held with the reason."""
+    """Of one run. What cannot be rendered is held with the reason. Close it at the end."""
 
-    def __init__(self, lane: Lane, demand: Demand, page: int) -> None:
-        """`page`: runs read and rendered at a time."""
+    def __init__(self, lane: Lane, renderer: PageRenderer, pages: Pages) -> None:
         self._lane = lane
-        self._demand = demand
-        self._page = page
-        self._after: tuple[int, int] | None = None
+        self._renderer = renderer
+        self._make_pages = pages
+        self._pages: Generator[RenderedPage, None, None] | None = None
         self._stored_again = False
 
     def next_page(self) -> Sequence[Item] | None:
         """The next page of what waits, oldest first; None at the end."""
-        lane = self._lane
-        with lane.store.read() as connection:
-            page = deliveries.waiting(connection, lane.target_id, self._after, self._page, lane.part)
-        if not page:
-            return None
-        self._after = (page[-1].end_time, page[-1].run.run_id)
-        return self._rendered(page, State.WAITING)
+        if self._pages is None:
+            self._pages = self._make_pages(self._stored_again)
+        page = next(self._pages, None)
+        return None if page is None else self._unless_held(page, State.WAITING)
 
     def recovered(self, limits: Limits) -> Iterator[Flight]:
         """Batches that were in flight when a run ended without an answer: to be sent again, with the same ids."""
@@ -54,43 +52,26 @@ class Intake:
                 uid = batches.uid_of(connection, batch_id)
                 answer = "no answer was recorded: sent again with the same ids"
                 batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, lane.clock(), answer=answer)
-            pieces = list(cut(self._rendered(page, State.IN_FLIGHT), limits))
+            rendered = self._renderer.rendered(page, [True] * len(page))
+            pieces = list(cut(self._unless_held(rendered, State.IN_FLIGHT), limits))
             for items in pieces:
                 yield Flight(items, State.IN_FLIGHT, uid if len(pieces) == 1 else None)
 
-    def _rendered(self, page: Sequence[Waiting], before: State) -> list[Item]:
-        items = []
-        held: list[tuple[Waiting, str]] = []
-        for delivery in page:
-            run = delivery.run
-            try:
-                rendered = self._lane.record_format.record(self._demand.meet(run), run.stored_at)
-            except CannotRenderError as error:
-                held.append((delivery, str(error)))
-                continue
-            record_id = rendered.record_id or run.record_id
-            there = before is State.IN_FLIGHT or (delivery.sent is not None and not self._stored_again)
-            items.append(
-                Item(
-                    run.run_id,
-                    delivery.end_time,
-                    record_id,
-                    run.digest,
-                    rendered.body,
-                    delivery.seen,
-                    delivery.sent,
-                    there,
-                )
-            )
-        if held:
-            self._hold(held, before)
-        return items
+    def close(self) -> None:
+        """No more pages are asked for."""
+        if self._pages is not None:
+            self._pages.close()
 
-    def _hold(self, held: Sequence[tuple[Waiting, str]], before: State) -> None:
+    def _unless_held(self, page: RenderedPage, before: State) -> Sequence[Item]:
+        if page.held:
+            self._hold(page.held, before)
+        return page.items
+
+    def _hold(self, held: Sequence[Held], before: State) -> None:
         lane = self._lane
         with lane.store.write() as connection:
-            moves = [(delivery.run.run_id, delivery.seen, before, State.HELD, reason) for delivery, reason in held]
+            moves = [(each.run_id, each.seen, before, State.HELD, each.reason) for each in held]
             lane.sent.held += deliveries.move_seen(connection, lane.target_id, moves, lane.clock())
-            lane.mark_due(connection, [delivery.end_time for delivery, _ in held])
-        for delivery, reason in held:
-            lane.observer(RecordSettled(lane.target, delivery.run.record_id, State.HELD.word, reason))
+            lane.mark_due(connection, [each.end_time for each in held])
+        for each in held:
+            lane.observer(RecordSettled(lane.target, each.record_id, State.HELD.word, each.reason))

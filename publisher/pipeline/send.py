@@ -11,24 +11,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final, assert_never
 
-from formats.record import RecordFormat
-from publisher.config import Target as TargetSettings
+from publisher.config import Config
+from publisher.forms import record_format as form_of
 from publisher.observe.events import TargetPaused
 from publisher.pipeline.ahead import Ahead
 from publisher.pipeline.backlog import Backlog, Flight, after_acceptance, after_refusal
 from publisher.pipeline.batch import Limits, halves
 from publisher.pipeline.couriers import Couriers
-from publisher.pipeline.demand import Demand
 from publisher.pipeline.intake import Intake
 from publisher.pipeline.judging import Judge
 from publisher.pipeline.lane import Lane
 from publisher.pipeline.post import Patience, answer_of
 from publisher.pipeline.receipts import Receipts
+from publisher.pipeline.rendered_apart import RenderedPages, RenderOrder
 from publisher.pipeline.runway import Launched, Runway
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
+from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wish import sends_sync
 from publisher.store import batches, deliveries
 from publisher.store.database import Store
@@ -57,16 +59,21 @@ class Sender:
     def __init__(
         self,
         store: Store,
+        config: Config,
         targets: Sequence[Target],
         target_id: int,
-        settings: TargetSettings,
-        record_format: RecordFormat,
-        demand: Demand,
         tools: Tools,
         part: Part = WHOLE,
+        *,
+        waiting: int = 0,
     ) -> None:
-        """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries."""
+        """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries.
+
+        `waiting`: about how many wait. Raises as `publisher.forms.record_format`.
+        """
         target = targets[0]
+        settings = config.targets[target.name]
+        record_format = form_of(settings.records, view_of(settings, config))
         self.sent = Sent()
         self._lane = Lane(
             store,
@@ -88,8 +95,10 @@ class Sender:
             record_format.overhead_bytes,
             record_format.separator_bytes,
         )
-        page = min(max(settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
-        self._intake = Intake(self._lane, demand, page)
+        size = min(max(settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
+        order = RenderOrder(config, target.name, target_id, part, size)
+        renderer = order.renderer(store)
+        self._intake = Intake(self._lane, renderer, RenderedPages(renderer, order, waiting).pages)
         self._ahead = Ahead(self._intake.next_page, target.name)
         self._backlog = Backlog(self._limits, self._ahead.next)
         self._receipts = Receipts(self._lane)
@@ -104,7 +113,7 @@ class Sender:
         """
         lane = self._lane
         try:
-            with self._couriers, self._ahead:
+            with closing(self._intake), self._couriers, self._ahead:
                 try:
                     for flight in self._intake.recovered(self._limits):
                         self._launch(flight)

@@ -1,0 +1,88 @@
+"""What waits for a target, page by page, rendered: each run as it will stand in a message, or why it cannot yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from formats.record import CannotRenderError, RecordFormat
+from publisher.pipeline.batch import Item
+from publisher.pipeline.demand import Demand
+from publisher.store import deliveries
+from publisher.store.database import Store
+from publisher.store.deliveries import Waiting
+from publisher.store.part import Part
+
+Place = tuple[int, int]
+"""Where a page ended: end time and id of its last run."""
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A run that cannot be rendered. `seen`: how often it had changed when it was read."""
+
+    run_id: int
+    seen: int
+    end_time: int
+    record_id: str
+    reason: str
+
+
+class RenderedPage(msgspec.Struct, frozen=True, array_like=True):
+    """Oldest end first. `place` is where the next page begins."""
+
+    items: Sequence[Item]
+    held: Sequence[Held]
+    place: Place
+
+
+class PageRenderer:
+    """Reads and renders the deliveries of one target that wait, or of a part of them."""
+
+    def __init__(
+        self, store: Store, target_id: int, part: Part, record_format: RecordFormat, demand: Demand, size: int
+    ) -> None:
+        """`size`: runs in a page."""
+        self._store = store
+        self._target_id = target_id
+        self._part = part
+        self._format = record_format
+        self._demand = demand
+        self._size = size
+
+    def page(self, after: Place | None, *, again: bool) -> RenderedPage | None:
+        """The next page; None at the end.
+
+        `again`: what the service has is sent again on request, and does as if it were new: there may be nothing else.
+        """
+        with self._store.read() as connection:
+            waiting = deliveries.waiting(connection, self._target_id, after, self._size, self._part)
+        if not waiting:
+            return None
+        return self.rendered(waiting, [delivery.sent is not None and not again for delivery in waiting])
+
+    def rendered(self, page: Sequence[Waiting], there: Sequence[bool]) -> RenderedPage:
+        """These deliveries; `there` says of which the service may have a version."""
+        items = []
+        held = []
+        for delivery, may_be_there in zip(page, there, strict=True):
+            run = delivery.run
+            try:
+                made = self._format.record(self._demand.meet(run), run.stored_at)
+            except CannotRenderError as error:
+                held.append(Held(run.run_id, delivery.seen, delivery.end_time, run.record_id, str(error)))
+                continue
+            record_id = made.record_id or run.record_id
+            items.append(
+                Item(
+                    run.run_id,
+                    delivery.end_time,
+                    record_id,
+                    run.digest,
+                    made.body,
+                    delivery.seen,
+                    delivery.sent,
+                    may_be_there,
+                )
+            )
+        return RenderedPage(items, held, (page[-1].end_time, page[-1].run.run_id))
