@@ -34,7 +34,7 @@ def publish(
         json_object({"targets": delivered_json(delivered, status)})
     elif not session.quiet:
         show_delivered(delivered, status)
-    raise typer.Exit(exit_code.of_run((), delivered.values(), status))
+    raise typer.Exit(exit_code.of_run((), delivered, status))
 
 
 def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, Any]:
@@ -52,6 +52,7 @@ def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, 
             "bytes": item.sent.bytes if item else 0,
             "error": trouble(item) if item else None,
             "busy": item.busy if item else False,
+            "shared": item.shared if item else False,
             "resting_rounds": item.resting if item else None,
             "rehearsed": item.rehearsed if item else None,
         }
@@ -87,6 +88,8 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
             remark = level_text("yellow", _resting_text(item.resting))
         elif trouble(item):
             remark = level_text("red", "stopped")
+        elif item.shared:
+            remark = level_text("green", "done; others send the rest")
         else:
             remark = level_text("yellow" if item.sent.rejected else "green", "done")
         sent = item.sent

@@ -56,7 +56,7 @@ def republish(
         json_object({"plan": _plan_json(plan), "targets": delivered_json(delivered, status)})
     elif not session.quiet:
         show_delivered(delivered, status)
-    raise typer.Exit(exit_code.of_run((), delivered.values(), None))
+    raise typer.Exit(exit_code.of_run((), delivered, None))
 
 
 def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:

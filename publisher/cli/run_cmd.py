@@ -57,7 +57,7 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
         result = publisher.run(circuits)
         tell_new_store(publisher)
         status = publisher.status()
-        code = exit_code.of_run(result.sources.values(), result.targets.values(), status, busy=result.busy)
+        code = exit_code.of_run(result.sources.values(), result.targets, status, busy=result.busy)
         if result.busy:
             say("another run is collecting")
         tell_troubles(result.sources)

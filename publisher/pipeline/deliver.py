@@ -38,14 +38,15 @@ from publisher.targets.context import TargetContext
 class Delivery(msgspec.Struct, frozen=True):
     """What a run did for one target. `error` stopped it; `busy`: another run is at work; `early`: not due yet.
 
-    `resting`: the service failed repeatedly, and is left alone for so many more rounds. `rehearsed`: the target is a
-    shadow, and nothing was sent.
+    `shared`: this one did its part, and other publishers are at work on the rest. `resting`: the service failed
+    repeatedly, and is left alone for so many more rounds. `rehearsed`: the target is a shadow, and nothing was sent.
     """
 
     sent: Sent
     error: PublisherError | None = None
     busy: bool = False
     early: bool = False
+    shared: bool = False
     resting: int | None = None
     rehearsed: Rehearsed | None = None
 
@@ -96,12 +97,7 @@ def deliver(
         return Delivery(Sent(), resting=circuit.rounds_left)
     if circuit is not None and circuit.half_open:
         config = _with_one_try(config, name)
-    parts = _parts(store, config, name, plan)
-    if parts > 1:
-        done = _deliver_parts(store, config, name, plan, tools, parts)
-    else:
-        with store.lock(f"target-{name}") as held:
-            done = _deliver_locked(store, config, name, plan, tools) if held else _busy(name, tools)
+    done = _deliver_alone_or_shared(store, config, name, plan, tools)
     if circuit is not None and not done.busy and not tools.stopping():
         circuit.fared(well=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
     return done
@@ -116,15 +112,26 @@ _WORTH_SHARING: Final = 10
 """Messages in each part, below which one publisher is done before another has begun."""
 
 
-def _parts(store: Store, config: Config, name: str, plan: TargetPlan) -> int:
-    """In how many parts what waits is sent: one, but for a large backlog in a store that several hosts share."""
+def _deliver_alone_or_shared(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+    """A large backlog in a store that several hosts share is sent in parts, and to its end: who comes late takes what
+    nobody is at."""
     settings = config.targets[name]
+    parts = settings.publishers
     if store.file is not None or settings.shadow or settings.records in SNAPSHOT_KINDS:
-        return 1
+        parts = 1
+    if parts == 1 or not _is_worth_sharing(store, plan, parts * settings.batch_records):
+        with store.lock(f"target-{name}") as held:
+            if held:
+                return _deliver_locked(store, config, name, plan, tools)
+        if parts == 1:
+            return _busy(name, tools)
+    return _deliver_parts(store, config, name, plan, tools, parts)
+
+
+def _is_worth_sharing(store: Store, plan: TargetPlan, at_a_time: int) -> bool:
     with store.read() as connection:
         waiting = counters.of_target(connection, plan.target_id)[State.WAITING]
-    enough = settings.publishers * settings.batch_records * _WORTH_SHARING
-    return settings.publishers if waiting >= enough else 1
+    return waiting >= at_a_time * _WORTH_SHARING
 
 
 def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, parts: int) -> Delivery:
@@ -151,6 +158,7 @@ def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, to
         with store.lock(f"target-{name}") as alone:
             if alone:
                 return _and_sync(store, config, name, plan, tools, whole)
+        return msgspec.structs.replace(whole, shared=True)
     return whole
 
 

@@ -101,7 +101,7 @@ class Ground(Site):
         except PublisherError as error:
             self.reopen()
             return Outcome(error.exit_code, 0, 0, self.waiting(), said(str(error)))
-        code = exit_code.of_run((), done.values(), self.publisher.status())
+        code = exit_code.of_run((), done, self.publisher.status())
         item = done["neic"]
         trouble = str(item.error) if item.error is not None else item.sent.paused
         return Outcome(code, item.sent.accepted, item.sent.rejected, self.waiting(), said(trouble or ""))

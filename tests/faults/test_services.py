@@ -258,13 +258,40 @@ def test_poisoned_records(tmp_path: Path, simulator: Simulator, guarantees: Guar
     assert site.in_state("neic", State.REJECTED) == poisoned
     assert all("HTTP 500" in (site.reasons("neic")[record_id] or "") for record_id in poisoned)
     found = site.balance()
-    words = f"{first.words}: each alone and with the answer; one that was taken shows that the service is well"
+    words = f"{first.words}: each with the answer, refused for itself again after others were taken"
     guarantees.row("poison", words, len(found.lost), len(found.twice))
     assert (first.code, first.accepted, first.rejected) == (3, JOBS - 5, 5)
     assert len(found.twice) <= 1, "one record shows that the service is well"
     site.befall()
     site.publisher.retry(State.REJECTED, "neic")
     assert site.run().accepted == len(poisoned)
+
+
+def test_a_disk_that_fills_while_a_bad_record_is_looked_for(
+    tmp_path: Path, simulator: Simulator, guarantees: Guarantees
+) -> None:
+    """Whenever it fills, and for however long: what is new, good or bad, is answered 500 then, what it has 200."""
+    bad = make_job(45).record_id
+    poison = Fault("status", code=500, texts=(f'"{bad}"',))
+    new = tuple(f'"{make_job(number).record_id}"' for number in range(41, JOBS + 1))
+    lost, twice = 0, 0
+    for skip, count in ((0, 3), (1, 2), (1, 9), (2, 4), (3, 1), (4, 2), (5, 3), (6, 1), (8, 5)):
+        folder = tmp_path / f"{skip}-{count}"
+        folder.mkdir()
+        site = Ground(folder, simulator)
+        site.befall(Fault("status", code=500, texts=new, skip=skip, count=count), poison)
+        site.run()
+        assert site.in_state("neic", State.REJECTED) <= {bad}, (skip, count)
+        site.befall(poison)
+        site.sources["ce1"].add(make_job(JOBS + 1))
+        site.run()
+        assert site.in_state("neic", State.REJECTED) == {bad}
+        assert set(site.counted("neic")) == {State.ACCEPTED, State.REJECTED}
+        found = site.balance()
+        lost, twice = lost + len(found.lost), max(twice, len(found.twice))
+        site.reopen()
+    words = "no good record is rejected. When the next run is over all are accepted, and the bad one is rejected"
+    guarantees.row("filling", words, lost, twice)
 
 
 @pytest.mark.parametrize(

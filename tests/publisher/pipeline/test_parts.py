@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from publisher.api import Publisher
+from publisher.cli import exit_code
 from publisher.observe.events import BatchInFlight, Event, ignore
 from publisher.pipeline.deliver import Delivery
 from publisher.pipeline.tools import Tools
@@ -148,6 +149,49 @@ def test_what_one_has_in_flight_is_not_touched_by_another(tmp_path: Path) -> Non
     service.fault = let_another_run
     assert site.publish_to("neic").error is None
     assert beside[0].sent.accepted > 0
+    assert len(service.posted()) == JOBS
+    assert site.counted("neic") == {State.ACCEPTED: JOBS}
+    site.assert_counters_right()
+
+
+def run_beside(site: Site, service: Receiver, left: int) -> tuple[Delivery, int]:
+    """Another publisher, who comes when so many jobs are left to send; and the exit code of its command."""
+    beside: list[tuple[Delivery, int]] = []
+
+    def let_another_run(_message: Message) -> Outcome | None:
+        if not beside and len(service.held) >= JOBS - left:
+            service.fault = lambda _again: None
+            with Publisher(site.config, Tools(lambda: site.now, ignore)) as other:
+                delivered = other.publish()
+                beside.append((delivered["neic"], exit_code.of_run((), delivered, other.status())))
+        return None
+
+    service.fault = let_another_run
+    assert site.publish_to("neic").error is None
+    return beside[0]
+
+
+def test_who_is_done_while_others_still_send_has_not_failed(tmp_path: Path) -> None:
+    service = Receiver("neic", "ams")
+    site = site_of(tmp_path, service)
+    delivery, code = run_beside(site, service, left=JOBS - BATCH)
+    assert delivery.shared
+    assert delivery.sent.accepted > 0
+    assert code == exit_code.DONE
+    assert site.counted("neic") == {State.ACCEPTED: JOBS}
+
+
+@pytest.mark.parametrize("left", [150, 30])
+def test_who_comes_late_helps_with_the_parts_that_nobody_is_at(tmp_path: Path, left: int) -> None:
+    """What is left would not be cut up any more."""
+    assert left < PUBLISHERS * BATCH * 10
+    service = Receiver("neic", "ams")
+    site = site_of(tmp_path, service)
+    delivery, code = run_beside(site, service, left)
+    assert not delivery.busy
+    assert delivery.shared
+    assert code == exit_code.DONE
+    assert (delivery.sent.accepted > 0) == (left > JOBS // PUBLISHERS), "the last part has its publisher"
     assert len(service.posted()) == JOBS
     assert site.counted("neic") == {State.ACCEPTED: JOBS}
     site.assert_counters_right()

@@ -616,4 +616,4 @@ def test_a_wrong_place_is_not_told_as_refused_credentials(tmp_path: Path, misdir
     service.fault = always(Unauthorised("HTTP 404", misdirected=misdirected))
     delivered = site.publish()
     assert site.counted("neic") == {State.WAITING: 3}
-    assert exit_code.of_run((), delivered.values(), site.publisher.status()) == code
+    assert exit_code.of_run((), delivered, site.publisher.status()) == code
