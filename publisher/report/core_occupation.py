@@ -135,9 +135,10 @@ def view(context: Context, request: ReportRequest) -> Report:
         for one in found
         if (each := one.each[place]).service_s
     ]  # fmt: skip
+    others = [key for key in request.by if key != "core"]
     return Report(
         view="occupation",
-        title=f"Occupation of cores by {' and '.join(request.by)}",
+        title="Occupation of each core" + (f" by {others[0]}" if others else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
