@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, Self, TypeVar
 
 from publisher.config import Config
@@ -11,7 +12,9 @@ from publisher.report.frame import Interval, Runs
 from publisher.report.request import ReportRequest
 from publisher.report.selection import Selection
 from publisher.report.stored import StoreRuns
+from publisher.store.columns import first_and_last_end
 from publisher.store.database import Store
+from publisher.times import iso
 
 
 class Part(Protocol):
@@ -28,12 +31,13 @@ ON_CLUSTER: Final = ("utilization", "totals")
 
 
 def selected(
-    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None
-) -> Selection:
-    """Those of the runs that answer a request, of which the view has these columns."""
+    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None,
+    there: Callable[[], str] | None = None,
+) -> Selection:  # fmt: skip
+    """Those of the runs that answer a request, of which the view has these columns. `there`: see `Selection`."""
     return Selection(
         runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
-        running_until=running_until,
+        running_until=running_until, there=there,
     )  # fmt: skip
 
 
@@ -70,7 +74,19 @@ class Context:
     ) -> Selection:
         """The runs that answer a request, of which the view has these columns; `running`: also those that still run."""
         until = self.now if running and request.running else None
-        return selected(self.runs(request), request, wanted, interval, running_until=until)
+        there = partial(self._there, request)
+        return selected(self.runs(request), request, wanted, interval, running_until=until, there=there)
+
+    def _there(self, request: ReportRequest) -> str:
+        """When the runs ended that there are."""
+        if request.archive is not None:
+            from publisher.scale.layout import months_in  # noqa: PLC0415 - archives are a leaf
+
+            months = [*months_in(request.archive)]
+            return f"the archive has those that ended from {months[0]} to {months[-1]}"
+        with self.store.read() as connection:
+            ends = first_and_last_end(connection)
+        return f"runs ended from {iso(ends[0])} to {iso(ends[1])}" if ends is not None else "none has ended yet"
 
     def gather(
         self,

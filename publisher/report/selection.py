@@ -35,12 +35,15 @@ class Met:
     """Of those that match, entries that end before they start."""
     there: dict[str, set[str]] = field(default_factory=dict)
     """What there is, by the keys that were selected by; where something matched, it may be missing."""
+    ended: str = ""
+    """When the runs ended that there are, where none is in the interval: the end of a sentence."""
 
     def add(self, other: Met) -> None:
         """Add what was met in reading other runs."""
         self.runs += other.runs
         self.matched += other.matched
         self.backward += other.backward
+        self.ended = self.ended or other.ended
         for key, words in other.there.items():
             self.there.setdefault(key, set()).update(words)
 
@@ -49,7 +52,7 @@ class Met:
         if self.matched:
             return None
         if not self.runs:
-            return "no run lies in the interval; `usage-publisher status` says until when there are any"
+            return "no run lies in the interval" + (f"; {self.ended}" if self.ended else "")
         told = [f"{key} {some(values) or 'is not told by any source'}" for key, values in sorted(self.there.items())]
         return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
 
@@ -65,8 +68,9 @@ class Selection:
 
     def __init__(
         self, runs: Runs, start: int, stop: int, filters: Mapping[str, str], wanted: frozenset[str], interval: Interval,
-        *, running_until: int | None = None,
+        *, running_until: int | None = None, there: Callable[[], str] | None = None,
     ) -> None:  # fmt: skip
+        """`there` says when the runs ended that there are; it is asked where none is in the interval."""
         for key in filters:
             if key not in KEYS:
                 raise UsageError(f"nothing is selected by {key!r}; there are: {', '.join(KEYS)}")
@@ -79,6 +83,7 @@ class Selection:
         self._matching: dict[str, list[bool]] = {key: [] for key in filters}
         self._seen: dict[str, set[int]] = {key: set() for key in filters}
         self._seen_jobs: set[str] = set()
+        self._there_are = there
         self._met = Met()
 
     def coding(self, name: str) -> Coding:
@@ -101,6 +106,8 @@ class Selection:
         """What was met; known when all frames were taken."""
         if not self._met.matched:
             self._met.there = {key: self._there(key) for key in self._tests}
+        if not self._met.runs and self._there_are is not None:
+            self._met.ended = self._there_are()
         return self._met
 
     def nothing(self) -> str | None:

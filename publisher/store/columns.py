@@ -67,6 +67,13 @@ def months_ended_in(connection: Connection, start: int | None, stop: int | None)
     return months_between(begin, end + 1) if begin <= end else []
 
 
+def first_and_last_end(connection: Connection) -> tuple[int, int] | None:
+    """When the first and the last run ended; None where none has."""
+    # Each by itself is a look into an index, both at once would be a look at every run.
+    first, last = (connection.execute(select(end(runs.c.end_time))).scalar_one() for end in (func.min, func.max))
+    return None if first is None or last is None else (int(first), int(last))
+
+
 def has_source_of(connection: Connection, kind: str) -> bool:
     """Whether runs of a source of this kind may be in the store."""
     return connection.execute(select(sources.c.id).where(sources.c.kind == kind).limit(1)).first() is not None

@@ -60,6 +60,12 @@ def test_views_of_an_archive(publisher: Publisher, archive: Path, view: str, ask
     assert found[0].facts == found[1].facts
 
 
+def test_an_interval_beyond_an_archive_says_what_it_has(publisher: Publisher, archive: Path) -> None:
+    context = Context(None, publisher.config, UNTIL)
+    made = make("totals", context, ReportRequest(start=UNTIL + 10**9, stop=UNTIL + 2 * 10**9, archive=archive))
+    assert made.nothing == "no run lies in the interval; the archive has those that ended from 2001-09 to 2027-01"
+
+
 def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
     wanted = NUMBERS | WORDS | OBJECTS
     found = []

@@ -69,7 +69,7 @@ def test_an_interval_after_all_runs(every_source: Publisher, archive: Path) -> N
     """No month is asked for, and no cluster."""
     request = ReportRequest(start=UNTIL + 10**8, stop=UNTIL + 2 * 10**8, archive=archive, dask="tcp://127.0.0.1:1")
     made = make("totals", Context(None, every_source.config, UNTIL), request)
-    assert made.nothing is not None
+    assert made.nothing == "no run lies in the interval"
     assert made.facts["all"]["jobs"] == 0
 
 
