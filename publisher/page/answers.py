@@ -11,35 +11,26 @@ from threading import Lock
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import select
 
 from publisher.report.request import ReportRequest
 from publisher.report.result import Report
 from publisher.store.database import Store
-from publisher.store.tables import runs, sources
+from publisher.store.marks import ENDS, State, state_of
 
 Make = Callable[[str, ReportRequest], Report]
 """A view by its name, for a request."""
-State = tuple[object, ...]
+_FRESH_S: Final = 60
+"""So long a report stands whose interval is not over, though nothing new was read."""
 MOST_CELLS: Final = 3_000_000
 """Of all reports kept: some hundred megabytes."""
-
-
-_ENDS: Final = (func.min(runs.c.end_time), func.max(runs.c.end_time))
-
-
-def state_of(connection: Connection) -> State:
-    """What changes whenever runs are stored, changed or purged; index look-ups, however many runs there are."""
-    asked = (*_ENDS, func.min(runs.c.id), func.max(runs.c.id))
-    ends = [connection.execute(select(one)).scalar() for one in asked]  # one by one: two at once walk through all
-    read = connection.execute(select(sources).order_by(sources.c.id)).all()
-    return (*ends, *map(tuple, read))
 
 
 class Answers:
     """Reports by view and request, made with `make` from this store. Safe in threads."""
 
-    def __init__(self, store: Store, make: Make) -> None:
+    def __init__(self, store: Store, make: Make, clock: Callable[[], int]) -> None:
+        self._clock = clock
         self._store = store
         self._make = make
         self._state: State | None = None
@@ -49,9 +40,12 @@ class Answers:
 
     def report(self, view: str, request: ReportRequest) -> Report:
         """The report. Raises what making it raises."""
-        key = msgspec.msgpack.encode((view, request), enc_hook=str)
+        now = self._clock()
+        # Runs in progress count until now.
+        at = now // _FRESH_S if request.running and request.stop > now else None
+        key = msgspec.msgpack.encode((view, request, at), enc_hook=str)
         with self._store.read() as connection:
-            state = state_of(connection)
+            state = state_of(connection, now)
         with self._lock:
             if state != self._state:
                 self._kept.clear()
@@ -77,7 +71,7 @@ class Answers:
     def known(self) -> tuple[int | None, int | None]:
         """When the first and the last run ended, in epoch seconds."""
         with self._store.read() as connection:
-            first, last = (connection.execute(select(one)).scalar() for one in _ENDS)
+            first, last = (connection.execute(select(one)).scalar() for one in ENDS)
         return first, last
 
 

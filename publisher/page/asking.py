@@ -30,6 +30,8 @@ DEFAULT_DAYS: Final = 30
 _MOST_DAYS: Final = 200_000
 _MOST_BINS: Final = 10_000
 _ABOUT_BINS: Final = 800
+_FEWER_BINS: Final = 400
+"""Of each value of a key."""
 _BINS_S: Final = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY_S, 7 * DAY_S, 28 * DAY_S, 364 * DAY_S)
 _PATTERNS: Final = ("queue", "host", "complex", "group", "owner", "job", "vo", "project")
 _MOST_LETTERS: Final = 200
@@ -99,7 +101,7 @@ def asked(view: str, query: Mapping[str, str], now: int, known: tuple[int | None
         start=start,
         stop=stop,
         filters=filters,
-        bin_s=_bin_s(query.get("bin", ""), stop - start),
+        bin_s=_bin_s(query.get("bin", ""), stop - start, _FEWER_BINS if query.get("by") else _ABOUT_BINS),
         measure="cpu" if query.get("measure") == "cpu" else "queue",
         by=("owner",) if view == "charges" and person.owner is not None else _by(view, query),
         period=cast("PeriodName", _one_of(query, "period", PERIODS, "day" if view == "occupation" else "month")),
@@ -146,9 +148,9 @@ def _days(text: str) -> int | None:
     return int(text)
 
 
-def _bin_s(text: str, length_s: int) -> int:
+def _bin_s(text: str, length_s: int, about: int) -> int:
     if not text:
-        return next((size for size in _BINS_S if length_s <= size * _ABOUT_BINS), _BINS_S[-1])
+        return next((size for size in _BINS_S if length_s <= size * about), _BINS_S[-1])
     try:
         size_s = duration_s(text)
     except ValueError as error:

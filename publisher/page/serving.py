@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -23,6 +24,11 @@ from publisher.page.app import Site, application
 from publisher.page.people import People, Person
 from publisher.page.sessions import Sessions
 from publisher.page.wire import is_loopback
+from publisher.report.kept import Kept
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.result import Report
+from publisher.report.views import make
 from publisher.store import audit
 from publisher.store.database import open_store
 
@@ -42,7 +48,8 @@ class Server:
         self._tls = tls
         self._stopping = publisher.tools.stopping
         names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
-        self._app: ASGIApp = application(_site(publisher, settings, people, say), names)
+        self._reports = _Reports(publisher, say)
+        self._app: ASGIApp = application(_site(publisher, settings, people, say, self._reports), names)
 
     @property
     def url(self) -> str:
@@ -60,10 +67,13 @@ class Server:
             ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        with suppress(PublisherError):  # whoever looks is told
+            self._reports.answers()
         try:
             _Stoppable(config, self._stopping).run(sockets=[self._socket])
         finally:
             self._socket.close()
+            self._reports.close()
 
 
 class _Stoppable(uvicorn.Server):
@@ -78,22 +88,48 @@ class _Stoppable(uvicorn.Server):
         return await super().on_tick(counter) or self._stopping()
 
 
-def _site(publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None]) -> Site:
-    clock = publisher.tools.clock
-    opening = Lock()
-    opened: list[Answers] = []
+class _Reports:
+    """The reports of a site: once there is a store, its runs are kept in memory for them."""
 
-    def answers() -> Answers:
-        with opening:
-            if not opened:
-                opened.append(Answers(publisher.store, publisher.view))
-            return opened[0]
+    def __init__(self, publisher: Publisher, say: Callable[[str], None]) -> None:
+        self._publisher = publisher
+        self._say = say
+        self._opening = Lock()
+        self._kept: Kept | None = None
+        self._answers: Answers | None = None
+
+    def answers(self) -> Answers:
+        """The answers; the first call begins to read runs, beside whatever is asked. Raises `StoreMissingError`."""
+        with self._opening:
+            if self._answers is None:
+                store = self._publisher.store
+                clock = self._publisher.tools.clock
+                kept = self._kept = Kept(store, self._publisher.config, self._say, clock)
+                self._answers = Answers(store, self._view, clock)
+                kept.prepare()
+            return self._answers
+
+    def _view(self, view: str, request: ReportRequest) -> Report:
+        runs = None if self._kept is None else self._kept.runs
+        context = Context(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
+        return make(view, context, request)
+
+    def close(self) -> None:
+        """Stop reading runs."""
+        if self._kept is not None:
+            self._kept.close()
+
+
+def _site(
+    publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None], reports: _Reports
+) -> Site:
+    clock = publisher.tools.clock
 
     def came_in(person: Person, address: str) -> None:
         _note_log_in(publisher.config, person, address, clock())
 
     return Site(
-        publisher.config.site.name, answers, publisher.status, came_in, say, people,
+        publisher.config.site.name, reports.answers, publisher.status, came_in, say, people,
         Sessions(settings.session, clock), clock,
     )  # fmt: skip
 
@@ -107,7 +143,7 @@ def _note_log_in(config: Config, person: Person, address: str, now: int) -> None
     try:
         with store.write() as connection:
             told = f"to the page, as {person.role} of {person.group}, from {address}"
-            audit.note(connection, "log in", person.name, told, now)
+            audit.note(connection, audit.LOG_IN, person.name, told, now)
     finally:
         store.close()
 

@@ -25,6 +25,7 @@ from formats.month import month_bounds, month_of
 from formats.tally_columns import Ints, sum_by
 from publisher.config_reports import Charged, Charges, Factor, Price
 from publisher.errors import UsageError
+from publisher.report.distinct import distinct
 from publisher.report.frame import Frame
 from publisher.report.inventory import KIB_A_GIB, Inventory
 from publisher.report.placing import WANTED, Placing
@@ -226,9 +227,8 @@ class _Charging:
         if not len(row):
             return
         names = (self._by, *_FACTOR_KEYS)
-        columns = np.stack([node, *(frame.codes[name][row] for name in names)], axis=1)
-        found, inverse = np.unique(columns, axis=0, return_inverse=True)
-        sums = _products(inverse.reshape(-1), amount, frame.numbers["wall_ms"][row], len(found))
+        found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
+        sums = _products(inverse, amount, frame.numbers["wall_ms"][row], len(found))
         for codes, usage in zip(map(tuple, found.tolist()), sums, strict=True):
             key = self._keys.get(codes)
             if key is None:

@@ -18,7 +18,7 @@ import numpy as np
 from formats.job import Event, Host
 from formats.tally_columns import Ints
 from publisher.entries import complex_items
-from publisher.report.frame import NUMBERS, OBJECTS, UNKNOWN, WORDS, Coding, Frame
+from publisher.report.frame import NUMBERS, OBJECTS, ROW, UNKNOWN, WORDS, Coding, Frame
 
 _NUMBER_FIELDS: Final = {
     "start": ("start", "end", "execution_start", "execution_end", "wall_ms"),
@@ -141,16 +141,20 @@ class ColumnMaker:
             codes.append(self.codings[name].code[getattr(shared, name)])
         return len(self.shared) - 1
 
-    def frame(self, runs: Sequence[Any], places: Sequence[int] | None, now: int | None) -> Frame:
+    def frame(
+        self, runs: Sequence[Any], places: Sequence[int] | None, now: int | None, ids: Sequence[int] | None = None
+    ) -> Frame:
         """A frame of runs and the places of what they share; `now` stands in for the end of those that have none.
 
-        A run without times is left out.
+        A run without times is left out. With `ids`, they are a further column of numbers, `ROW`.
         """
         raw = _Raw(runs, self._fields if self._all_numbers else ())
         start, stop = _times(raw, now)
         numbers: dict[str, Ints] = {"start": start, "stop": stop}
         for name in self.wanted & NUMBERS - {"start", "stop"}:
             numbers[name] = _number(name, raw, numbers)
+        if ids is not None:
+            numbers[ROW] = np.array(ids, np.int64)
         places = [0] * len(runs) if places is None else places
         codes = {name: self._codes(name, runs, places) for name in self.wanted & WORDS}
         objects = {name: self._objects(name, runs, places) for name in self.wanted & OBJECTS}

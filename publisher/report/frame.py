@@ -33,6 +33,9 @@ OBJECTS: Final = frozenset({"job", "events", "core_numbers"})
 """Columns of values that are hardly ever alike: (local id, name, global id), the events of the job, and the cores that
 it held of each host of `placed` (`formats.cores`; nothing where its source names none)."""
 
+ROW: Final = "row"
+"""A column of numbers for those who keep frames: the ids under which the store has the runs."""
+
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Interval = Literal["overlapping", "started", "ended"]
 """Which runs belong to an interval: those of which some part lies in it, or that started or ended in it."""
@@ -76,6 +79,10 @@ class Frame:
         self.numbers = numbers
         self.codes = codes
         self.objects = objects
+
+    def job_numbers(self) -> Ints:
+        """A number for each entry that runs of one job share: a hash of 64 bits of its names, within this process."""
+        return np.fromiter(map(hash, self.objects["job"]), np.int64, self.rows)
 
     def where(self, mask: Mask) -> Frame:
         """The entries for which `mask` is true."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,7 @@ from formats.job import Job
 from publisher.enrich import Enrichers
 from publisher.errors import UsageError
 from publisher.pipeline import recall
+from publisher.report.frame import ROW
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.result import Cell, Column, Report
@@ -86,6 +89,10 @@ def _runs(
             yield from by_id
             return
         request.require_interval()
+        kept = _ids_kept(context, request, name)
+        if kept is not None:
+            yield from islice(filter(wanted, _in_order(connection, kept)), _MOST)
+            return
         matching = 0
         after: tuple[int, int] | None = None
         while page := list(recall.runs_in(connection, request.start, request.stop, after, 1000)):
@@ -99,6 +106,38 @@ def _runs(
                     if matching == _MOST:
                         return
             after = (page[-1][0].job.end or 0, page[-1][0].run_id)
+
+
+def _ids_kept(context: Context, request: ReportRequest, name: str) -> list[int] | None:
+    """Where runs are kept in memory, the ids of those that ended in the interval and match, in order of their ends.
+
+    None where they are not, and where local ids have a prefix for reports, which are looked for here without it.
+    """
+    if any(source.local_id_prefix for source in context.config.sources.values()):
+        return None
+    match = re.compile(translate(name)).match
+    found: dict[int, int] = {}
+    for frame in context.runs(request).frames(
+        request.start, request.stop, frozenset({"job", "end"}), running_until=None
+    ):
+        if ROW not in frame.numbers:
+            return None
+        places = [
+            place
+            for place, words in enumerate(frame.objects["job"])
+            if any(word is not None and match(word) for word in words)
+        ]
+        if places:
+            ids, ends = (frame.numbers[column][places].tolist() for column in (ROW, "end"))
+            found.update(zip(ids, ends, strict=True))
+    return sorted(found, key=lambda row: (found[row], row))
+
+
+def _in_order(connection: Connection, ids: list[int]) -> Iterator[runs.StoredRun]:
+    for start in range(0, len(ids), _MOST):
+        page = ids[start : start + _MOST]
+        by_id = {run.run_id: run for run in runs.by_ids(connection, page)}
+        yield from (by_id[row] for row in page if row in by_id)
 
 
 def _found(connection: Connection, name: str, prefixes: Mapping[str, str]) -> Iterator[runs.StoredRun]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from formats.job import Host
 from formats.tally_columns import Ints
+from publisher.report.distinct import distinct
 from publisher.report.frame import Frame
 from publisher.report.inventory import Inventory
 from publisher.report.request import Resource
@@ -59,15 +60,13 @@ class Placing:
     def of(self, frame: Frame) -> Placed:
         """Where the runs of a frame ran."""
         total = self._total(frame)
-        columns = np.stack([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], total], axis=1)
-        found, inverse = np.unique(columns, axis=0, return_inverse=True)
-        shares = [self._shares(*map(int, row)) for row in found]
+        found, inverse = distinct([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], total])
+        shares = [self._shares(*row) for row in found.tolist()]
         counts = np.array([len(share.nodes) for share in shares], np.int64)
         begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
         hosts = np.array([host for share in shares for host in share.hosts], np.int64)
         nodes = np.array([node for share in shares for node in share.nodes], np.int64)
         amounts = np.array([amount for share in shares for amount in share.amounts], np.int64)
-        inverse = inverse.reshape(-1)
         repeated = counts[inverse]
         row = np.repeat(np.arange(frame.rows), repeated)
         within = np.arange(len(row)) - np.repeat(np.cumsum(repeated) - repeated, repeated)

@@ -44,8 +44,10 @@ def selected(
 class Context:
     """What views work with: the store (None where an archive is read and there is none), settings, and the time."""
 
-    def __init__(self, store: Store | None, config: Config, now: int) -> None:
+    def __init__(self, store: Store | None, config: Config, now: int, runs: Callable[[], Runs] | None = None) -> None:
+        """`runs` gives those of the store to a report, where they are kept."""
         self._store = store
+        self._runs = runs
         self.config = config
         self.now = now
 
@@ -67,7 +69,7 @@ class Context:
             from publisher.scale.archive import ArchiveRuns  # noqa: PLC0415 - loads DuckDB and Arrow
 
             return ArchiveRuns(request.archive)
-        return StoreRuns(self.store, self.config)
+        return self._runs() if self._runs is not None else StoreRuns(self.store, self.config)
 
     def select(
         self, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running: bool = False

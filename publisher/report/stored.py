@@ -46,7 +46,7 @@ class StoreRuns:
         with self._store.read() as connection:
             dqs = has_source_of(connection, "dqs")
             maker = ColumnMaker(wanted, running=running_until is not None, systems=dqs)
-            made = _Frames(maker, self._config, self._enrichers, dqs=dqs)
+            made = StoredFrames(maker, self._config, self._enrichers, dqs=dqs)
             self.codings = maker.codings
             pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
             earlier = _parallel_before(connection, start) if dqs and stop is None else iter(())
@@ -71,7 +71,9 @@ def _parallel_before(connection: Connection, before: int) -> Iterator[Rows]:
                 yield parallel
 
 
-class _Frames:
+class StoredFrames:
+    """Makes frames of stored runs, and learns what their classes share."""
+
     def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, dqs: bool) -> None:
         self.maker = maker
         self._dqs = dqs
@@ -115,18 +117,26 @@ class _Frames:
                 decode(blob)  # says what is wrong
         return found[1::2]
 
-    def of(self, runs: list[Any], page: Sequence[tuple[int, bytes]], now: int | None) -> Iterator[Frame]:
-        """Frames of stored runs: of DQS, of the lines that they were made of."""
+    def of(
+        self, runs: list[Any], page: Sequence[tuple[int, bytes]], now: int | None, ids: Sequence[int] | None = None
+    ) -> Iterator[Frame]:
+        """Frames of stored runs: of DQS, of the lines that they were made of. `ids` make a column `ROW`."""
         places = self._places
+        frame = self.maker.frame
         at = [places.get(class_id, 0) for class_id, _ in page] if places else None
         if self._dqs and "dqs" in set(map(_system, runs)):
             dqs = [place for place, run in enumerate(runs) if run.system == "dqs"]
-            lines = [(line, at[place] if at else 0) for place in dqs for line in _line_jobs(decode(page[place][1]))]
-            yield self.maker.frame([self.maker.slim_of(line) for line, _ in lines], [where for _, where in lines], now)
+            lines = [(line, place) for place in dqs for line in _line_jobs(decode(page[place][1]))]
+            slim = [self.maker.slim_of(line) for line, _ in lines]
+            yield frame(slim, _chosen(at, [place for _, place in lines]), now, _chosen(ids, [one for _, one in lines]))
             others = [place for place, run in enumerate(runs) if run.system != "dqs"]
-            runs, at = [runs[place] for place in others], [at[place] for place in others] if at else None
+            runs, at, ids = [runs[place] for place in others], _chosen(at, others), _chosen(ids, others)
         if runs:
-            yield self.maker.frame(runs, at, now)
+            yield frame(runs, at, now, ids)
+
+
+def _chosen(column: Sequence[int] | None, places: list[int]) -> list[int] | None:
+    return None if column is None else [column[place] for place in places]
 
 
 def _line_jobs(job: Job) -> list[Job]:

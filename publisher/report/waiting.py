@@ -36,6 +36,8 @@ _AMOUNTS: Final = (
     Column("eligible_mean_s", "number", "s"),
 )
 _MOST_BARS: Final = 40
+_CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
+"""Odd numbers without a pattern."""
 
 
 class Waits:
@@ -65,13 +67,13 @@ class Waits:
         """By group the waits in ascending order, and those from eligibility on, of jobs of which it is told."""
         if not any(map(len, self._waits)):
             return {}
-        waits = np.concatenate(self._waits)
-        order = np.lexsort((waits, np.concatenate(self._jobs)))
-        _, first = np.unique(np.concatenate(self._jobs)[order], return_index=True)
-        chosen = order[first]
-        waits, groups = waits[chosen], np.concatenate(self._groups)[chosen]
-        eligible = np.concatenate(self._eligible)[chosen]
-        order = np.lexsort((waits, groups))
+        waits, groups = np.concatenate(self._waits), np.concatenate(self._groups)
+        eligible = np.concatenate(self._eligible)
+        chosen = _first_of_each(np.concatenate(self._jobs), waits)
+        if chosen is not None:
+            waits, groups, eligible = waits[chosen], groups[chosen], eligible[chosen]
+        order = np.argsort(waits, kind="stable")
+        order = order[np.argsort(groups[order], kind="stable")]
         groups, waits, eligible = groups[order], waits[order], eligible[order]
         found, begins = np.unique(groups, return_index=True)
         ends = [*begins[1:].tolist(), len(groups)]
@@ -81,10 +83,23 @@ class Waits:
         }
 
 
+def _first_of_each(jobs: Ints, waits: Ints) -> Ints | None:
+    """The places of the shortest wait of each job; None where no job comes twice."""
+    ordered = np.sort(jobs)
+    again = ordered[1:] == ordered[:-1]
+    if not again.any():
+        return None
+    several = np.isin(jobs, ordered[1:][again])
+    order = np.lexsort((waits[several], jobs[several]))
+    _, first = np.unique(jobs[several][order], return_index=True)
+    return np.concatenate([np.flatnonzero(~several), np.flatnonzero(several)[order[first]]])
+
+
 def _jobs(frame: Frame) -> Ints:
     """A number for each job: a hash of 64 bits, so that no two of a site's are likely ever to fall together."""
-    columns = (frame.codes["cluster"].tolist(), frame.objects["job"], frame.numbers["submit"].tolist())
-    return np.array([hash((cluster, *job, submit)) for cluster, job, submit in zip(*columns, strict=True)], np.int64)
+    with np.errstate(over="ignore"):
+        mixed = frame.codes["cluster"] * _CLUSTER_FACTOR ^ frame.numbers["submit"] * _SUBMIT_FACTOR
+    return frame.job_numbers() ^ mixed
 
 
 def percentile(waits: Ints, percent: int) -> int:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import getpass
 import os
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, insert, select
 
 from publisher.store.tables import audit
+
+LOG_IN: Final = "log in"
+"""To the page: what changes nothing in the store."""
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ class Page:
         self.came: list[tuple[str, str]] = []
         self.now = NOW
         self.made = 0
-        answers = Answers(publisher.store, self._counting(publisher))
+        answers = Answers(publisher.store, self._counting(publisher), lambda: self.now)
         self.site = Site(
             publisher.config.site.name, lambda: answers, publisher.status, self._came_in, self.said.append, people,
             Sessions(3600, lambda: self.now), lambda: self.now,

@@ -1,0 +1,206 @@
+"""Frames kept small: tens of bytes an entry, for as long as a program lives.
+
+Numbers are held in the smallest type that holds all of a chunk, one number where they are all alike; other values as
+numbers of those that there are, and where they are hardly ever alike (names and events of jobs) as compressed
+MessagePack. All of it is unpacked where it is asked for, of the entries that are asked for.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from formats.job import Event
+from formats.tally_columns import Ints
+from publisher.report.frame import ROW, Frame, Mask
+
+_TYPES: Final = (np.int8, np.int16, np.int32)
+_encode: Final = msgspec.msgpack.Encoder().encode
+_DECODERS: Final[dict[str, msgspec.msgpack.Decoder[list[Any]]]] = {
+    "job": msgspec.msgpack.Decoder(list[tuple[str | None, str | None, str | None]]),
+    "events": msgspec.msgpack.Decoder(list[tuple[Event, ...]]),
+    "core_numbers": msgspec.msgpack.Decoder(list[tuple[str, ...]]),
+}
+OBJECTS_KEPT: Final = frozenset(_DECODERS)
+_LEVEL: Final = 1
+_ALIKE: Final = 8
+"""So many entries must have a value, on average, for their values to be numbered."""
+_JOB: Final = "job number"
+_Value = TypeVar("_Value")
+
+
+class _Column:
+    """A column of whole numbers; `_values` is one number where all are alike."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Ints) -> None:
+        low, high = int(values.min()), int(values.max())
+        self._values: int | np.ndarray[Any, Any] = low
+        if low != high:
+            fits = (kind for kind in _TYPES if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+            self._values = values.astype(next(fits, np.int64))
+
+    def at(self, places: Ints | None) -> Ints:
+        """The numbers at these places."""
+        if isinstance(self._values, int):
+            raise TypeError
+        chosen = self._values if places is None else self._values[places]
+        return chosen.astype(np.int64)
+
+    @property
+    def only(self) -> int | None:
+        """The number, where there is only one."""
+        return self._values if isinstance(self._values, int) else None
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, about."""
+        return 32 if isinstance(self._values, int) else self._values.nbytes
+
+
+class _Objects:
+    """A column of other values: numbered, or packed."""
+
+    __slots__ = ("_decode", "_numbers", "_packed")
+
+    def __init__(self, name: str, values: list[Any]) -> None:
+        self._decode = _DECODERS[name].decode
+        numbers: dict[Any, int] = {}
+        found = [numbers.setdefault(value, len(numbers)) for value in values]
+        alike = len(numbers) * _ALIKE <= len(values)
+        self._numbers = np.array(found, np.int32) if alike else None
+        self._packed = zlib.compress(_encode(list(numbers) if alike else values), _LEVEL)
+
+    def at(self, places: Ints) -> list[Any]:
+        """The values at these places."""
+        values = self._decode(zlib.decompress(self._packed))
+        chosen = places if self._numbers is None else self._numbers[places]
+        return [values[number] for number in chosen.tolist()]
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, about."""
+        return len(self._packed) + (0 if self._numbers is None else self._numbers.nbytes)
+
+
+class Chunk:
+    """Entries that are kept. It does not change."""
+
+    def __init__(self, frames: Sequence[Frame], *, late: bool) -> None:
+        """Of frames with the same columns, `ROW` among them, and at least one entry.
+
+        `late`: some may have ended after their run, which then is looked at whenever it ended (slaves of DQS).
+        """
+        first = frames[0]
+        self.late = late
+        self.rows = sum(frame.rows for frame in frames)
+        self._numbers = {name: _Column(_joined([one.numbers[name] for one in frames])) for name in first.numbers}
+        self._numbers[_JOB] = _Column(_joined([one.job_numbers() for one in frames]))
+        self._codes = {name: _Column(_joined([one.codes[name] for one in frames])) for name in first.codes}
+        self._objects = {
+            name: _Objects(name, [value for one in frames for value in one.objects[name]]) for name in first.objects
+        }
+        ends = self.numbers("end", None)
+        self._first_end, self._last_end = int(ends.min()), int(ends.max())
+
+    def ended(self, start: int, stop: int | None) -> Frame | None:
+        """The entries whose runs ended from `start` until `stop` (exclusive; None: open); None: none of them."""
+        if self.late and stop is None:
+            return KeptFrame(self, None)
+        if self._last_end < start or (stop is not None and self._first_end >= stop):
+            return None
+        if self._first_end >= start and (stop is None or self._last_end < stop):
+            return KeptFrame(self, None)
+        ends = self.numbers("end", None)
+        mask: Mask = ends >= start
+        return KeptFrame(self, np.flatnonzero(mask if stop is None else mask & (ends < stop)))
+
+    def without(self, gone: Ints) -> Frame:
+        """The entries of other runs than these, in ascending order."""
+        return KeptFrame(self, np.flatnonzero(~np.isin(self.numbers(ROW, None), gone)))
+
+    def numbers(self, name: str, places: Ints | None) -> Ints:
+        """Numbers at these places, or all; raises KeyError."""
+        return self._at(self._numbers[name], places)
+
+    def codes(self, name: str, places: Ints | None) -> Ints:
+        """Codes at these places, or all."""
+        return self._at(self._codes[name], places)
+
+    def objects(self, name: str, places: Ints | None) -> list[Any]:
+        """Values at these places, or all."""
+        return self._objects[name].at(np.arange(self.rows) if places is None else places)
+
+    def _at(self, column: _Column, places: Ints | None) -> Ints:
+        if column.only is not None:
+            return np.full(self.rows if places is None else len(places), column.only, np.int64)
+        return column.at(places)
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """Those of the columns of numbers, codes and objects."""
+        numbers = tuple(name for name in self._numbers if name != _JOB)
+        return numbers, tuple(self._codes), tuple(self._objects)
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, about."""
+        return sum(one.bytes for each in (self._numbers, self._codes, self._objects) for one in each.values())
+
+
+class _Lazy(Mapping[str, _Value]):
+    """Columns that are unpacked once they are asked for."""
+
+    def __init__(self, names: tuple[str, ...], unpacked: Callable[[str], _Value]) -> None:
+        self._names = names
+        self._unpacked = unpacked
+        self._found: dict[str, _Value] = {}
+
+    def __getitem__(self, name: str) -> _Value:
+        if name not in self._found:
+            self._found[name] = self._unpacked(name)
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class KeptFrame(Frame):
+    """Entries of a chunk; it has all columns of the chunk, and unpacks those that are looked at."""
+
+    __slots__ = ("_chunk", "_places")
+
+    def __init__(self, chunk: Chunk, places: Ints | None) -> None:
+        """`places` are those of the entries in the chunk, ascending; None: all of them."""
+        numbers, codes, objects = chunk.names
+        super().__init__(
+            chunk.rows if places is None else len(places),
+            _Lazy(numbers, lambda name: chunk.numbers(name, places)),
+            _Lazy(codes, lambda name: chunk.codes(name, places)),
+            _Lazy(objects, lambda name: chunk.objects(name, places)),
+        )
+        self._chunk = chunk
+        self._places = places
+
+    def job_numbers(self) -> Ints:
+        """See `Frame`."""
+        return self._chunk.numbers(_JOB, self._places)
+
+    def where(self, mask: Mask) -> Frame:
+        """The entries for which `mask` is true."""
+        if mask.all():
+            return self
+        chosen = np.flatnonzero(mask)
+        return KeptFrame(self._chunk, chosen if self._places is None else self._places[chosen])
+
+
+def _joined(columns: list[Ints]) -> Ints:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)

@@ -1,0 +1,265 @@
+"""Runs kept in memory give the reports that the store gives, whatever happened to it in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import update
+
+from formats.job import Event, Host, Job
+from publisher.api import Publisher
+from publisher.report.compact import Chunk
+from publisher.report.frame import NUMBERS, ROW, WORDS, Frame
+from publisher.report.kept import Kept
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
+from publisher.report.result import Report
+from publisher.report.views import make
+from publisher.store import audit
+from publisher.store.tables import runs
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+NOW = 1_795_000_000
+ALWAYS = {"start": 0, "stop": NOW}
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("utilization", {"bin_s": 86_400 * 365}),
+    ("utilization", {"bin_s": 86_400 * 365, "by": ("owner",)}),
+    ("utilization", {"start": 1_000_000_020, "stop": 1_000_000_050, "bin_s": 6}),
+    *(
+        ("totals", {"by": (key,)})
+        for key in ("host", "queue", "vo", "slots", "pe", "status", "complex", "month", "task")
+    ),
+    ("totals", {"by": ("owner", "queue"), "interval": "started"}),
+    ("totals", {"filters": {"owner": "a*", "host": "*"}}),
+    ("totals", {"filters": {"job": "*1*"}}),
+    ("totals", {"filters": {"owner": "nobody of that name"}}),
+    ("occupation", {"by": ("node",), "period": "year"}),
+    ("occupation", {"resource": "memory", "period": "year"}),
+    ("waiting", {"by": ("queue", "size")}),
+    ("scarce", {}),
+    ("paths", {}),
+    ("paths", {"filters": {"job": "*2*"}}),
+    ("job", {"filters": {"job": "*3*"}}),  # the fixture has prefixes: read from the store
+]
+
+
+def asked(publisher: Publisher, view: str, given: dict[str, Any], kept: Kept | None = None) -> Report:
+    request = ReportRequest(**{**ALWAYS, **given})
+    return make(view, Context(publisher.store, publisher.config, NOW, None if kept is None else kept.runs), request)
+
+
+def ready(publisher: Publisher, **given: int) -> Kept:
+    said: list[str] = []
+    kept = Kept(publisher.store, publisher.config, said.append, publisher.tools.clock, **given)
+    kept.prepare()
+    kept.wait()
+    assert said == []
+    return kept
+
+
+class Reads:
+    """Counts how often the store was read for a report."""
+
+    def __init__(self, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        tell = kept.being_read
+
+        def told(change: int) -> None:
+            self.count += change > 0
+            tell(change)
+
+        monkeypatch.setattr(kept, "being_read", told)
+
+
+@pytest.fixture(scope="module")
+def kept(every_source: Publisher) -> Kept:
+    return ready(every_source)
+
+
+@pytest.mark.parametrize(("view", "given_"), ASKED, ids=lambda value: value if isinstance(value, str) else None)
+def test_every_view_of_every_source_is_the_same(
+    every_source: Publisher, kept: Kept, monkeypatch: pytest.MonkeyPatch, view: str, given_: dict[str, Any]
+) -> None:
+    reads = Reads(kept, monkeypatch)
+    assert asked(every_source, view, given_, kept) == asked(every_source, view, given_)
+    assert reads.count == 0
+
+
+def collected(folder: Path, jobs: list[Job]) -> tuple[Site, ListSource]:
+    source = ListSource("ce1")
+    source.add(*jobs)
+    site = Site(folder, [source], [])
+    site.collect()
+    return site, source
+
+
+VIEWS: list[tuple[str, dict[str, Any]]] = [
+    ("totals", {"by": ("owner", "host")}), ("occupation", {"by": ("node",), "period": "month"}), ("waiting", {}),
+]  # fmt: skip
+
+
+def same(site: Site, kept: Kept) -> None:
+    for view, given_ in VIEWS:
+        assert asked(site.publisher, view, given_, kept) == asked(site.publisher, view, given_)
+
+
+@pytest.mark.either_store
+def test_what_is_new_changed_gone_or_renamed_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = make_jobs(50)
+    running = make_job(60, status="running", end=None, wall_ms=None, cpu_ms=None, start=NOVEMBER)
+    site, source = collected(tmp_path, [*jobs, running])
+    kept = ready(site.publisher)
+    reads = Reads(kept, monkeypatch)
+    same(site, kept)
+
+    def changed(work: Callable[[], object]) -> None:
+        before = [asked(site.publisher, view, given_) for view, given_ in VIEWS]
+        work()
+        assert [asked(site.publisher, view, given_) for view, given_ in VIEWS] != before, "nothing was changed"
+        same(site, kept)
+
+    def read(*some: Job) -> Callable[[], object]:
+        def collect() -> None:
+            source.add(*some)
+            site.now += 1
+            site.collect()
+
+        return collect
+
+    changed(read(*make_jobs(55)[50:]))
+    changed(read(msgspec.structs.replace(jobs[3], local_user="somebody", wall_ms=77_000)))
+    changed(read(msgspec.structs.replace(jobs[3], local_user="somebody", wall_ms=78_000)))
+    changed(read(msgspec.structs.replace(running, status="completed", end=NOVEMBER + 500, wall_ms=500_000)))
+    assert reads.count == 0
+
+    def forget() -> None:
+        """A run's class and the text of its job, as `store forget` changes them: nothing else tells of it."""
+        with site.publisher.store.write() as connection:
+            gone = runs.c.record_id.in_([job.record_id for job in jobs[:5]])
+            connection.execute(update(runs).where(gone).values(end_time=None, finished=0))
+            audit.note(connection, "forget", "x", "y", 1)
+
+    changed(forget)
+    assert reads.count == 0
+
+
+def test_much_that_is_new_is_read_beside_the_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, source = collected(tmp_path, make_jobs(5))
+    kept = ready(site.publisher, at_once=10)
+    source.add(*make_jobs(30)[5:])
+    site.now += 1
+    site.collect()
+    reads = Reads(kept, monkeypatch)
+    same(site, kept)  # from the store, the first at least
+    assert reads.count >= 1
+    kept.wait()
+    reads.count = 0
+    same(site, kept)
+    assert reads.count == 0
+
+
+def test_of_very_many_those_that_ended_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = make_jobs(100)
+    site, _ = collected(tmp_path, jobs)
+    kept = ready(site.publisher, most=30)
+    reads = Reads(kept, monkeypatch)
+    same(site, kept)
+    assert reads.count == len(VIEWS)
+    late = {"start": jobs[-20].end or 0, "by": ("owner",)}
+    assert asked(site.publisher, "totals", late, kept) == asked(site.publisher, "totals", late)
+    assert reads.count == len(VIEWS)
+
+
+def test_trouble_in_preparing_is_told_once_and_reports_go_on(tmp_path: Path) -> None:
+    site, _ = collected(tmp_path, make_jobs(5))
+    with site.publisher.store.write() as connection:
+        connection.execute(update(runs).where(runs.c.id == 2).values(job=b"\x01\xc1"))
+    said: list[str] = []
+    kept = Kept(site.publisher.store, site.config, said.append, lambda: NOW)
+    kept.prepare()
+    kept.wait()
+    (told,) = said
+    assert "could not be prepared: the store holds a record that cannot be read" in told
+    early = {"stop": make_job(1).end, "by": ("owner",)}
+    for _ in range(2):
+        assert asked(site.publisher, "totals", early, kept) == asked(site.publisher, "totals", early)
+    kept.wait()
+    assert len(said) == 1
+
+
+def test_closing_stops_preparing(tmp_path: Path) -> None:
+    site, _ = collected(tmp_path, make_jobs(5))
+    kept = Kept(site.publisher.store, site.config, pytest.fail, lambda: NOW)
+    kept.close()
+    kept.prepare()
+    kept.wait()
+    assert kept.bytes == 0
+
+
+# --- chunks
+
+VALUES = st.one_of(st.integers(-5, 5), st.sampled_from([-(1 << 63), (1 << 63) - 1, 40_000, 1 << 40]))
+
+
+def frames(columns: list[list[int]]) -> Iterator[Frame]:
+    """A frame of two rows for each two numbers."""
+    for place in range(0, len(columns[0]), 2):
+        part = [np.array(column[place : place + 2], np.int64) for column in columns]
+        rows = len(part[0])
+        words = [f"{value}" if value % 2 else None for value in part[0].tolist()]
+        yield Frame(
+            rows, {**dict.fromkeys(NUMBERS, part[0]), "end": part[1], ROW: np.arange(rows)},
+            dict.fromkeys(WORDS, part[2]),
+            {"job": [(word, "name", None) for word in words], "events": [(Event(1, "Q"),)] * rows,
+             "core_numbers": [()] * rows},
+        )  # fmt: skip
+
+
+@given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=20), st.data())
+def test_a_chunk_holds_what_it_was_given(rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    chunk = Chunk(list(frames(columns)), late=False)
+    start, stop = data.draw(VALUES), data.draw(st.none() | VALUES)
+    inside = [place for place, end in enumerate(columns[1]) if end >= start and (stop is None or end < stop)]
+    found = chunk.ended(start, stop)
+    if found is None:
+        assert inside == []
+        return
+    assert found.numbers["slots"].tolist() == [columns[0][place] for place in inside]
+    assert found.codes["owner"].tolist() == [columns[2][place] for place in inside]
+    assert found.objects["job"] == [
+        (f"{columns[0][place]}" if columns[0][place] % 2 else None, "name", None) for place in inside
+    ]
+    assert found.job_numbers().tolist() == list(map(hash, found.objects["job"]))
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(inside), max_size=len(inside))), np.bool_)
+    chosen = found.where(mask)
+    assert chosen.numbers["end"].tolist() == found.numbers["end"][mask].tolist()
+    assert chosen.objects["events"] == [(Event(1, "Q"),)] * int(mask.sum())
+
+
+def test_jobs_by_a_pattern_are_found_in_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, _ = collected(tmp_path, make_jobs(40))
+    kept = ready(site.publisher)
+    reads = Reads(kept, monkeypatch)
+    for pattern in ("*3*", "nothing*", "job-1[0-3]", "*"):
+        given_ = {"filters": {"job": pattern}}
+        monkeypatch.undo()
+        from_store = asked(site.publisher, "job", given_)
+        monkeypatch.setattr("publisher.pipeline.recall.runs_in", lambda *_: pytest.fail("the store was searched"))
+        assert asked(site.publisher, "job", given_, kept) == from_store
+    assert reads.count == 0
+
+
+def test_hosts_stay_what_they_are(tmp_path: Path) -> None:
+    site, _ = collected(tmp_path, [make_job(1, hosts=(Host("n1", 4), Host("n2", 2)), slots=6)])
+    kept = ready(site.publisher)
+    (frame,) = kept.runs().frames(0, None, frozenset({"placed"}), running_until=None)
+    assert frame.rows == 1
+    same(site, kept)
