@@ -89,6 +89,7 @@ def collect(
             observer(PageStored(source.name, found.read, found.new, found.changed))
             if stopping():
                 break
+            del page
         if join is not None:
             join.release()
     except SourceError as error:

@@ -73,7 +73,10 @@ class ReadApart:
         with _Child(self.name, self._settings, cursor) as child:
             for read in child.pages():
                 self._told, self._told_since = True, read.complete_since
-                yield read.page
+                page = read.page
+                del read
+                yield page
+                del page
 
     def _pages_here(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
         yield from self._here.pages(cursor, window)
@@ -122,6 +125,7 @@ class _Child:
             if isinstance(told, _Failed):
                 raise _error_of(told)
             yield told
+            del told
 
     def _next(self) -> _Read | _Failed | None:
         head = self._stdout.read(_LENGTH.size)
