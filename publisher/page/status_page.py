@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from publisher.page.markup import markup
-from publisher.pipeline.status import SourceStatus, Status
+from publisher.pipeline.status import SourceStatus, Status, TargetStatus
 from publisher.plain_text import safe
 from publisher.times import iso
 
 _TARGETS: Final = (
     "target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "waived", "superseded",
-    "sent up to", "complete until", "last success", "certificate days", "trouble",
+    "oldest waiting", "sent up to", "complete until", "last success", "certificate days", "trouble",
 )  # fmt: skip
 _SOURCES: Final = ("source", "jobs", "unreadable", "last read", "last job ended", "read to its end", "trouble")
 _NUMBERS: Final = frozenset({*_TARGETS[1:9], "certificate days", "jobs", "unreadable"})
@@ -22,9 +22,9 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
     """The page."""
     targets = [
         (
-            safe(name), one.accepted, one.confirmed, one.waiting, one.in_flight, one.rejected, one.held, one.waived,
-            one.superseded, _at(one.last_sent_end_time), _at(one.complete_until), _at(one.last_success),
-            "" if one.certificate_days_left is None else one.certificate_days_left, safe(one.last_error or ""),
+            f"{safe(name)} (shadow)" if one.shadow else safe(name), one.accepted, one.confirmed, one.waiting, one.in_flight, one.rejected, one.held, one.waived,
+            one.superseded, iso(one.oldest_waiting_end_time) or "none", _at(one.last_sent_end_time), _at(one.complete_until), _at(one.last_success),
+            "" if one.certificate_days_left is None else one.certificate_days_left, safe(_trouble_of(one)),
         )
         for name, one in status.targets.items()
     ]  # fmt: skip
@@ -40,6 +40,11 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
         "target_columns": _TARGETS, "source_columns": _SOURCES, "target_numbers": _NUMBERS, "source_numbers": _NUMBERS,
     }  # fmt: skip
     return markup("status.html", {**context, **around})
+
+
+def _trouble_of(one: TargetStatus) -> str:
+    shadow = "a shadow: nothing is sent, and what waits is meant to" if one.shadow else ""
+    return "; ".join(filter(None, (shadow, one.last_error)))
 
 
 def _trouble(one: SourceStatus) -> str:

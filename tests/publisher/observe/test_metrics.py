@@ -157,3 +157,15 @@ def test_the_dashboard_asks_for_numbers_that_exist() -> None:
             assert asked, panel["title"]
             assert asked <= _known(), panel["title"]
             assert set(re.findall(r"\$(\w+)", target["expr"])) <= variables
+
+
+def test_the_dashboard_marks_what_waits_for_a_shadow() -> None:
+    board = json.loads((CONF / "grafana" / "usage-publisher.json").read_text(encoding="utf-8"))
+    asked = [target for panel in board["panels"] for target in panel["targets"] if "waiting" in target["expr"]]
+    assert len(asked) >= 3
+    shadows = "on (instance, target) usage_publisher_target_shadow == 1"
+    for target in asked:
+        assert f"unless {shadows}" in target["expr"] or (
+            f"and {shadows}" in target["expr"] and "(shadow)" in target["legendFormat"]
+        )
+    assert any("(shadow)" in target["legendFormat"] for target in asked)

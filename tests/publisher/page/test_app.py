@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from publisher.api import Publisher
@@ -87,6 +88,19 @@ def as_(name: str) -> dict[str, str]:
 
 
 # --- what is answered
+
+
+def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher) -> None:
+    page = Page(publisher)
+    told = publisher.status()
+    (name,) = told.targets
+    in_shadow = msgspec.structs.replace(told.targets[name], shadow=True, last_error="no answer")
+    status = msgspec.structs.replace(told, targets={name: in_shadow, "other": told.targets[name]})
+    page.app = application(msgspec.structs.replace(page.site, status=lambda: status), ())
+    shown = page.ask("/status").text
+    assert f"{name} (shadow)" in shown
+    assert "a shadow: nothing is sent, and what waits is meant to; no answer" in shown
+    assert shown.count("(shadow)") == 1
 
 
 def test_every_answer_tells_browsers_to_be_careful(opened: Page) -> None:
