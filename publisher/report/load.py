@@ -104,6 +104,7 @@ def view(context: Context, request: ReportRequest) -> Report:
             _sum(found[(at - bins.start) // bins.size_s], look)
     busy = _utilization(context, request)
     rows = tuple(_rows(bins, found, busy))
+    nothing = None if any(looks.number for looks in found) else met.nothing(request, paths)
     notes = [f"Lines of the stat_file that are no samples: {unreadable}."] if unreadable else []
     return Report(
         view="load",
@@ -114,8 +115,8 @@ def view(context: Context, request: ReportRequest) -> Report:
         columns=_COLUMNS,
         rows=rows,
         plots=_plots(bins, rows),
-        notes=(*notes, "The scale of the load is that of the stat_file; no document tells it."),
-        nothing=None if any(looks.number for looks in found) else met.nothing(request, paths),
+        notes=(*notes, *([] if nothing else ["The scale of the load is that of the stat_file; no document tells it."])),
+        nothing=nothing,
         facts={"bin_s": bins.size_s},
     )
 

@@ -74,7 +74,8 @@ def _letters(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[str, ...]
     """What the letters of the paths mean."""
     met = {event.kind for _, events in jobs.values() for event in events}
     told = [f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter in met]
-    return (f"Events: {', '.join(told)}; + again at once.",) if told else ()
+    again = "; + again at once" if any("+" in path_of(events) for _, events in jobs.values()) else ""
+    return (f"Events: {', '.join(told)}{again}.",) if told else ()
 
 
 def _counts(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:

@@ -173,7 +173,7 @@ def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
-        notes=(f"Bins in which nothing of a value of {key} ran are left out.", *found.met.notes()),
+        notes=(*([f"Bins in which nothing of a value of {key} ran are left out."] if rows else []), *found.met.notes()),
         nothing=found.met.nothing(),
         rows_named="bins",
         facts={

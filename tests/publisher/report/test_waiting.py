@@ -82,5 +82,6 @@ def test_paths(site: Publisher) -> None:
         ("Q S", 1, 0.25, "4"),
         ("Q S+ E", 1, 0.25, "3"),
     ]
+    assert view(site, "paths").notes[0] == "Events: Q queued, S started, E ended; + again at once."
     events = table(view(site, "paths", filters={"job": "3"}), "job", "event", "meaning")
     assert events == [("3", "Q", "queued"), ("3", "S", "started"), ("3", "S", "started"), ("3", "E", "ended")]
