@@ -17,7 +17,7 @@ from publisher.errors import SourceError
 from publisher.observe.events import Observer, PageStored
 from publisher.pipeline.grid_join import GridJoin
 from publisher.pipeline.wish import Wish
-from publisher.sources.base import Page, Source, Window
+from publisher.sources.base import Reader, SealedPage, Window, sealed
 from publisher.store import deliveries, erased, grid_jobs, groups, purged, registry, runs
 from publisher.store.classes import Interner, JobClass, classes_by_id
 from publisher.store.database import Store
@@ -56,7 +56,7 @@ class TargetPlan(msgspec.Struct, frozen=True):
 
 def collect(
     store: Store,
-    source: Source,
+    source: Reader,
     plans: Sequence[TargetPlan],
     clock: Callable[[], int],
     observer: Observer,
@@ -82,8 +82,9 @@ def collect(
     try:
         interner = join.interner if join is not None else Interner(row.id, row.name)
         for page in source.pages(row.cursor, window):
+            again = window is not None
             found = _store_page(
-                store, source, row, interner, veil, join, page, plans, clock(), again=window is not None
+                store, source, row, interner, veil, join, sealed(page, classed=not again), plans, clock(), again=again
             )
             total = _add(total, found)
             observer(PageStored(source.name, found.read, found.new, found.changed))
@@ -116,27 +117,27 @@ def _add(one: Collected, other: Collected) -> Collected:
 
 def _store_page(
     store: Store,
-    source: Source,
+    source: Reader,
     row: registry.SourceRow,
     interner: Interner,
     veil: Veil,
     join: GridJoin | None,
-    page: Page,
+    page: SealedPage,
     plans: Sequence[TargetPlan],
     now: int,
     *,
     again: bool,
 ) -> Collected:
     with store.write() as connection:
-        sifted = purged.sift(connection, page.jobs, veil)
-        upserted = runs.upsert(connection, interner, veil.over(sifted.jobs), now)
+        sifted = purged.sift(connection, page.runs, veil)
+        upserted = runs.upsert(connection, interner, veil.over(sifted.runs), now)
         first = None if row.first_read_done else row.name
         put_down(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
         back = purged.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, sifted.changed, now)
         if join is not None:
             join.note(connection, upserted.put)
         unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now)
-        last_end = max((job.end for job in page.jobs if job.finished and job.end), default=None)
+        last_end = max((run.end for run in page.runs if run.finished and run.end), default=None)
         counts = (upserted.new - back, page.skipped, unreadable_new, last_end)
         if again:
             registry.window_read(connection, row.id, *counts)
@@ -181,15 +182,16 @@ def put_down(
     finished = [item for item in put if item.finished]
     if not finished:
         return
-    unknown = {item.class_id for item in finished}
+    class_ids = {item.class_id for item in finished}
     for plan in plans:
-        missing = [class_id for class_id in unknown if plan.wish.known_verdict(class_id) is None]
+        missing = [class_id for class_id in class_ids if plan.wish.known_verdict(class_id) is None]
         for job_class in read(connection, missing):
             plan.wish.wants_class(job_class)
+        of_wanted_class = {class_id for class_id in class_ids if plan.wish.known_verdict(class_id)}
         wanted: list[Put] = []
         unwanted: list[Put] = []
         for item in finished:
-            verdict = plan.wish.known_verdict(item.class_id) and plan.wish.wants_end(item.end_time)
+            verdict = item.class_id in of_wanted_class and plan.wish.wants_end(item.end_time)
             (wanted if verdict else unwanted).append(item)
         fresh = [item for item in wanted if item.fresh]
         before = plan.wish.delivered_until if plan.assumes_of(first_read_of) else None

@@ -2,11 +2,14 @@
 
 Reading and storing cost about the same, and a process uses one core. The first pages are read here, since most
 collects find little; a source that goes on is then read from its cursor by a child, which sends page after page through
-a pipe and waits while the pipe is full. The child never writes anything else, and ends with its parent.
+a pipe and waits while the pipe is full. A window that goes on is read by the child from its beginning. The child seals
+the runs, so that here nothing is left to be done but look-ups and rows. It never writes anything else, and ends with
+its parent.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import signal
@@ -14,7 +17,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import IO, Final, Self
 
 import msgspec
@@ -23,14 +26,18 @@ from publisher import config, errors
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
-from publisher.sources.base import Cursor, Page, Window
+from publisher.sources.base import Cursor, SealedPage, Window, sealed
 
 PAGES_HERE: Final = 3
+PAGES_OF_WINDOW: Final = 2
+"""A window has no cursor to go on from: if it ends within so many pages they are given, and else read once more."""
+_PIPE_BYTES: Final = 1 << 20
+"""What waits in the pipe at most, where the system allows it; a page is some 3 MB."""
 _LENGTH: Final = struct.Struct(">I")
 
 
 class _Read(msgspec.Struct, tag="read"):
-    page: Page
+    page: SealedPage
     complete_since: int | None
 
 
@@ -59,18 +66,24 @@ class ReadApart:
         self.name = name
         self.kind = self._here.kind
 
-    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[SealedPage]:
         """See `publisher.sources.base.Source`."""
         self._told = False
+        kept: list[SealedPage] = []
         with closing(self._pages_here(cursor, window)) as pages:
             for count, page in enumerate(pages, 1):
-                yield page
-                cursor = page.cursor
-                if count == PAGES_HERE and self._apart and window is None and not page.at_end:
+                if window is None or not self._apart:
+                    yield page
+                    cursor = page.cursor
+                else:
+                    kept.append(page)
+                if self._apart and not page.at_end and count == (PAGES_HERE if window is None else PAGES_OF_WINDOW):
                     break
             else:
+                yield from kept
                 return
-        with _Child(self.name, self._settings, cursor) as child:
+        kept.clear()
+        with _Child(self.name, self._settings, cursor, window) as child:
             for read in child.pages():
                 self._told, self._told_since = True, read.complete_since
                 page = read.page
@@ -78,8 +91,9 @@ class ReadApart:
                 yield page
                 del page
 
-    def _pages_here(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
-        yield from self._here.pages(cursor, window)
+    def _pages_here(self, cursor: Cursor, window: Window | None) -> Generator[SealedPage, None, None]:
+        for page in self._here.pages(cursor, window):
+            yield sealed(page, classed=window is None)
 
     def complete_since(self) -> int | None:
         """As whoever read last knows it."""
@@ -93,9 +107,9 @@ class ReadApart:
 class _Child:
     """The other process. Use it in a `with` statement: at its end it is gone."""
 
-    def __init__(self, name: str, settings: config.Source, cursor: Cursor) -> None:
+    def __init__(self, name: str, settings: config.Source, cursor: Cursor, window: Window | None) -> None:
         self._name = name
-        self._order = pickle.dumps((name, settings, dict(cursor)))
+        self._order = pickle.dumps((name, settings, dict(cursor), window))
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-P", "-m", __name__]  # -P: nothing is imported from the working directory
@@ -103,6 +117,8 @@ class _Child:
         assert self._process.stdin is not None  # both were asked for
         assert self._process.stdout is not None
         self._stdout: IO[bytes] = self._process.stdout
+        with suppress(OSError):  # a limit of the system's for this user; a smaller pipe does as well
+            fcntl.fcntl(self._stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
             with self._process.stdin as stdin:
                 stdin.write(self._order)
@@ -158,13 +174,13 @@ def main() -> None:
     """What the other process does."""
     for told_to_end in (signal.SIGINT, signal.SIGTERM):  # the parent decides: it stops behind a page
         signal.signal(told_to_end, signal.SIG_IGN)
-    name, settings, cursor = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent, through a pipe of its own
+    name, settings, cursor, window = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent, through a pipe of its own
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as pipe:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may get between the pages
         try:
             source = make_source(name, settings)
-            for page in source.pages(cursor):
-                _send(pipe, _Read(page, source.complete_since()))
+            for page in source.pages(cursor, window):
+                _send(pipe, _Read(sealed(page, classed=window is None), source.complete_since()))
         except SourceError as error:
             _send(pipe, _Failed(type(error).__name__, error.message, error.hint))
 

@@ -17,6 +17,7 @@ from formats.job import Job
 from publisher import config
 from publisher.errors import ConfigError
 from publisher.finding import Finding
+from publisher.sealed import SealedRun, seal
 
 Cursor = Mapping[str, Any]
 """Where reading stopped, as plain JSON values; its meaning is the source's own. Empty: read from the beginning.
@@ -58,6 +59,25 @@ class Page(msgspec.Struct, frozen=True):
     at_end: bool = False
 
 
+class SealedPage(msgspec.Struct, frozen=True):
+    """A page whose runs are in the form in which they are stored."""
+
+    runs: tuple[SealedRun, ...]
+    cursor: Cursor
+    read: int
+    skipped: int = 0
+    unreadable: tuple[Unreadable, ...] = ()
+    at_end: bool = False
+
+
+def sealed(page: Page | SealedPage, *, classed: bool) -> SealedPage:
+    """A page with its runs sealed; `classed`: with the keys of their classes."""
+    if isinstance(page, SealedPage):
+        return page
+    runs = tuple([seal(job, classed=classed) for job in page.jobs])
+    return SealedPage(runs, page.cursor, page.read, page.skipped, page.unreadable, page.at_end)
+
+
 def waiting_in(cursor: Cursor) -> tuple[str, ...]:
     """What a cursor says to be waiting for what completes it: sentences for people."""
     found = cursor.get(WAITING)
@@ -82,11 +102,23 @@ def required_path(name: str, settings: config.Source, what: str, example: str) -
     return settings.path
 
 
-class Source(Protocol):
-    """A source of jobs under its name in the configuration."""
+class Reader(Protocol):
+    """What collecting needs of a source, whoever reads it."""
 
     name: str
     kind: str
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page | SealedPage]:
+        """See `Source.pages`."""
+        ...
+
+    def complete_since(self) -> int | None:
+        """See `Source.complete_since`."""
+        ...
+
+
+class Source(Reader, Protocol):
+    """A source of jobs under its name in the configuration."""
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Read from the cursor to the present end; the last page has `at_end`. Memory does not grow with the input.

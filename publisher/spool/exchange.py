@@ -18,6 +18,7 @@ from formats.identity import digest, encode
 from formats.job import Job
 from publisher.config import SpoolContext
 from publisher.errors import UsageError
+from publisher.sealed import cpu_total_ms, untold
 from publisher.spool import reading
 from publisher.spool.context import FILE_FORMATS, Context, make_context
 from publisher.spool.errors import SpoolError
@@ -28,7 +29,6 @@ from publisher.store import dialect, integrity, upkeep
 from publisher.store.classes import JOINED, Interner, Marked
 from publisher.store.database import HEAD, Store
 from publisher.store.exclusive import exclusive
-from publisher.store.runs import cpu_total_ms, untold
 from publisher.store.tables import metadata, runs, sources, spool_changes, targets, versions
 
 _FORM: Final = "usage-publisher export"

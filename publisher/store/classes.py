@@ -8,7 +8,6 @@ from sums by class. A class is stored as a `Job` that has only these facts (`for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Final
 
@@ -17,41 +16,17 @@ from sqlalchemy import Connection, select
 
 from formats.identity import encode
 from formats.job import Job
+from publisher.sealed import SHARED, SealedRun, class_key
 from publisher.store import dialect
 from publisher.store.stored import decode
 from publisher.store.tables import classes, runs, sources
 from publisher.told import LOCAL, hosts_tell, local_tells
 
-_SHARED: Final = (
-    "system",
-    "status",
-    "user_dn",
-    "token_subject",
-    "token_issuer",
-    "vo",
-    "vo_issuer",
-    "fqans",
-    "cluster",
-    "queue",
-    "endpoint_url",
-    "endpoint_type",
-    "nodes",
-    "cores",
-    "slots",
-    "infrastructure",
-    "lrms",
-    "middleware",
-    "middleware_version",
-    "benchmarks",
-)
-_encode: Final = msgspec.msgpack.Encoder().encode
-_shared: Final = attrgetter(*_SHARED)
+_shared: Final = attrgetter(*SHARED)
 _local: Final = attrgetter(*LOCAL)
 _MOST_REMEMBERED: Final = 100_000
 """Class ids of one collect, at some 150 bytes each. A large cluster has more than a user and a size of job: where no
 benchmark is known, each of its hosts makes classes of its own, and to look up one costs as much as to store a run."""
-_KEY_BYTES: Final = 16
-
 
 GRID_LOG: Final = "grid_log"
 """The extra of a class that says what the grid log of its source told: `JOINED`, or `AWAITED`: nothing yet."""
@@ -92,11 +67,22 @@ class Interner:
 
     def ids_of(self, connection: Connection, jobs: Sequence[Job]) -> list[int]:
         """The class id of each job, in order."""
+        marked = self._join(connection, jobs) if self._join is not None else [(job, None) for job in jobs]
+        return self._ids_by_key(connection, [class_key(job, mark) for job, mark in marked], marked.__getitem__)
+
+    def ids_of_sealed(self, connection: Connection, found: Sequence[SealedRun]) -> list[int]:
+        """The class id of each run, in order. Only those that are met for the first time are opened, without a join."""
+        if self._join is not None:
+            return self.ids_of(connection, [run.job() for run in found])
+        keys = [run.class_key or class_key(run.job()) for run in found]
+        return self._ids_by_key(connection, keys, lambda place: (found[place].job(), None))
+
+    def _ids_by_key(self, connection: Connection, keys: list[bytes], marked: Callable[[int], Marked]) -> list[int]:
+        """The id of each key; `marked` gives the run of a place."""
         if len(self._ids) > _MOST_REMEMBERED:
             self._ids.clear()
-        marked = self._join(connection, jobs) if self._join is not None else [(job, None) for job in jobs]
-        keys = [_key_of(job, mark) for job, mark in marked]
-        unknown = {key: each for key, each in zip(keys, marked, strict=True) if key not in self._ids}
+        places = {key: place for place, key in enumerate(keys) if key not in self._ids}
+        unknown = {key: marked(place) for key, place in places.items()}
         self._classes = self._learn(connection, unknown) if unknown else {}
         return [self._ids[key] for key in keys]
 
@@ -134,14 +120,8 @@ class Interner:
         return found
 
 
-def _key_of(job: Job, mark: str | None) -> bytes:
-    """A digest of what makes a run's class: small enough to remember very many."""
-    local, hosts = _local(job) if local_tells(job) else None, job.hosts if hosts_tell(job) else None
-    return blake2b(_encode((_shared(job), local, hosts, mark)), digest_size=_KEY_BYTES).digest()
-
-
 def _facts_of(job: Job, mark: str | None) -> Job:
-    facts: dict[str, Any] = dict(zip(_SHARED, _shared(job), strict=True))
+    facts: dict[str, Any] = dict(zip(SHARED, _shared(job), strict=True))
     if mark is not None:
         facts["extras"] = {GRID_LOG: mark}
     if local_tells(job):

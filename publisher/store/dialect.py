@@ -19,7 +19,20 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Executable, Select, Table, create_engine, event, func, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Executable,
+    Select,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
@@ -251,6 +264,35 @@ class Bulk:
             straight = order == tuple(range(len(self._columns)))
             self._compiled[dialect.name] = (str(compiled), None if straight else itemgetter(*order))
         return self._compiled[dialect.name]
+
+
+class Lookup:
+    """A query for the rows of many keys, prepared once, faster by half than one made anew for each list of keys.
+
+    Rows are the driver's own, in no order; what holds bytes may be another type than `bytes`.
+    """
+
+    _MARKS: Final = 250
+
+    def __init__(self, columns: Sequence[ColumnElement[Any]], key: ColumnElement[Any]) -> None:
+        """`columns` of the rows whose column `key` has one of the keys."""
+        marks: list[ColumnElement[Any]] = [bindparam(f"key{place}") for place in range(self._MARKS)]
+        self._query = select(*columns).where(key.in_(marks))
+        self._compiled: dict[str, str] = {}
+
+    def rows(self, connection: Connection, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of these keys."""
+        dialect = connection.dialect
+        if dialect.name not in self._compiled:
+            self._compiled[dialect.name] = str(self._query.compile(dialect=dialect))
+        found: list[tuple[Any, ...]] = []
+        for start in range(0, len(keys), self._MARKS):
+            asked = tuple(keys[start : start + self._MARKS])
+            asked += asked[-1:] * (self._MARKS - len(asked))  # always as many: the last key once more
+            with connection.exec_driver_sql(self._compiled[dialect.name], asked) as result:
+                cursor: Any = result.cursor
+                found += cursor.fetchall()
+        return found
 
 
 def streamed(connection: Connection, query: Select[Any], size: int) -> Generator[list[Any], None, None]:

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, select
 from formats.dn import to_rfc2253, to_slash
 from formats.job import Job
 from publisher.grid_identity import Entry
+from publisher.sealed import SealedRun, seal
 from publisher.store.tables import erased
 from publisher.told import local_tells
 
@@ -89,9 +90,17 @@ class Veil:
         self._rows = found
         self._known: dict[str, list[ErasedRow]] = {}
 
-    def over(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """The jobs as they are stored."""
-        return [self(job) for job in jobs] if self._rows else jobs
+    def over(self, found: Sequence[SealedRun]) -> Sequence[SealedRun]:
+        """The runs as they are stored."""
+        return [self.sealed(run) for run in found] if self._rows else found
+
+    def sealed(self, run: SealedRun) -> SealedRun:
+        """The run as it is stored."""
+        if not self._rows:
+            return run
+        job = run.job()
+        as_stored = self(job)
+        return run if as_stored is job else seal(as_stored)
 
     def __call__(self, job: Job) -> Job:
         """The job as it is stored."""

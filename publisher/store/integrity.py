@@ -15,9 +15,9 @@ from sqlalchemy import Connection, and_, delete, func, insert, inspect, or_, sel
 from formats.identity import digest
 from publisher.errors import StoreError
 from publisher.finding import Finding
+from publisher.sealed import cpu_total_ms, untold
 from publisher.store import audit, purged, upkeep
 from publisher.store.counters import CONFIRMED
-from publisher.store.runs import cpu_total_ms, untold
 from publisher.store.states import BatchState, State
 from publisher.store.stored import decode
 from publisher.store.tables import batches, classes, counters, deliveries, metadata, runs, targets, versions

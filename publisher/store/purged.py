@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
 
-from formats.identity import digest, encode
-from formats.job import Job
 from formats.month import Month, month_bounds, month_numbered, month_of
 from publisher.errors import UsageError
+from publisher.sealed import SealedRun
 from publisher.store import dialect
 from publisher.store.counters import CONFIRMED
 from publisher.store.deliveries import move
+from publisher.store.erased import Veil
 from publisher.store.runs import Put
 from publisher.store.states import State
 from publisher.store.tables import deliveries, purged_deliveries, purged_months, purged_runs, runs
@@ -38,7 +38,7 @@ _MANY: Final = 500
 class Sifted(msgspec.Struct, frozen=True):
     """A page of runs without those that were purged as they are. `changed`: record ids of those purged otherwise."""
 
-    jobs: Sequence[Job]
+    runs: Sequence[SealedRun]
     unchanged: int = 0
     changed: frozenset[str] = frozenset()
 
@@ -53,32 +53,31 @@ def months(connection: Connection) -> frozenset[int]:
     return frozenset(connection.execute(select(purged_months.c.month)).scalars())
 
 
-def sift(connection: Connection, jobs: Sequence[Job], veil: Callable[[Job], Job]) -> Sifted:
+def sift(connection: Connection, found: Sequence[SealedRun], veil: Veil) -> Sifted:
     """Leave out what was purged and is unchanged, be it in an earlier version: a log tells all of them.
 
-    `veil` gives a job as it is stored where its person was erased.
+    `veil` gives a run as it is stored where its person was erased.
     """
-    if not jobs or not months(connection):
-        return Sifted(jobs)
-    keys = {key_of(job.record_id): job for job in jobs}
+    if not found or not months(connection):
+        return Sifted(found)
+    listed = list({key_of(run.record_id): None for run in found})
     known: defaultdict[bytes, set[bytes]] = defaultdict(set)
-    listed = list(keys)
     for start in range(0, len(listed), _MANY):
         query = select(purged_runs.c.run, purged_runs.c.digest).where(
             purged_runs.c.run.in_(listed[start : start + _MANY])
         )
         for key, mark in connection.execute(query):
             known[bytes(key)].add(bytes(mark))
-    kept: list[Job] = []
+    kept: list[SealedRun] = []
     changed: set[str] = set()
-    for job in jobs:
-        marks = known.get(key_of(job.record_id))
-        if marks is None or not job.finished:
-            kept.append(job)
-        elif marks.isdisjoint({digest(encode(job)), digest(encode(veil(job)))}):
-            kept.append(job)
-            changed.add(job.record_id)
-    return Sifted(kept, len(jobs) - len(kept), frozenset(changed))
+    for run in found:
+        marks = known.get(key_of(run.record_id))
+        if marks is None or not run.finished:
+            kept.append(run)
+        elif marks.isdisjoint({run.digest, veil.sealed(run).digest}):
+            kept.append(run)
+            changed.add(run.record_id)
+    return Sifted(kept, len(found) - len(kept), frozenset(changed))
 
 
 def hold_late(connection: Connection, target_id: int, put: Iterable[Put], now: int) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
-from formats.identity import digest, encode
 from formats.job import Job
+from publisher.sealed import SealedRun
 from publisher.store import dialect
 from publisher.store.classes import GRID_LOG, JOINED, Interner, awaits_grid_log
 from publisher.store.stored import decode
@@ -26,6 +26,7 @@ _update_runs: Final = dialect.Bulk(
 _update_jobs: Final = dialect.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(job=bindparam("job")), ("job", "run")
 )
+_known_runs: Final = dialect.Lookup((runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished), runs.c.record_id)
 _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
 
 
@@ -64,47 +65,31 @@ class StoredRun(msgspec.Struct, frozen=True):
     awaits_grid_log: bool = False
 
 
-def cpu_total_ms(job: Job) -> int:
-    """CPU time of all cores: the source's total, else user plus system, else zero."""
-    if job.cpu_ms is not None:
-        return job.cpu_ms
-    return (job.cpu_user_ms or 0) + (job.cpu_system_ms or 0)
-
-
-def untold(job: Job) -> int:
-    """1 where a run lacks its wall time, or its CPU time in total and one of its parts, so that the columns say zero or
-    a part alone; 0: they are what a receiver of summaries adds up."""
-    cpu_told = job.cpu_ms is not None or (job.cpu_user_ms is not None and job.cpu_system_ms is not None)
-    return int(job.wall_ms is None or not cpu_told)
-
-
-def upsert(connection: Connection, interner: Interner, jobs: Sequence[Job], now: int) -> Upserted:
+def upsert(connection: Connection, interner: Interner, found: Sequence[SealedRun], now: int) -> Upserted:
     """Put runs into the store: new ones, new versions of changed ones; unchanged ones cost a look-up.
 
     The last of several with the same record id counts, a finished one before one that is not. An earlier version of a
     finished run is kept (`versions`). Core numbers, which are in no digest, are put beside an unchanged run that was
     read by a program that did not know them.
     """
-    by_id = _last_of_each(jobs)
+    by_id = _last_of_each(found)
     known = _known(connection, list(by_id))
-    new: list[tuple[Job, bytes, bytes]] = []
-    changed: list[tuple[Job, bytes, bytes, _Known]] = []
+    new: list[SealedRun] = []
+    changed: list[tuple[SealedRun, _Known]] = []
     named: dict[int, bytes] = {}
     unchanged = running = 0
-    for record_id, job in by_id.items():
-        blob = encode(job)
-        mark = digest(blob)
+    for record_id, run in by_id.items():
         before = known.get(record_id)
         if before is None:
-            new.append((job, blob, mark))
-        elif before.digest != mark and (job.finished or not before.finished):
-            changed.append((job, blob, mark, before))
-        elif job.finished:
+            new.append(run)
+        elif before.digest != run.digest and (run.finished or not before.finished):
+            changed.append((run, before))
+        elif run.finished:
             unchanged += 1
         else:
             running += 1
-        if job.core_numbers and before is not None and before.digest == mark:
-            named[before.run_id] = blob
+        if run.names_cores and before is not None and before.digest == run.digest:
+            named[before.run_id] = run.stored
     put = _insert_new(connection, interner, new, now) if new else []
     if changed:
         put += _change(connection, interner, changed, now)
@@ -116,15 +101,15 @@ def upsert(connection: Connection, interner: Interner, jobs: Sequence[Job], now:
         put=put,
         new=finished_new,
         changed=sum(item.finished and not item.fresh for item in put),
-        unchanged=unchanged + len(jobs) - len(by_id),
+        unchanged=unchanged + len(found) - len(by_id),
         running=running,
     )
 
 
-def _last_of_each(jobs: Sequence[Job]) -> dict[str, Job]:
-    by_id = {job.record_id: job for job in jobs}
-    if len(by_id) < len(jobs):
-        by_id |= {job.record_id: job for job in jobs if job.finished}
+def _last_of_each(found: Sequence[SealedRun]) -> dict[str, SealedRun]:
+    by_id = {run.record_id: run for run in found}
+    if len(by_id) < len(found):
+        by_id |= {run.record_id: run for run in found if run.finished}
     return by_id
 
 
@@ -135,56 +120,51 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
 
 
 def _known(connection: Connection, record_ids: list[str]) -> dict[str, _Known]:
-    found: dict[str, _Known] = {}
-    for start in range(0, len(record_ids), 1000):
-        query = select(runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished).where(
-            runs.c.record_id.in_(record_ids[start : start + 1000])
-        )
-        for record_id, run_id, mark, finished in connection.execute(query).all():
-            found[record_id] = _Known(run_id, bytes(mark), bool(finished))
-    return found
+    return {
+        record_id: _Known(run_id, bytes(mark), bool(finished))
+        for record_id, run_id, mark, finished in _known_runs.rows(connection, record_ids)
+    }
 
 
-def _insert_new(connection: Connection, interner: Interner, new: list[tuple[Job, bytes, bytes]], now: int) -> list[Put]:
-    class_ids = interner.ids_of(connection, [job for job, _, _ in new])
+def _insert_new(connection: Connection, interner: Interner, new: list[SealedRun], now: int) -> list[Put]:
+    class_ids = interner.ids_of_sealed(connection, new)
     run_ids = dialect.allocate_run_ids(connection, runs, len(new))
     rows = [
         (
             run_id,
-            job.record_id,
+            run.record_id,
             class_id,
-            int(job.finished),
-            job.end,
-            job.wall_ms or 0,
-            cpu_total_ms(job),
-            job.local_id,
-            job.global_id,
-            mark,
+            int(run.finished),
+            run.end,
+            run.wall_ms,
+            run.cpu_ms,
+            run.local_id,
+            run.global_id,
+            run.digest,
             now,
-            blob,
-            untold(job),
+            run.stored,
+            run.untold,
         )
-        for (job, blob, mark), class_id, run_id in zip(new, class_ids, run_ids, strict=True)
+        for run, class_id, run_id in zip(new, class_ids, run_ids, strict=True)
     ]
     _insert_runs.run(connection, rows)
     return [
-        Put(run_id, class_id, job.end, job.finished, fresh=job.finished)
-        for (job, _, _), class_id, run_id in zip(new, class_ids, run_ids, strict=True)
+        Put(run_id, class_id, run.end, run.finished, run.finished)
+        for run, class_id, run_id in zip(new, class_ids, run_ids, strict=True)
     ]
 
 
-def _change(
-    connection: Connection, interner: Interner, changed: list[tuple[Job, bytes, bytes, _Known]], now: int
-) -> list[Put]:
-    _keep_versions(connection, [before.run_id for *_, before in changed if before.finished])
-    class_ids = interner.ids_of(connection, [job for job, *_ in changed])
+def _change(connection: Connection, interner: Interner, changed: list[tuple[SealedRun, _Known]], now: int) -> list[Put]:
+    _keep_versions(connection, [before.run_id for _, before in changed if before.finished])
+    class_ids = interner.ids_of_sealed(connection, [run for run, _ in changed])
     rows = []
     put = []
-    for (job, blob, mark, before), class_id in zip(changed, class_ids, strict=True):
-        finished = int(job.finished)
-        sums = (job.wall_ms or 0, cpu_total_ms(job))
-        rows.append((class_id, finished, job.end, *sums, mark, now, blob, untold(job), before.run_id))
-        put.append(Put(before.run_id, class_id, job.end, job.finished, fresh=job.finished and not before.finished))
+    for (run, before), class_id in zip(changed, class_ids, strict=True):
+        sums = (run.wall_ms, run.cpu_ms)
+        rows.append(
+            (class_id, int(run.finished), run.end, *sums, run.digest, now, run.stored, run.untold, before.run_id)
+        )
+        put.append(Put(before.run_id, class_id, run.end, run.finished, fresh=run.finished and not before.finished))
     _update_runs.run(connection, rows)
     return put
 

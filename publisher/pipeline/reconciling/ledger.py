@@ -15,6 +15,7 @@ from publisher.enrich import Enrichers
 from publisher.errors import StoppedError
 from publisher.pipeline.reconciling.found import MonthFound
 from publisher.pipeline.reconciling.record_keys import RecordKeys
+from publisher.sealed import cpu_total_ms
 from publisher.store import runs, sent
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
@@ -135,5 +136,5 @@ def _entry(run: Sent, version: Job | None) -> Entry:
         return Entry(
             run, duration_seconds(run.wall_ms), duration_seconds(run.cpu_ms), known=not run.changed, version=None
         )
-    wall_s, cpu_s = duration_seconds(version.wall_ms or 0), duration_seconds(runs.cpu_total_ms(version))
+    wall_s, cpu_s = duration_seconds(version.wall_ms or 0), duration_seconds(cpu_total_ms(version))
     return Entry(run, wall_s, cpu_s, version=version)

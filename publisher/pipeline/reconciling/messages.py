@@ -16,7 +16,7 @@ from publisher.inspection.keys import Keys
 from publisher.inspection.unwrap import unwrap
 from publisher.pipeline.reconciling.scratch import Scratch, Told
 from publisher.pipeline.reconciling.told import ToldGroup
-from publisher.store.runs import cpu_total_ms
+from publisher.sealed import cpu_total_ms
 from publisher.targets.base import KeepsMessages
 
 READABLE: Final = frozenset({"ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary"})

@@ -14,9 +14,10 @@ import pytest
 
 from publisher import config
 from publisher.errors import SourceError, SourceFormatError
-from publisher.sources import apart
+from publisher.sealed import seal
+from publisher.sources import apart, make_source
 from publisher.sources.apart import ReadApart
-from publisher.sources.base import Page, Window, waiting_in
+from publisher.sources.base import SealedPage, Window, waiting_in
 from publisher.sources.lines import PAGE_RECORDS
 from tests.generators import arc_database
 
@@ -37,7 +38,10 @@ def test_another_process_gives_the_pages_that_this_one_would(settings: config.So
     assert len(here) > apart.PAGES_HERE + 1, "or nothing is read apart"
     both = ReadApart("ce1", settings, cores=2)
     found = list(both.pages({}))
-    assert [job for page in found for job in page.jobs] == [job for page in here for job in page.jobs]
+    assert [run for page in found for run in page.runs] == [run for page in here for run in page.runs]
+    plain = [job for page in make_source("ce1", settings).pages({}) for job in page.jobs]
+    assert [run for page in found for run in page.runs] == [seal(job) for job in plain]
+    assert [run.job() for page in found for run in page.runs] == plain
     assert [item for page in found for item in page.unreadable] == [item for page in here for item in page.unreadable]
     assert sum(page.skipped for page in found) == sum(page.skipped for page in here)
     assert found[-1].at_end
@@ -55,13 +59,14 @@ def test_a_log_is_read_on_in_another_process_with_what_waits_and_what_is_no_reco
     settings = config.Source(type="gridengine", path=log, cluster="c")
     here, both = (list(ReadApart("ge", settings, cores=cores).pages({})) for cores in (1, 2))
     assert len(here) > apart.PAGES_HERE + 1, "or nothing is read apart"
-    for part in ("jobs", "unreadable"):
+    for part in ("runs", "unreadable"):
         assert [each for page in both for each in getattr(page, part)] == [
             each for page in here for each in getattr(page, part)
         ]
     assert dict(both[-1].cursor) == dict(here[-1].cursor)
     assert len(waiting_in(both[-1].cursor)) == 2
-    folded = [job for page in both for job in page.jobs if job.extras.get("pe_task_count") == 2]
+    jobs = [run.job() for page in both for run in page.runs]
+    folded = [job for job in jobs if job.extras.get("pe_task_count") == 2]
     assert len(folded) == 1
     assert sum(len(page.unreadable) for page in both) == 1
 
@@ -76,24 +81,46 @@ def _record(number: int, environment: str = "NONE", task: str = "NONE") -> str:
 
 def test_where_it_stopped_either_goes_on(settings: config.Source) -> None:
     cursor = list(ReadApart("ce1", settings, cores=2).pages({}))[-1].cursor
-    assert sum(len(page.jobs) for page in ReadApart("ce1", settings, cores=1).pages(cursor)) == 0
+    assert sum(len(page.runs) for page in ReadApart("ce1", settings, cores=1).pages(cursor)) == 0
 
 
-def test_a_window_and_a_short_source_are_read_here(
+def test_a_short_source_and_a_short_window_are_read_here(
     settings: config.Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(apart, "_Child", None)
     arc_database.create(tmp_path / "accounting.db", 100, 1)
     small = settings.model_copy(update={"path": tmp_path / "accounting.db"})
     assert list(ReadApart("ce1", small, cores=2).pages({}))[-1].at_end
-    assert list(ReadApart("ce1", settings, cores=2).pages({}, Window(0, 2**40)))[-1].at_end
+    (jobs, end) = ReadApart("ce1", small, cores=2).pages({}, Window(0, 2**40))
+    assert len(jobs.runs) == 99, "one is in progress"
+    assert end.at_end
+    assert list(ReadApart("ce1", settings, cores=1).pages({}, Window(0, 2**40)))[-1].at_end
+
+
+def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: config.Source) -> None:
+    ends = sorted(job.end or 0 for page in make_source("ce1", settings).pages({}) for job in page.jobs if job.finished)
+    window = Window(ends[10], ends[-10])
+    cursor = list(ReadApart("ce1", settings, cores=2).pages({}))[-1].cursor
+    before = _children()
+    pages = ReadApart("ce1", settings, cores=2).pages(cursor, window)
+    first = next(pages)
+    assert _children() - before, "it is read here"
+    found = [first, *pages]
+    assert [run for page in found for run in page.runs] == [
+        run for page in ReadApart("ce1", settings, cores=1).pages(cursor, window) for run in page.runs
+    ]
+    assert sorted(run.end or 0 for page in found for run in page.runs) == [
+        end for end in ends if ends[10] <= end < ends[-10]
+    ]
+    assert {run.class_key for page in found for run in page.runs} == {None}, "worked out for runs that are known"
+    assert {repr(dict(page.cursor)) for page in found} == {repr(dict(cursor))}
 
 
 def _children() -> set[int]:
     return {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()}
 
 
-def _read_into_the_child(settings: config.Source) -> tuple[object, list[Page], int]:
+def _read_into_the_child(settings: config.Source) -> tuple[object, list[SealedPage], int]:
     before = _children()
     pages = ReadApart("ce1", settings, cores=2).pages({})
     read = [next(pages) for _ in range(apart.PAGES_HERE + 1)]
@@ -106,10 +133,10 @@ def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: c
     os.kill(child, signal.SIGKILL)
     with pytest.raises(SourceError, match="ended before its end"):
         read += list(pages)  # type: ignore[call-overload]
-    whole = [job.record_id for page in ReadApart("ce1", settings, cores=1).pages({}) for job in page.jobs]
-    given = [job.record_id for page in read for job in page.jobs]
+    whole = [run.record_id for page in ReadApart("ce1", settings, cores=1).pages({}) for run in page.runs]
+    given = [run.record_id for page in read for run in page.runs]
     rest = ReadApart("ce1", settings, cores=2).pages(read[-1].cursor)
-    assert given + [job.record_id for page in rest for job in page.jobs] == whole
+    assert given + [run.record_id for page in rest for run in page.runs] == whole
 
 
 def test_who_stops_reading_leaves_no_process_behind(settings: config.Source) -> None:
@@ -147,7 +174,8 @@ PARENT = """
 import sys
 from pathlib import Path
 from publisher import config
-from publisher.sources import apart
+from publisher.sealed import seal
+from publisher.sources import apart, make_source
 pages = apart.ReadApart("ce1", config.Source(type="arc", path=Path(sys.argv[1])), cores=2).pages({})
 for _ in range(apart.PAGES_HERE + 1):
     next(pages)
