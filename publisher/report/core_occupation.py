@@ -135,6 +135,8 @@ def view(context: Context, request: ReportRequest) -> Report:
         for one in found
         if (each := one.each[place]).service_s
     ]  # fmt: skip
+    if nothing := held.nothing(rows=bool(rows)):
+        rows = []
     others = [key for key in request.by if key != "core"]
     return Report(
         view="occupation",
@@ -152,7 +154,7 @@ def view(context: Context, request: ReportRequest) -> Report:
         rows=tuple(rows),
         plots=(_plot(held.periods, found),) if rows else (),
         notes=(*held.notes(), *_notes(cores, found, beyond), *running_note(request)),
-        nothing=held.selection.nothing() if not rows else None,
+        nothing=nothing,
         facts={"period": request.period, "zone": request.zone, "resource": "cores", "by": list(request.by)},
     )  # fmt: skip
 

@@ -59,6 +59,7 @@ class Held:
         stop = min(request.stop, context.now) if context.now > request.start else request.stop
         self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
         self.inventory = Inventory(context.config.nodes)
+        self._asked_of_runs = bool(request.filters.keys() - {"host"})
         self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
         self.selection = context.select(request, WANTED[resource] | more, "overlapping", running=True)
         self._occupation = Occupation(edges(self.periods))
@@ -121,6 +122,15 @@ class Held:
                     node = msgspec.structs.replace(node, cluster=cluster)  # noqa: PLW2901
                 found.append(OfNode(number, node, capacity, self._occupation.of(number)))
         return found
+
+    def nothing(self, *, rows: bool) -> str | None:
+        """Why there is nothing to show, and what there is; None where there are `rows` that say something.
+
+        Nodes of a table that no run held are idle, and worth a row, if there were runs at all and none was left out.
+        """
+        met = self.selection.met()
+        idle = rows and met.runs > 0 and not self._asked_of_runs
+        return None if idle else met.nothing()
 
     def notes(self) -> tuple[str, ...]:
         """What was inferred, and what that means."""

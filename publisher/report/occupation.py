@@ -18,7 +18,6 @@ from publisher.report.periods import Period
 from publisher.report.reading import Context, running_note
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import Cell, Column, Plot, Report, Series
-from publisher.report.selection import Selection
 
 OCCUPATION_BY: Final = ("cluster", "type", "node", "core")
 _TITLES: Final[dict[Resource, str]] = {
@@ -101,6 +100,8 @@ def view(context: Context, request: ReportRequest) -> Report:
         for label, each in sorted(found.items())
         if (share := each[place]).nodes
     ]  # fmt: skip
+    if nothing := held.nothing(rows=bool(rows)):
+        rows = []
     return Report(
         view="occupation",
         title=_TITLES[resource] + (f" by {' and '.join(request.by)}" if request.by else ""),
@@ -117,13 +118,9 @@ def view(context: Context, request: ReportRequest) -> Report:
         rows=tuple(rows),
         plots=_plots(request, held, found) if rows else (),
         notes=(*held.notes(), *running_note(request)),
-        nothing=_nothing(held.selection, rows),
+        nothing=nothing,
         facts={"period": request.period, "zone": request.zone, "resource": resource, "by": list(request.by)},
     )  # fmt: skip
-
-
-def _nothing(selection: Selection, rows: list[tuple[Cell, ...]]) -> str | None:
-    return selection.nothing() if not rows else None
 
 
 def _plots(request: ReportRequest, held: Held, found: dict[tuple[str, ...], list[Share]]) -> tuple[Plot, ...]:

@@ -50,7 +50,6 @@ def view(context: Context, request: ReportRequest) -> Report:
         held = Held(context, whole, resource, WAITED)
         classes = _Classes(held, request)
         found = shares(held.read(classes.watch), _BY)
-        nothing = held.selection.nothing()
         waits = classes.waits()
         for label, each in found.items():
             nodes = max((share.nodes for share in each), default=0)
@@ -63,6 +62,9 @@ def view(context: Context, request: ReportRequest) -> Report:
             scarce = occupation >= HIGH and (told[2] or 0) >= LONG_S
             rows.append((*label, resource, nodes, occupation, *told, "scarce" if scarce else ""))
         notes.update(dict.fromkeys(held.notes()))
+        nothing = held.nothing(rows=bool(rows))
+    if nothing:
+        rows.clear()
     rows.sort(key=lambda row: (-_pressure(row), str(row[0]), str(row[1])))
     return Report(
         view="scarce",
@@ -77,7 +79,7 @@ def view(context: Context, request: ReportRequest) -> Report:
             f"Scarce: taken for {HIGH:.0%} or more, and one job in ten waited {LONG_S // 3600} hour or longer.",
             *notes,
         ),
-        nothing=nothing if not rows else None,
+        nothing=nothing,
     )
 
 

@@ -209,6 +209,7 @@ def _jobs(draw: st.DrawFn) -> Job:
 
 @given(st.lists(_jobs(), max_size=8), st.sampled_from((NODES, "")))
 def test_the_mean_of_its_cores_is_the_occupation_of_a_node(jobs: list[Job], nodes: str) -> None:
+    jobs = [ran(0, 1, (Host("n1", 1),), ("0",)), *jobs]
     of_nodes = {
         row[:2]: row[2:]
         for row in table(

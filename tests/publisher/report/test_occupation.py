@@ -68,6 +68,21 @@ def test_a_host_alone(site: Publisher) -> None:
     assert table(view(site, "occupation", **asked), "nodes", "used_h", "occupation") == [(1, 30.0, 30 / (2 * 66))]
 
 
+@pytest.mark.parametrize("by", [("node",), ("core",), ()])
+def test_where_nothing_matches_there_is_no_table_of_zeros(site: Publisher, by: tuple[str, ...]) -> None:
+    """But a node of the table that was idle among runs on others has one."""
+    other = view(site, "occupation", by=by, filters={"owner": "nobody"})
+    assert other.rows == ()
+    assert other.nothing == "none of the 4 runs in the interval matches; there are: owner ada, bob"
+    before = view(site, "occupation", by=by, start=at(1) - 9 * 86_400, stop=at(1) - 86_400)
+    assert before.rows == ()
+    assert str(before.nothing).startswith("no run lies in the interval; runs ended from 2026-03-02T06:00:00Z")
+    idle = view(site, "occupation", by=by, stop=at(2), filters={"host": "n2"})
+    assert idle.nothing is None
+    assert {row[-1] for row in idle.rows} == {0.0}
+    assert view(site, "scarce", filters={"owner": "nobody"}).rows == ()
+
+
 def test_memory_is_estimated_and_said_so(site: Publisher) -> None:
     """2 March: job 2 held 4 of n1's 16 GiB for 6 of 24 h: 0.0625, beside a few KiB of job 1 and 3."""
     found = view(site, "occupation", by=("node",), resource="memory")
