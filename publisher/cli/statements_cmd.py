@@ -35,7 +35,7 @@ def statements(
     ] = None,
 ) -> None:
     """Write the statement of every user or project for a month: its items, adjustments and total."""
-    from publisher.report.charges import left_out_note  # noqa: PLC0415
+    from publisher.report.charges import notes_on  # noqa: PLC0415
     from publisher.report.request import ReportRequest  # noqa: PLC0415
     from publisher.report.statements import SUFFIXES  # noqa: PLC0415
 
@@ -44,7 +44,7 @@ def statements(
     request = ReportRequest(start=start, stop=stop, by=(by,) if by else (), archive=archive)
     with session.publisher() as publisher:
         made, files = publisher.statements(request, output, kinds)
-    say(*([made.nothing] if made.nothing else []), *made.unpriced, *left_out_note(made))
+    say(*([made.nothing] if made.nothing else []), *notes_on(made))
     totals = {statement.payer: str(statement.total) for statement in made.all}
     if session.json:
         json_object(

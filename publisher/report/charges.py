@@ -33,6 +33,7 @@ from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
 from publisher.report.result import Cell, Column, Plot, Report, Series
 from publisher.report.selection import Selection
+from publisher.times import iso
 
 CHARGED_BY: Final = ("owner", "group", "project", "account", "vo")
 UNTOLD: Final = "(not told)"
@@ -83,7 +84,10 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Statements(msgspec.Struct, frozen=True):
-    """All statements of a month; `unpriced` says of what there was no price."""
+    """All statements of a month; `unpriced` says of what there was no price.
+
+    `so_far`: of a month that is not over, the instant (epoch seconds) at which they were made.
+    """
 
     month: str
     site: str
@@ -93,6 +97,12 @@ class Statements(msgspec.Struct, frozen=True):
     all: tuple[Statement, ...]
     unpriced: tuple[str, ...]
     nothing: str | None
+    so_far: int | None = None
+
+    @property
+    def unfinished(self) -> str:
+        """What is said where the month is not over; else nothing."""
+        return "" if self.so_far is None else f"The month is not over: runs that ended up to {iso(self.so_far)}."
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -147,6 +157,7 @@ def statements(context: Context, request: ReportRequest) -> Statements:
             for (resource, kind, queue), amount in sorted(unpriced.items())
         ),
         nothing=None if found else nothing,
+        so_far=context.now if context.now < request.stop else None,
     )
 
 
@@ -282,8 +293,14 @@ def _products(group: Ints, amount: Ints, wall_ms: Ints, count: int) -> list[int]
     return exact
 
 
-def left_out_note(made: Statements) -> tuple[str, ...]:
-    """What is said of the items of all statements that round to nothing."""
+def notes_on(made: Statements) -> tuple[str, ...]:
+    """What a reader of all statements must know."""
+    if not made.all:
+        return made.unpriced
+    return (*([made.unfinished] if made.unfinished else []), *made.unpriced, *_left_out(made))
+
+
+def _left_out(made: Statements) -> tuple[str, ...]:
     some = [statement for statement in made.all if statement.left_out]
     if not some:
         return ()
@@ -322,7 +339,7 @@ def view(context: Context, request: ReportRequest) -> Report:
         ),
         rows=tuple(rows),
         plots=_plots(made) if made.all else (),
-        notes=(*made.unpriced, *left_out_note(made)),
+        notes=notes_on(made),
         nothing=made.nothing,
         facts={
             "month": made.month,

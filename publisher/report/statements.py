@@ -51,6 +51,8 @@ def _text_lines(made: Statements, one: Statement) -> Iterator[str]:
     yield f"Statement for {made.month}"
     yield f"{made.by}: {_shown(one.payer)}"
     yield f"Amounts in {_shown(made.currency)}"
+    if made.unfinished:
+        yield made.unfinished
     yield ""
     for number, row in enumerate(rows):
         if number in {1, len(rows) - 1}:
@@ -113,7 +115,8 @@ tr:last-child td { border-top: 2px solid #1a1a1a; border-bottom: 0; font-weight:
 </head>
 <body>
 <h1>Statement for {{ made.month }}</h1>
-<p>{{ made.site }}<br>{{ made.by }}: <strong>{{ payer }}</strong><br>Amounts in {{ made.currency }}</p>
+<p>{{ made.site }}<br>{{ made.by }}: <strong>{{ payer }}</strong><br>Amounts in {{ made.currency }}
+{%- if made.unfinished %}<br>{{ made.unfinished }}{% endif %}</p>
 <table>
 <thead><tr>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
 <tbody>

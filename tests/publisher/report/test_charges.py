@@ -110,6 +110,7 @@ def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
         ("carol", "total", Decimal("5.00")),
     ]
     assert found.facts["all"] == "7.72"
+    assert found.notes[0] == "The month is not over: runs that ended up to 2026-03-03T18:00:00Z."
     assert found.notes[-1] == (
         "Items that round to 0.00 NOK are left out: 1, of 1 of 3 payers; their statements name them."
     )
@@ -152,6 +153,9 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
     assert text.splitlines()[-1].split() == ["Total", "0.74"]
     assert "Adjustment: Outage | of the 2nd" in text
     assert "rounds to nothing" not in text
+    assert "The month is not over: runs that ended up to 2026-03-03T18:00:00Z." in text.splitlines()
+    over = statements(Context(site.store, site.config, APRIL), ReportRequest(start=MARCH, stop=APRIL))
+    assert "not over" not in to_text(over, over.all[0]) + to_html(over, over.all[0])
     bob = (tmp_path / "2026-03" / "bob.txt").read_text().splitlines()
     assert bob[-2:] == ["Each of these rounds to nothing and is not charged:", "memory (compute), 0.008 GiB h"]
     assert "not charged: memory (compute), 0.008 GiB h." in (tmp_path / "2026-03" / "bob.html").read_text()
