@@ -153,7 +153,7 @@ class Held:
             notes.append(f"Runs of a source that names no hosts stand under {UNTOLD}.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
-        return tuple(notes)
+        return (*notes, *self.selection.met().notes())
 
     def _crowded(self, capacity: int | None, held: list[int]) -> bool:
         if capacity is None:

@@ -190,6 +190,14 @@ def test_runs_without_hosts_are_not_lost() -> None:
     assert table(found, "core", "used_h", "inferred_h", "occupation") == [("(not told)", 24.0, 24.0, None)]
 
 
+def test_a_run_that_ends_before_it_starts_holds_nothing_and_is_said() -> None:
+    jobs = [ran(6, 3, (Host("n2", 1),), ("0",)), ran(0, 12, (Host("n2", 1),), ("1",))]
+    for by in ("core", "node"):
+        found = occupation(jobs, by)
+        assert table(found, "used_h")[-1] == (12.0,)
+        assert "Runs that end before they start, and so ran for no time: 1." in found.notes
+
+
 def test_numbers_that_are_not_as_many_as_the_slots_name_no_cores() -> None:
     found = occupation([ran(0, 24, (Host("n2", 2),), ("0-7",))], "core")
     assert table(found, "core", "inferred_h")[4:] == [("n2/0", 24.0), ("n2/1", 24.0)]
