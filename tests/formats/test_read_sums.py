@@ -10,7 +10,7 @@ from formats.read_xml import CAR, UR, NotAMessageError, read, read_sums
 from formats.record import CannotRenderError
 from formats.registry import record_format
 from formats.view import View
-from publisher.store.runs import cpu_total_ms
+from publisher.sealed import cpu_total_ms
 from tests.strategies import jobs
 
 
