@@ -163,6 +163,9 @@ class TargetSettings(Settings):
     delivered_until: Instant | None = Field(
         default=None, description="Jobs that ended up to then were delivered before us; set by `import`."
     )
+    taken_over_from: str | None = Field(
+        default=None, description="From what `import` made this, and who did; goes into the audit."
+    )
     shadow: bool = Field(
         default=False, description="Plan, render and sign everything, and send nothing: beside an earlier publisher."
     )

@@ -32,6 +32,7 @@ from publisher.config import (
 from publisher.config_reports import Adjustment, Charges, Factor, Node, Price
 from publisher.config_serve import Serve
 from publisher.errors import ConfigError, UsageError
+from publisher.toml_text import mistake
 
 ENVIRONMENT_KEY = "USAGE_PUBLISHER_CONFIG"
 DEFAULT_PATH = Path("/etc/usage-publisher/publisher.toml")
@@ -63,7 +64,7 @@ def load(path: Path | None = None) -> Config:
     except UnicodeDecodeError as error:
         raise ConfigError(f"is not UTF-8 text (byte {error.start})", file=file) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"is not TOML: {error}", file=file) from None
+        raise ConfigError(f"is not TOML: {mistake(text.decode('utf-8'), error)}", file=file) from None
     return parse(table, file)
 
 

@@ -1,14 +1,23 @@
-"""TOML out of plain values, for `init` and `import`. Text from outside can never become a key or table of its own."""
+"""TOML out of plain values, for `init` and `import`, and where a file is none.
+
+Text from outside can never become a key or table of its own.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 _NESTED: Final = 2
 """Tables deeper than this stand in one line."""
+_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+"""How the standard library's reader ends what it says."""
+_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
+_MOST_SHOWN: Final = 80
+"""Characters of a line before a mistake, and behind it."""
 
 
 def text_of(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequence[str]] | None = None) -> str:
@@ -18,6 +27,27 @@ def text_of(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequen
     `[[...]]`. `comments`: lines to stand above a table, by its place.
     """
     return "\n".join("\n".join(part) + "\n" for part in _parts((), tables, comments or {}))
+
+
+def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """What is wrong with a text that is no TOML: line, column, and the line with `>>>` before the mistake.
+
+    A password within a URL is not shown.
+    """
+    told = _PLACE.fullmatch(str(error))
+    if told is None:
+        return str(error)
+    lines = text.rstrip("\r\n").split("\n")
+    if told[2] is None:  # the end, of which nobody needs to see blank lines
+        number, column = len(lines), len(lines[-1]) + 1
+    else:
+        number, column = int(told[2]), int(told[3])
+    line = lines[number - 1].rstrip("\r") if number <= len(lines) else ""
+    before, behind = line[: column - 1], line[column - 1 :]
+    cut = ("..." if len(before) > _MOST_SHOWN else "") + before[-_MOST_SHOWN:]
+    rest = behind[:_MOST_SHOWN] + ("..." if len(behind) > _MOST_SHOWN else "")
+    shown = _PASSWORD.sub(r"\1...@", f"{cut}>>>{rest}")
+    return f"line {number}, column {column}: {told[1]}: {shown}"
 
 
 def quoted(text: object) -> str:

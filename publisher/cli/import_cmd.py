@@ -106,7 +106,9 @@ def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
     """Show the configuration, or write it; then what is not the same."""
     from publisher import config_file  # noqa: PLC0415
     from publisher.cli.new_file import write_new  # noqa: PLC0415
+    from publisher.store import audit  # noqa: PLC0415
 
+    proposal.taken_over(audit.who(), when.now())
     text = proposal.text()
     proposal.config(output or config_file.find(session.config))  # what our reader would refuse is not handed out
     if output is not None:

@@ -1,4 +1,8 @@
-"""Progress while a command works: a bar on a terminal, lines with --verbose, troubles always."""
+"""Progress while a command works: a bar on a terminal, lines with --verbose, troubles always.
+
+Records that are held or rejected are told by reason, when the command has something else to say or goes on to the next
+run: a site may have ten thousand of them. With --verbose each has its line.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,16 @@ from publisher.observe.events import (
 _FIRST_SHOWN_AFTER_S = 1.0
 _REDRAWN_AFTER_S = 0.1
 _BAR_WIDTH = 20
+_MOST_REASONS = 20
+"""Of one state at one target; answers may differ record by record."""
+
+
+class _Alike:
+    """Records that are held or rejected for one reason: how many, and the first of them."""
+
+    def __init__(self, record_id: str) -> None:
+        self.records = 0
+        self.example = record_id
 
 
 def observer(*, verbose: bool, quiet: bool, terminal: bool) -> Observer:
@@ -43,16 +57,25 @@ class _Watcher:
         self._answers: dict[str, str] = {}
         self._goals: dict[str, int] = {}
         self._width = 0
-        output.before_output(self._clear)
+        self._settled: dict[tuple[str, str], dict[str, _Alike]] = {}
+        self._unlisted: dict[tuple[str, str], int] = {}
+        self._telling = False
+        output.before_output(self._make_room)
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            self._count(event)
-            told = self._tell(event)
-            if told and not (self._quiet and not isinstance(event, TargetPaused)):
-                say(told)
-            if self._line:
-                self._draw()
+            self._telling = True
+            try:
+                if isinstance(event, DeliveryBegun):
+                    self._tell_settled()
+                self._count(event)
+                told = self._tell(event)
+                if told and not (self._quiet and not isinstance(event, TargetPaused)):
+                    say(told)
+                if self._line:
+                    self._draw()
+            finally:
+                self._telling = False
 
     def _count(self, event: Event) -> None:
         if isinstance(event, PageStored):
@@ -60,6 +83,8 @@ class _Watcher:
         elif isinstance(event, DeliveryBegun):
             self._goals[event.target] = event.waiting
             self._answers.pop(event.target, None)
+        elif isinstance(event, RecordSettled) and not self._verbose:
+            self._remember(event)
         elif isinstance(event, BatchSettled) and event.outcome == "Accepted":
             self._sent[event.target] = self._sent.get(event.target, 0) + event.records
 
@@ -69,7 +94,7 @@ class _Watcher:
                 return f"{event.target}: stopped: {event.reason}"
             case RetryPlanned():
                 return f"{event.target}: {self._answer(event)}; trying again in {event.pause_s:.1f} s"
-            case RecordSettled():
+            case RecordSettled() if self._verbose:
                 return f"{event.target}: {event.record_id} is {event.state}: {event.reason}"
             case PageStored() if self._verbose:
                 return f"{event.source}: {event.read} read, {event.new} new, {event.changed} changed"
@@ -77,6 +102,33 @@ class _Watcher:
                 records = output.counted(event.records, "record")
                 return f"{event.target}: batch {event.batch_id}: {records}, {event.outcome.lower()}"
         return None
+
+    def _remember(self, event: RecordSettled) -> None:
+        place = (event.target, event.state)
+        reasons = self._settled.setdefault(place, {})
+        if event.reason not in reasons and len(reasons) == _MOST_REASONS:
+            self._unlisted[place] = self._unlisted.get(place, 0) + 1
+        else:
+            reasons.setdefault(event.reason, _Alike(event.record_id)).records += 1
+
+    def _tell_settled(self) -> None:
+        """By reason, how many records are held or rejected, and what lists them."""
+        lines = []
+        for (target, state), reasons in self._settled.items():
+            for reason, alike in reasons.items():
+                if alike.records == 1:
+                    lines.append(f"{target}: {alike.example} is {state}: {reason}")
+                else:
+                    lines.append(f"{target}: {alike.records} records are {state}: {reason} (such as {alike.example})")
+            others = self._unlisted.get((target, state), 0)
+            if others:
+                lines.append(f"{target}: {output.counted(others, 'record')} more, {state} for other reasons")
+            if others or any(alike.records > 1 for alike in reasons.values()):
+                lines.append(f"{target}: `usage-publisher {state} list --each --target {target}` lists them")
+        self._settled.clear()
+        self._unlisted.clear()
+        if lines and not self._quiet:
+            say(*lines)
 
     def _answer(self, event: RetryPlanned) -> str:
         """What was answered, the first time; what to do about it is told if the run stops because of it."""
@@ -98,6 +150,17 @@ class _Watcher:
         sent = min(self._sent.get(name, 0), goal)
         full = _BAR_WIDTH * sent // goal
         return f"{safe(name)} [{'#' * full}{'.' * (_BAR_WIDTH - full)}] {sent}/{goal}"
+
+    def _make_room(self) -> None:
+        """Before anything is printed: by the command itself, then what it did is told first."""
+        self._clear()
+        if not self._telling:
+            with self._lock:
+                self._telling = True
+                try:
+                    self._tell_settled()
+                finally:
+                    self._telling = False
 
     def _clear(self) -> None:
         if self._width:

@@ -43,6 +43,11 @@ def load_keys(certificate: Path | None, key: Path | None, authorities: Path | No
 
 
 def _authorities(path: Path) -> tuple[x509.Certificate, ...]:
+    if not path.exists():
+        raise UsageError(
+            f"--ca: there is no file or directory {path}",
+            hint="Name a PEM file with the authorities, or a directory such as /etc/grid-security/certificates",
+        )
     if not path.is_dir():
         return tuple(load_certificates(path))
     files = sorted({file for pattern in _AUTHORITY_FILES for file in path.glob(pattern)})

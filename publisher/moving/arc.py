@@ -71,6 +71,7 @@ class _Arc:
         self._jura = conf.block(_JURA)
         self.proposal = Proposal(str(conf.path))
         self._watermarks, self._state = self._read_state(publishing_db)
+        self.proposal.state_file = self._state
         self._tell_trouble()
         self._credentials()
         self._source()

@@ -14,12 +14,14 @@ import msgspec
 
 from publisher import config_file
 from publisher.config import Config
+from publisher.times import iso
 from publisher.toml_text import text_of
 
 Kind = Literal["choose", "differs", "not carried over", "state"]
 """`choose`: somebody must decide before the first run; `differs`: it works otherwise here; `not carried over`: there is
 no counterpart, or it is not understood; `state`: what the old program had delivered, as far as that is known."""
 
+_MOST_TOLD: Final = 2000
 UNKNOWN_SITE: Final = "SITE-NAME-AS-IN-GOCDB"
 _ORDER: Final[tuple[Kind, ...]] = ("choose", "state", "differs", "not carried over")
 
@@ -37,6 +39,8 @@ class Proposal:
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
+        self.state_file: Path | None = None
+        """Where the old program kept what it had delivered, if it was read."""
         self.site = ""
         self.sources: dict[str, dict[str, Any]] = {}
         self.targets: dict[str, dict[str, Any]] = {}
@@ -63,6 +67,14 @@ class Proposal:
         while name in self.targets:
             name, number = f"{wanted}-{kind}-{number}", number + 1
         return name
+
+    def taken_over(self, who: str, now: int) -> None:
+        """Put into each target from what it was made, by whom and when: the audit of the store tells it afterwards."""
+        state = [f"{remark.where}: {remark.text}" for remark in self.remarks if remark.kind == "state"]
+        for target in self.targets.values():
+            files = self.origin if self.state_file is None else f"{self.origin} and {self.state_file}"
+            known = "; ".join([f"imported from {files} by {who} at {iso(now)}", *state])
+            target["taken_over_from"] = _one_line(known)[:_MOST_TOLD]
 
     def tables(self) -> dict[str, Any]:
         """The configuration as plain values."""

@@ -75,19 +75,23 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
 def _note_assumed(
     connection: Connection, name: str, before: str | None, target: Target, config: Config, now: int
 ) -> None:
-    """Put down what counts as delivered before us, and where that setting changed later: it changes nothing then."""
+    """Put down what counts as delivered before us, as an import said or somebody wrote, also where that is nothing; and
+    where that setting changed later: it changes nothing then."""
     until = iso(target.delivered_until)
+    source = f"; {target.taken_over_from}" if target.taken_over_from is not None else ""
     if before is None:
         if until is not None:
             detail = (
                 f"jobs of {', '.join(sorted(config.sources))} that ended up to {until} count as delivered before us"
             )
-            audit.note(connection, "delivered_until", name, detail, now)
+            audit.note(connection, "delivered_until", name, detail + source, now)
+        elif source:
+            audit.note(connection, "import", name, f"nothing counts as delivered before us{source}", now)
         return
     earlier = iso(msgspec.json.decode(before)["target"].get("delivered_until"))
     if earlier != until:
         detail = f"was {earlier}, is {until}: holds for sources whose first reading is not over; what is known stays"
-        audit.note(connection, "delivered_until", name, detail, now)
+        audit.note(connection, "delivered_until", name, detail + source, now)
 
 
 def _follow(connection: Connection, target_id: int, wish: Wish, now: int, *, before: int | None = None) -> None:

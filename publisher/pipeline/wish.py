@@ -115,6 +115,7 @@ _NOT_WISHES: Final = {
     "retry_budget",
     "every",
     "shadow",
+    "taken_over_from",
     "batch_records",
     "batch_bytes",
     "workers",

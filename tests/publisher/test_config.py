@@ -175,6 +175,22 @@ def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
     assert "is not TOML" in str(refused(tmp_path, GOOD + "[site]\nname = 'twice'"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[site]\nname "B"\n', "line 2, column 6: Expected '=' after a key in a key/value pair: name >>>\"B\""),
+        ("[site]\r\nname = \r\n", "line 2, column 8: Invalid value: name = >>>"),
+        ("[site]\n\n# end\nname = [1,\n\n\n", "line 4, column 11: Invalid value: name = [1,>>>"),
+        ('url = "postgresql://me:secret@host/x" 7\n', 'url = "postgresql://me:...@host/x" >>>7'),
+        (f"x = {'1' * 500} y\n", f": ...{'1' * 79} >>>y"),
+    ],
+)
+def test_a_mistake_in_toml_is_shown_in_its_line(tmp_path: Path, text: str, said: str) -> None:
+    error = refused(tmp_path, text)
+    assert said in error.message
+    assert "secret" not in str(error)
+
+
 def test_what_is_not_utf_8_is_told(tmp_path: Path) -> None:
     assert "is not UTF-8 text (byte 16)" in str(refused(tmp_path, b'[site]\nname = "B\xf8"'))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
+import re
 import sqlite3
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from publisher.toml_text import text_of
 from tests.publisher.cli.program import Program
 
 
@@ -29,13 +32,18 @@ def test_it_shows_and_changes_nothing(fresh: Program, fixtures: Path, state: Pat
     assert {path: path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file()} == before
 
 
+def untimed(configuration: str) -> str:
+    """Without the moment of the import."""
+    return re.sub(r" at 20[0-9TZ:-]+", "", configuration)
+
+
 def test_it_writes_where_it_is_told(fresh: Program, fixtures: Path, state: Path) -> None:
     arguments = ("import", "arc", fixtures / "moving" / "arc" / "arc.conf", "--publishing-db", state, "--output")
     shown = fresh(*arguments[:-1]).ok().out
     new = fresh.folder / "etc" / "new.toml"
     done = fresh(*arguments, new).ok()
     assert done.out == ""
-    assert new.read_text() == shown
+    assert untimed(new.read_text()) == untimed(shown)
     assert fresh("--config", new, "status").ok()
     new.write_text("mine")
     again = fresh(*arguments, new)
@@ -43,7 +51,7 @@ def test_it_writes_where_it_is_told(fresh: Program, fixtures: Path, state: Path)
     assert "is there already" in again.err
     assert new.read_text() == "mine"
     fresh(*arguments, new, "--force").ok()
-    assert new.read_text() == shown
+    assert untimed(new.read_text()) == untimed(shown)
 
 
 @pytest.mark.parametrize(
@@ -111,3 +119,30 @@ def test_a_queue_that_cannot_be_taken(fresh: Program, queued: Path, queue: str, 
     done = fresh("import", "ssm-queue", queue, target, "--yes")
     assert done.code == 2
     assert said in done.err
+
+
+def test_what_was_taken_over_is_in_the_audit_with_the_files_and_who_did_it(
+    fresh: Program, fixtures: Path, state: Path
+) -> None:
+    """Also for a target of which nothing is known."""
+    written = fresh.folder / "imported.toml"
+    arc_conf = fixtures / "moving" / "arc" / "arc.conf"
+    fresh("import", "arc", arc_conf, "--publishing-db", state, "--output", written).ok()
+    table = tomllib.loads(written.read_text())
+    told = {name: target["taken_over_from"] for name, target in table["targets"].items()}
+    for text in told.values():
+        assert text.startswith(f"imported from {arc_conf} and {state} by {getpass.getuser()} at 20")
+    table["store"]["url"] = f"sqlite:///{fresh.folder}/taken.db"
+    for source in table["sources"].values():
+        source["path"] = str(fresh.folder / "accounting.db")
+    table.pop("credentials", None)
+    written.write_text(text_of(table))
+    done = fresh("--config", written, "collect")
+    assert done.code == 0, done.err
+    entries = fresh("--config", written, "audit", "--json").ok().object["entries"]
+    by_target = {entry["subject"]: entry for entry in entries}
+    assert by_target.keys() == table["targets"].keys()
+    for name, target in table["targets"].items():
+        known = "delivered_until" in target
+        assert by_target[name]["action"] == ("delivered_until" if known else "import")
+        assert by_target[name]["detail"].endswith(f"count{'' if known else 's'} as delivered before us; {told[name]}")

@@ -139,7 +139,7 @@ def test_signature_and_authorities(folder: Program, pki: Pki, tmp_path: Path) ->
     [
         (["gone.xml"], 2, "there is no gone.xml"),
         (["ur.xml", "--key", "k.pem"], 2, "go together"),
-        (["ur.xml", "--ca", "gone.pem"], 4, "cannot be read"),
+        (["ur.xml", "--ca", "gone.pem"], 2, "--ca: there is no file or directory gone.pem"),
         ([], 2, "Missing argument"),
     ],
 )

@@ -8,7 +8,15 @@ import sys
 import pytest
 
 from publisher.cli import output, progress
-from publisher.observe.events import BatchSettled, DeliveryBegun, PageStored, RetryPlanned, TargetPaused
+from publisher.observe.events import (
+    BatchSettled,
+    DeliveryBegun,
+    Observer,
+    PageStored,
+    RecordSettled,
+    RetryPlanned,
+    TargetPaused,
+)
 
 
 class Terminal(io.StringIO):
@@ -88,3 +96,50 @@ def test_the_same_answer_is_not_told_at_length_again(capsys: pytest.CaptureFixtu
         "other: no connection; trying again in 1.0 s",
         f"neic: stopped: {answer}",
     ]
+
+
+def settled(watch: Observer, count: int, reason: str, state: str = "held", target: str = "neic") -> None:
+    for number in range(1, count + 1):
+        watch(RecordSettled(target, f"ur-{number}", state, reason))
+
+
+def test_many_held_records_are_told_by_reason_before_anything_else_is(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = progress.observer(verbose=False, quiet=False, terminal=False)
+    settled(watch, 10_000, "no benchmark")
+    settled(watch, 1, "HTTP 406: no such user", "rejected")
+    watch(RetryPlanned("other", 1, 2, 1.0, "HTTP 503"))
+    assert capsys.readouterr().err == "other: HTTP 503; trying again in 1.0 s\n", "the run goes on"
+    output.say("done")
+    output.say("and done")
+    assert capsys.readouterr().err.splitlines() == [
+        "neic: 10000 records are held: no benchmark (such as ur-1)",
+        "neic: `usage-publisher held list --each --target neic` lists them",
+        "neic: ur-1 is rejected: HTTP 406: no such user",
+        "done",
+        "and done",
+    ]
+
+
+def test_what_a_round_held_is_told_when_the_next_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = progress.observer(verbose=False, quiet=False, terminal=False)
+    settled(watch, 2, "no VO")
+    watch(DeliveryBegun("neic", 5))
+    assert capsys.readouterr().err.startswith("neic: 2 records are held: no VO (such as ur-1)\n")
+
+
+def test_reasons_that_differ_record_by_record_do_not_fill_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = progress.observer(verbose=False, quiet=False, terminal=False)
+    for number in range(500):
+        settled(watch, 1, f"answer {number}", "rejected")
+    output.say("done")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 23
+    assert lines[-3] == "neic: 480 records more, rejected for other reasons"
+
+
+def test_with_verbose_each_record_has_its_line_and_with_quiet_none(capsys: pytest.CaptureFixture[str]) -> None:
+    settled(progress.observer(verbose=True, quiet=False, terminal=False), 3, "no VO")
+    assert capsys.readouterr().err.splitlines() == [f"neic: ur-{number} is held: no VO" for number in (1, 2, 3)]
+    settled(progress.observer(verbose=False, quiet=True, terminal=False), 3, "no VO")
+    output.say("done")
+    assert capsys.readouterr().err == "done\n"
