@@ -11,7 +11,7 @@ from publisher.api.opened import Opened
 from publisher.pipeline import recall
 from publisher.pipeline.status import Status, status
 from publisher.sources.base import Window
-from publisher.store import audit, deliveries, registry
+from publisher.store import audit, ledger, registry
 from publisher.store.states import State
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Knowing(Opened):
                 row = registry.get_target(connection, name)
                 if row is None:
                     continue
-                for record_id, end, reason, _run_id in deliveries.listed(connection, row.id, state, limit):
+                for record_id, end, reason, _run_id in ledger.listed(connection, row.id, state, limit):
                     found.append(ListedRecord(name, record_id, end, reason or ""))
         return found
 

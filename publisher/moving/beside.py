@@ -24,9 +24,9 @@ from publisher.moving.old_records import SUMMARIES, OldRecord, OldRecords
 from publisher.moving.reasons import reason_of, same_value
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.viewing import view_of
-from publisher.store import deliveries, registry, runs
+from publisher.store import deliveries, ledger, registry, runs
 from publisher.store.database import Store
-from publisher.store.deliveries import Waiting
+from publisher.store.ledger import Waiting
 from publisher.store.states import State
 
 _PAGE: Final = 500
@@ -98,7 +98,7 @@ class Comparison:
         after: tuple[int, int] | None = None
         while row is not None:
             with self._store.read() as connection:
-                page, after = deliveries.ended_in(connection, row.id, bounds, after, _PAGE)
+                page, after = ledger.ended_in(connection, row.id, bounds, after, _PAGE)
             yield from page
             if after is None:
                 return

@@ -18,7 +18,7 @@ from publisher.observe.events import Observer, PageStored
 from publisher.pipeline.grid_join import GridJoin
 from publisher.pipeline.wish import Wish
 from publisher.sources.base import Reader, SealedPage, Window, sealed
-from publisher.store import deliveries, erased, grid_jobs, groups, purged, registry, runs
+from publisher.store import deliveries, erased, flights, grid_jobs, groups, purged, registry, runs
 from publisher.store.classes import Interner, JobClass, classes_by_id
 from publisher.store.database import Store
 from publisher.store.erased import Veil
@@ -240,7 +240,7 @@ def _follow_changes(
         elif state in {State.HELD, State.REJECTED}:
             moves.append((item.run_id, state, State.WAITING, None))
         elif state in {State.ACCEPTED, State.SUPERSEDED}:
-            after = (State.SUPERSEDED, deliveries.CHANGED_AFTER) if plan.keeps_first else (State.WAITING, None)
+            after = (State.SUPERSEDED, flights.CHANGED_AFTER) if plan.keeps_first else (State.WAITING, None)
             moves.append((item.run_id, state, *after))
     unwanted: list[int] = []
     removed: list[tuple[int, State]] = []
@@ -251,7 +251,7 @@ def _follow_changes(
         if standing.state is State.IN_FLIGHT:
             unwanted.append(item.run_id)
         elif not plan.wish.summaries and (standing.state is State.ACCEPTED or standing.sent):
-            moves.append((item.run_id, standing.state, State.SUPERSEDED, deliveries.NO_LONGER_WANTED))
+            moves.append((item.run_id, standing.state, State.SUPERSEDED, flights.NO_LONGER_WANTED))
         else:
             removed.append((item.run_id, standing.state))
     followed = [item for item in (*changed, *gone) if item.run_id in known]

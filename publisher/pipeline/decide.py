@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 from publisher.errors import UsageError
 from publisher.pipeline import rekeyed
 from publisher.pipeline.collect import TargetPlan
-from publisher.store import audit, deliveries, groups, sent
+from publisher.store import audit, deliveries, flights, groups, sent
 from publisher.store.states import State
 from publisher.store.tables import runs
 
@@ -28,7 +28,7 @@ def retry(
             hint="Name those whose first version the service's administrator removed",
         )
     if not record_ids:
-        moved = deliveries.put_back(connection, target_id, state, now)
+        moved = flights.put_back(connection, target_id, state, now)
     else:
         ids = _in_state(connection, target_id, target, state, record_ids)
         if state is State.SUPERSEDED:

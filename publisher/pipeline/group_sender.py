@@ -20,7 +20,7 @@ from publisher.pipeline.batch import UID_BYTES
 from publisher.pipeline.post import Patience, answer_of, post
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
-from publisher.store import batches, deliveries, groups
+from publisher.store import batches, flights, groups
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.states import BatchState, State
@@ -211,7 +211,7 @@ class GroupSender:
             groups.take_off(connection, self._target_id, self._kind, batch_id, (mail.row for mail in batch), now)
             flying = chain.from_iterable(mail.members for mail in batch)
             while part := list(islice(flying, _MEMBERS_AT_ONCE)):
-                deliveries.take_off(
+                flights.take_off(
                     connection, self._target_id, batch_id, part, now, before=State.WAITING, keeps_first=False
                 )
         self._tools.observer(BatchInFlight(name, batch_id, len(batch)))
@@ -229,10 +229,10 @@ class GroupSender:
         with self._store.write() as connection:
             if isinstance(outcome, Accepted):
                 batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
-                runs = deliveries.land(connection, self._target_id, batch_id, now, keeps_first=False)
+                runs = flights.land(connection, self._target_id, batch_id, now, keeps_first=False)
             else:
                 batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, now, answer=answer_of(outcome))
-                runs = deliveries.leave(connection, self._target_id, batch_id, state, reason, now)
+                runs = flights.leave(connection, self._target_id, batch_id, state, reason, now)
             groups.settle(connection, self._target_id, batch_id, state, now)
         size = sum(len(mail.body) for mail in batch)
         self._tools.observer(BatchSettled(self._target.name, batch_id, type(outcome).__name__, runs, size))

@@ -9,8 +9,8 @@ from publisher.pipeline.backlog import Flight
 from publisher.pipeline.batch import Item, Limits, cut
 from publisher.pipeline.lane import Lane
 from publisher.pipeline.rendered import Held, PageRenderer, RenderedPage
-from publisher.store import batches, deliveries, resends
-from publisher.store.deliveries import Waiting
+from publisher.store import batches, deliveries, flights, resends
+from publisher.store.ledger import Waiting
 from publisher.store.states import BatchState, State
 
 Pages = Callable[[bool], Generator[RenderedPage, None, None]]
@@ -38,10 +38,10 @@ class Intake:
         """Batches that were in flight when a run ended without an answer: to be sent again, with the same ids."""
         lane = self._lane
         with lane.store.write() as connection:
-            deliveries.settle_unwanted(connection, lane.target_id, lane.clock(), lane.part)
+            flights.settle_unwanted(connection, lane.target_id, lane.clock(), lane.part)
             if not lane.keeps_first:
-                deliveries.forget_changes(connection, lane.target_id, lane.part)
-            found = deliveries.in_flight(connection, lane.target_id, lane.part)
+                flights.forget_changes(connection, lane.target_id, lane.part)
+            found = flights.in_flight(connection, lane.target_id, lane.part)
             # A service that keeps last versions has to store what is sent again; one that keeps first ones ignores it.
             self._stored_again = not lane.keeps_first and resends.under_way(connection, lane.target_id)
         by_batch: dict[int, list[Waiting]] = {}

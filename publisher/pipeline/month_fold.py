@@ -18,7 +18,7 @@ from formats.record import CannotRenderError
 from formats.summary import Fold, Sums
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import Members
-from publisher.store import deliveries, sums
+from publisher.store import ledger, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
 from publisher.store.states import State
@@ -81,9 +81,7 @@ class MonthFolder:
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         after: tuple[int, int] | None = None
         while True:
-            page, after = deliveries.ended_in(
-                connection, self._target_id, bounds, after, self._page, only=sums.UNUSABLE
-            )
+            page, after = ledger.ended_in(connection, self._target_id, bounds, after, self._page, only=sums.UNUSABLE)
             for state, delivery in page:
                 if state in _LEFT_OUT:
                     continue

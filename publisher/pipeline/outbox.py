@@ -34,7 +34,7 @@ from publisher.pipeline.wish import Wish
 from publisher.store import audit, counters, dialect, groups, purged, registry
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
-from publisher.store.deliveries import NO_LONGER_WANTED
+from publisher.store.flights import NO_LONGER_WANTED
 from publisher.store.states import State
 from publisher.store.tables import ASSUMED, deliveries, runs
 from publisher.times import iso

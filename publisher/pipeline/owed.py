@@ -8,9 +8,9 @@ from typing import Final, Protocol
 from formats.period import Period, PeriodKind, period_of
 from publisher.pipeline import recall
 from publisher.pipeline.wish import Wish
-from publisher.store import classes, deliveries
+from publisher.store import classes, ledger
 from publisher.store.database import Store
-from publisher.store.deliveries import Waiting
+from publisher.store.ledger import Waiting
 from publisher.store.states import State
 
 NOT_OWED: Final = frozenset({State.WAIVED, State.SUPERSEDED})
@@ -28,7 +28,7 @@ def ended_in(
     after: tuple[int, int] | None = None
     while True:
         with store.read() as connection:
-            page, after = deliveries.ended_in(connection, target_id, bounds, after, _PAGE, changed_since=changed_since)
+            page, after = ledger.ended_in(connection, target_id, bounds, after, _PAGE, changed_since=changed_since)
         yield from (item for item in page if item[0] not in NOT_OWED)
         if after is None:
             return
@@ -67,12 +67,12 @@ class Planned:
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
         """See `Wants`."""
         with self._store.read() as connection:
-            return deliveries.periods_from(connection, self._id, kind, first)
+            return ledger.periods_from(connection, self._id, kind, first)
 
     def waiting(self, kind: PeriodKind) -> list[Period]:
         """See `Wants`."""
         with self._store.read() as connection:
-            return deliveries.periods_of(connection, self._id, State.WAITING, kind)
+            return ledger.periods_of(connection, self._id, State.WAITING, kind)
 
 
 class Unplanned:

@@ -14,7 +14,7 @@ from publisher.pipeline.backlog import Flight
 from publisher.pipeline.batch import Item
 from publisher.pipeline.lane import Lane
 from publisher.pipeline.post import answer_of
-from publisher.store import batches, deliveries
+from publisher.store import batches, deliveries, flights
 from publisher.store.sent import KEPT_AS
 from publisher.store.states import BatchState, State
 from publisher.targets.base import Accepted, Outcome, Unknown
@@ -47,7 +47,7 @@ class Receipts:
             now = lane.clock()
             moves = [(item.run_id, State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in lost]
             deliveries.move(connection, target_id, moves, now)
-            deliveries.land(connection, target_id, batch_id, now, keeps_first=keeps_first, expected=len(named))
+            flights.land(connection, target_id, batch_id, now, keeps_first=keeps_first, expected=len(named))
             deliveries.note(connection, target_id, notes)
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
 
@@ -62,7 +62,7 @@ class Receipts:
 
         def settle(connection: Connection) -> None:
             if not isinstance(outcome, Unknown):
-                deliveries.not_taken(connection, self._lane.target_id, batch_id, earlier)
+                flights.not_taken(connection, self._lane.target_id, batch_id, earlier)
             batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, self._lane.clock(), answer=answer)
 
         self._settle_later(settle, flight, batch_id, outcome)

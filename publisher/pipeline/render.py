@@ -32,7 +32,7 @@ from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wholeness import why_not_whole
 from publisher.pipeline.wish import Wish, sends_sync
 from publisher.sources.base import Window
-from publisher.store import classes, deliveries, groups, registry
+from publisher.store import classes, groups, ledger, registry
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.runs import StoredRun
@@ -228,7 +228,7 @@ class Rendering:
         after: tuple[int, int] | None = None
         while True:
             with self._store.read() as connection:
-                page = deliveries.waiting(connection, target_id, after, PAGE)
+                page = ledger.waiting(connection, target_id, after, PAGE)
             yield from (item.run for item in page)
             if len(page) < PAGE:
                 return
@@ -267,14 +267,14 @@ class Rendering:
             return
         with self._store.read() as connection:
             if self._waits_only():
-                months = set(deliveries.months_of(connection, target_id, State.WAITING))
-                months.update(deliveries.months_of(connection, target_id, State.HELD))
+                months = set(ledger.months_of(connection, target_id, State.WAITING))
+                months.update(ledger.months_of(connection, target_id, State.HELD))
                 months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
                 months.update(groups.marked(connection, target_id, mark))
             else:
                 shown = _widened(self._window)
                 first = shown.from_ if shown.from_ is not None else FIRST_INSTANT
-                there = deliveries.periods_from(connection, target_id, "month", first)
+                there = ledger.periods_from(connection, target_id, "month", first)
                 months = {
                     month_of(period.start) for period in there if shown.until is None or period.start < shown.until
                 }

@@ -9,9 +9,9 @@ import msgspec
 from formats.record import CannotRenderError, RecordFormat
 from publisher.pipeline.batch import Item
 from publisher.pipeline.demand import Demand
-from publisher.store import deliveries
+from publisher.store import ledger
 from publisher.store.database import Store
-from publisher.store.deliveries import Waiting
+from publisher.store.ledger import Waiting
 from publisher.store.part import Part
 
 Place = tuple[int, int]
@@ -56,7 +56,7 @@ class PageRenderer:
         `again`: what the service has is sent again on request, and does as if it were new: there may be nothing else.
         """
         with self._store.read() as connection:
-            waiting = deliveries.waiting(connection, self._target_id, after, self._size, self._part)
+            waiting = ledger.waiting(connection, self._target_id, after, self._size, self._part)
         if not waiting:
             return None
         return self.rendered(waiting, [delivery.sent is not None and not again for delivery in waiting])

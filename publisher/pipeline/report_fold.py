@@ -30,8 +30,8 @@ from publisher.pipeline.owed import EVER, Wants
 from publisher.pipeline.wholeness import known_from
 from publisher.store import groups
 from publisher.store.database import Store
-from publisher.store.deliveries import Waiting
 from publisher.store.groups import GroupRow
+from publisher.store.ledger import Waiting
 from publisher.store.states import State
 
 DIGEST_BYTES: Final = 16

@@ -20,7 +20,7 @@ from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wholeness import known_until, why_not_known_from
 from publisher.pipeline.wish import Wish, period_kind
 from publisher.sources.base import Window
-from publisher.store import deliveries, groups, registry, runs
+from publisher.store import groups, ledger, registry, runs
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.states import State
@@ -103,7 +103,7 @@ class TargetReports:
             held: list[Period] = []
             if wants.target_id is not None:
                 with self._store.read() as connection:
-                    held = deliveries.periods_of(connection, wants.target_id, State.HELD, kind)
+                    held = ledger.periods_of(connection, wants.target_id, State.HELD, kind)
             return sorted(fold.changed()[0].union(held))
         there = wants.periods_from(kind, EVER)
         if not there:

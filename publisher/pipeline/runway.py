@@ -18,7 +18,7 @@ from publisher.pipeline.couriers import Couriers
 from publisher.pipeline.lane import Lane
 from publisher.pipeline.receipts import Receipts
 from publisher.pipeline.tools import StopSending
-from publisher.store import batches, deliveries
+from publisher.store import batches, flights
 from publisher.store.states import State
 from publisher.targets.base import Message, Outcome
 
@@ -95,7 +95,7 @@ class Runway:
         """The flight without the runs that changed or are no longer wanted since it was read."""
         with self._lane.store.read() as connection:
             seen = {item.run_id: item.seen for item in flight.items}
-            same = deliveries.unchanged(connection, self._lane.target_id, seen)
+            same = flights.unchanged(connection, self._lane.target_id, seen)
         return Flight([item for item in flight.items if item.run_id in same], flight.before)
 
     def _leave(self, flight: Flight) -> Launched:
@@ -118,7 +118,7 @@ class Runway:
             )
             if flight.before is not State.ACCEPTED:
                 flying = [(item.run_id, item.digest, item.seen) for item in items]
-                taken = deliveries.take_off(
+                taken = flights.take_off(
                     connection,
                     lane.target_id,
                     batch_id,

@@ -32,7 +32,7 @@ from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
 from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wish import sends_sync
-from publisher.store import batches, deliveries
+from publisher.store import batches, flights
 from publisher.store.database import Store
 from publisher.store.part import WHOLE, Part
 from publisher.store.states import State
@@ -129,7 +129,7 @@ class Sender:
         finally:
             self._receipts.settle()
             with lane.store.write() as connection:
-                deliveries.put_back(connection, lane.target_id, State.IN_FLIGHT, lane.clock(), lane.part)
+                flights.put_back(connection, lane.target_id, State.IN_FLIGHT, lane.clock(), lane.part)
                 own = None if lane.part == WHOLE else self._runway.left
                 batches.close_open(connection, lane.target_id, lane.clock(), own)
         return self.sent

@@ -23,7 +23,7 @@ from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
 from publisher.pipeline.wholeness import NOT_WHOLE, why_not_known_from
 from publisher.pipeline.wish import period_kind
-from publisher.store import batches, deliveries, groups, runs
+from publisher.store import batches, deliveries, flights, groups, ledger, runs
 from publisher.store.database import Store
 from publisher.store.states import State
 
@@ -52,7 +52,7 @@ class SnapshotSender(ABC):
         try:
             self._release_held()
             with self._store.write() as connection:
-                deliveries.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
+                flights.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
                 batches.close_open(connection, self._target_id, self._tools.clock())
             self._send_changed()
         except StopSending as stop:
@@ -60,7 +60,7 @@ class SnapshotSender(ABC):
             self._tools.observer(TargetPaused(self._name, str(stop)))
         finally:
             with self._store.write() as connection:
-                deliveries.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
+                flights.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
 
     @abstractmethod
     def _send_changed(self) -> None:
@@ -71,7 +71,7 @@ class SnapshotSender(ABC):
 
     def _release_held(self) -> None:
         with self._store.write() as connection:
-            held = deliveries.periods_of(connection, self._target_id, State.HELD, period_kind(self._settings))
+            held = ledger.periods_of(connection, self._target_id, State.HELD, period_kind(self._settings))
             for period in held:
                 if self._why_not_whole(period) is None:
                     deliveries.move_between(

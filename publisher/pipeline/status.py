@@ -13,7 +13,7 @@ from publisher.errors import CredentialError
 from publisher.pipeline import pace, wholeness
 from publisher.pipeline.wish import period_kind
 from publisher.sources.base import FUTURE_S, waiting_in
-from publisher.store import batches, counters, deliveries, groups, registry
+from publisher.store import batches, counters, deliveries, groups, ledger, registry
 from publisher.store.database import Store
 from publisher.store.states import State
 
@@ -133,7 +133,7 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
             if row is not None:
                 due_at = pace.due_at(config.targets[name], row)
                 counts = counters.of_target(connection, row.id)
-                oldest_open = deliveries.oldest_open(connection, row.id)
+                oldest_open = ledger.oldest_open(connection, row.id)
                 found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
                 if seen := groups.count_confirmed(connection, row.id):
                     found["confirmed"] = seen
@@ -148,7 +148,7 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                     superseded=counts[State.SUPERSEDED],
                     last_sent_end_time=batches.last_sent_end(connection, row.id),
                     complete_until=_earlier(oldest_open, known_until),
-                    oldest_waiting_end_time=deliveries.oldest_waiting(connection, row.id),
+                    oldest_waiting_end_time=ledger.oldest_waiting(connection, row.id),
                     last_attempt=row.last_attempt,
                     last_success=row.last_success,
                     last_error=row.last_error,
@@ -168,7 +168,7 @@ def _not_due(connection: Connection, settings: Target, target_id: int, known: in
     """How many runs wait for the end of the period that a report will be of."""
     if known is None or settings.records not in REPORT_KINDS:
         return 0
-    return deliveries.count_waiting_from(connection, target_id, period_of(period_kind(settings), known).start)
+    return ledger.count_waiting_from(connection, target_id, period_of(period_kind(settings), known).start)
 
 
 def _certificate_days_left(config: Config, name: str, now: int) -> int | None:

@@ -24,7 +24,7 @@ from publisher.pipeline.snapshots import SnapshotSender
 from publisher.pipeline.sync import SyncSender
 from publisher.pipeline.tools import Tools
 from publisher.pipeline.wholeness import why_not_whole
-from publisher.store import deliveries, groups
+from publisher.store import deliveries, groups, ledger
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.states import State
@@ -57,7 +57,7 @@ class Summariser(SnapshotSender):
     def _send_changed(self) -> None:
         """Month by month, then the sync counts."""
         with self._store.read() as connection:
-            months = set(deliveries.months_of(connection, self._target_id, State.WAITING))
+            months = set(ledger.months_of(connection, self._target_id, State.WAITING))
             months.update(map(month_numbered, groups.unsettled(connection, self._target_id, groups.SUMMARY)))
             refold = groups.marked(connection, self._target_id, groups.REFOLD)
         for month in sorted(months.union(refold)):

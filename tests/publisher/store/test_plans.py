@@ -16,11 +16,11 @@ from formats.month import Month
 from publisher import config_file
 from publisher.pipeline import recall
 from publisher.pipeline.status import status
-from publisher.store import deliveries, groups, sent, sums
+from publisher.store import deliveries, flights, groups, ledger, sent, sums
 from publisher.store.database import Store, open_store
 from publisher.store.states import State
 from publisher.store.tables import batches, classes, runs, sources, targets
-from publisher.store.tables import deliveries as ledger
+from publisher.store.tables import deliveries as delivery_table
 from publisher.store.tables import groups as summaries
 from tests.publisher.site import NOVEMBER, make_job
 from tests.publisher.store.server import Server
@@ -33,28 +33,28 @@ BEHIND: Final = (NOVEMBER + 3600 + 2000, 2000)
 LARGE: Final = frozenset({"runs", "deliveries", "versions", "batches", "groups"})
 Question = Callable[[Connection], object]
 OPEN: Final[dict[str, Question]] = {
-    "plan, first page": lambda connection: deliveries.waiting(connection, 1, None, 10),
-    "plan, next page": lambda connection: deliveries.waiting(connection, 1, BEHIND, 10),
-    "in flight": lambda connection: deliveries.in_flight(connection, 1),
-    "land": lambda connection: deliveries.land(connection, 1, 1, 0, keeps_first=True),
-    "leave": lambda connection: deliveries.leave(connection, 1, 1, State.WAITING, None, 0),
-    "not taken": lambda connection: deliveries.not_taken(connection, 1, 1, {}),
-    "put back": lambda connection: deliveries.put_back(connection, 1, State.IN_FLIGHT, 0),
-    "oldest": lambda connection: deliveries.oldest_open(connection, 1),
-    "months": lambda connection: deliveries.months_of(connection, 1, State.HELD),
+    "plan, first page": lambda connection: ledger.waiting(connection, 1, None, 10),
+    "plan, next page": lambda connection: ledger.waiting(connection, 1, BEHIND, 10),
+    "in flight": lambda connection: flights.in_flight(connection, 1),
+    "land": lambda connection: flights.land(connection, 1, 1, 0, keeps_first=True),
+    "leave": lambda connection: flights.leave(connection, 1, 1, State.WAITING, None, 0),
+    "not taken": lambda connection: flights.not_taken(connection, 1, 1, {}),
+    "put back": lambda connection: flights.put_back(connection, 1, State.IN_FLIGHT, 0),
+    "oldest": lambda connection: ledger.oldest_open(connection, 1),
+    "months": lambda connection: ledger.months_of(connection, 1, State.HELD),
 }
 """What concerns open deliveries alone."""
 ANY: Final[dict[str, Question]] = {
     "jobs ID": lambda connection: recall.known_runs(connection, "2000"),
     "jobs": lambda connection: list(recall.runs_in(connection, *WINDOW, BEHIND, 10)),
-    "fold, first page": lambda connection: deliveries.ended_in(connection, 1, WINDOW, None, 10),
-    "fold, next page": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10),
+    "fold, first page": lambda connection: ledger.ended_in(connection, 1, WINDOW, None, 10),
+    "fold, next page": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10),
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),
     "fold, members": lambda connection: list(sums.waiting(connection, 1, WINDOW)),
-    "fold, others": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
+    "fold, others": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
     "sync counts": lambda connection: sums.owed_by_class(connection, 1, LAST, 10),
-    "report, what changed": lambda connection: deliveries.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
-    "reports, periods": lambda connection: deliveries.periods_from(connection, 1, "month", NOVEMBER),
+    "report, what changed": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
+    "reports, periods": lambda connection: ledger.periods_from(connection, 1, "month", NOVEMBER),
     "reconcile, first page": lambda connection: sent.page(connection, 1, WINDOW, None, 10),
     "reconcile, next page": lambda connection: sent.page(connection, 1, WINDOW, BEHIND, 10),
     "reconcile, records": lambda connection: sent.states_of_records(connection, 1, ["ur-2000"]),
@@ -119,7 +119,7 @@ def _fill(store: Store) -> None:
                 for number, end in ended
             ],
         ),
-        ledger: (
+        delivery_table: (
             "target_id run_id end_time changed_at batch_id state",
             [
                 (target, number, end, 0, 1, State.ACCEPTED if number > 30 else open_states[number % 3])

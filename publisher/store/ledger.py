@@ -1,0 +1,230 @@
+"""The ledger read: what waits, page by page with its runs; which ends are open; what ended when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    select,
+    tuple_,
+)
+
+from formats.month import Month, month_bounds, month_of
+from formats.period import Period, PeriodKind, period_of
+from publisher.store import dialect
+from publisher.store.deliveries import in_state
+from publisher.store.part import WHOLE, Part
+from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
+from publisher.store.states import State
+from publisher.store.tables import classes, deliveries, runs, sources
+
+_Span = TypeVar("_Span")
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A delivery, as a rule one that waits, with its run. `seen`: how often the run had changed when this was read.
+
+    `sent`: the digest of the version that the service has, or may have; known of those that wait or are in flight.
+    """
+
+    end_time: int
+    run: StoredRun
+    seen: int = 0
+    sent: bytes | None = None
+
+
+def with_runs() -> Select[Any]:
+    """Deliveries with their runs: end time, then `RUN_COLUMNS`."""
+    joined = (
+        deliveries.join(runs, deliveries.c.run_id == runs.c.id)
+        .join(classes, runs.c.class_id == classes.c.id)
+        .join(sources, classes.c.source_id == sources.c.id)
+    )
+    return select(deliveries.c.end_time, *RUN_COLUMNS).select_from(joined)
+
+
+def _waiting(*, behind: bool) -> Select[Any]:
+    chosen = (
+        select(
+            deliveries.c.end_time,
+            deliveries.c.run_id,
+            deliveries.c.stale,
+            deliveries.c.sent_digest,
+        )
+        .where(
+            deliveries.c.target_id == bindparam("target"),
+            in_state(State.WAITING),
+            deliveries.c.run_id % bindparam("of", type_=BigInteger) == bindparam("index", type_=BigInteger),
+        )
+        .order_by(deliveries.c.end_time, deliveries.c.run_id)
+        .limit(bindparam("most", type_=Integer))
+    )
+    if behind:
+        place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
+        chosen = chosen.where(tuple_(deliveries.c.end_time, deliveries.c.run_id) > place)
+    page = chosen.subquery("page")
+    # Outer joins: the order in which they stand is the one in which they are done.
+    joined = (
+        page.outerjoin(runs, page.c.run_id == runs.c.id)
+        .outerjoin(classes, runs.c.class_id == classes.c.id)
+        .outerjoin(sources, classes.c.source_id == sources.c.id)
+    )
+    return select(page.c.end_time, page.c.stale, page.c.sent_digest, *RUN_COLUMNS).select_from(joined)
+
+
+_place: Final = itemgetter(0, 3)
+"""End time and run id, in a row that waits."""
+_first_waiting: Final = _waiting(behind=False)
+_next_waiting: Final = _waiting(behind=True)
+
+
+def waiting(
+    connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int, part: Part = WHOLE
+) -> list[Waiting]:
+    """The next deliveries that wait, oldest end time first, behind `after` (end time, run id): an index scan."""
+    values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
+    if after is None:
+        query = _first_waiting.params(values)
+    else:
+        query = _next_waiting.params({**values, "end": after[0], "run": after[1]})
+    rows = [row for found in dialect.streamed(connection, query, limit) for row in found]
+    rows.sort(key=_place)  # by the database, all records would go through its sorter
+    return [Waiting(row[0], stored_run(row[3:]), row[1], row[2]) for row in rows]
+
+
+def oldest_waiting(connection: Connection, target_id: int) -> int | None:
+    """End time of the oldest run that waits."""
+    return connection.execute(_oldest(target_id, State.WAITING)).scalars().first()
+
+
+def oldest_open(connection: Connection, target_id: int) -> int | None:
+    """End time of the oldest run that the service does not have and should: waiting, in flight, held or rejected."""
+    states = (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)
+    ends = [connection.execute(_oldest(target_id, state)).scalars().first() for state in states]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _oldest(target_id: int, state: State) -> Select[Any]:
+    return (
+        select(deliveries.c.end_time)
+        .where(deliveries.c.target_id == target_id, in_state(state))
+        .order_by(deliveries.c.end_time)
+        .limit(1)
+    )
+
+
+def listed(
+    connection: Connection, target_id: int, state: State, limit: int, after: tuple[int, int] | None = None
+) -> Iterator[tuple[str, int, str | None, int]]:
+    """(record id, end time, reason, run id) of deliveries in an open state, oldest first."""
+    query = (
+        select(runs.c.record_id, deliveries.c.end_time, deliveries.c.reason, deliveries.c.run_id)
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .where(deliveries.c.target_id == target_id, in_state(state))
+        .order_by(deliveries.c.end_time, deliveries.c.run_id)
+        .limit(limit)
+    )
+    if after is not None:
+        query = query.where(tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*after))
+    for row in connection.execute(query):
+        yield row[0], row[1], row[2], row[3]
+
+
+def months_of(connection: Connection, target_id: int, state: State) -> list[Month]:
+    """The months in which deliveries in an open state end, oldest first; one index look-up a month."""
+    return _spans(_oldest(target_id, state), connection, month_of, lambda month: month_bounds(month)[1])
+
+
+def periods_of(connection: Connection, target_id: int, state: State, kind: PeriodKind) -> list[Period]:
+    """The same of periods."""
+    return _spans(_oldest(target_id, state), connection, partial(period_of, kind), lambda period: period.stop)
+
+
+def _ends_from(target_id: int, first: int) -> Select[Any]:
+    """Ends of deliveries in any state, by the index over the ends of runs. No join: the database would rather walk
+    through all deliveries of the target, as long as it does not know how many there are."""
+    wanted = exists().where(deliveries.c.target_id == target_id, deliveries.c.run_id == runs.c.id)
+    return select(runs.c.end_time).where(runs.c.end_time >= first, wanted).order_by(runs.c.end_time).limit(1)
+
+
+def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
+    """The periods in which deliveries in any state end, from the one in which the first of them ends at `first` or
+    later; an index look-up for each."""
+    ends = _ends_from(target_id, first)
+    return _spans(ends, connection, partial(period_of, kind), lambda period: period.stop)
+
+
+def _spans(
+    ends: Select[Any], connection: Connection, span_of: Callable[[int], _Span], behind: Callable[[_Span], int]
+) -> list[_Span]:
+    """The spans of time that the ends lie in; `ends` gives the first of them."""
+    found: list[_Span] = []
+    end = connection.execute(ends).scalars().first()
+    while end is not None:
+        found.append(span_of(end))
+        end = connection.execute(ends.where(ends.selected_columns[0] >= behind(found[-1]))).scalars().first()
+    return found
+
+
+def count_waiting_from(connection: Connection, target_id: int, first: int) -> int:
+    """How many of those that wait ended at `first` or later."""
+    chosen = and_(deliveries.c.target_id == target_id, in_state(State.WAITING), deliveries.c.end_time >= first)
+    return connection.execute(select(func.count()).select_from(deliveries).where(chosen)).scalar_one()
+
+
+def ended_in(
+    connection: Connection,
+    target_id: int,
+    bounds: tuple[int, int],
+    after: tuple[int, int] | None,
+    limit: int,
+    *,
+    changed_since: int | None = None,
+    only: ColumnElement[bool] | None = None,
+) -> tuple[list[tuple[State, Waiting]], tuple[int, int] | None]:
+    """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
+    exclusive), by end time; and where to go on (end time, run id), None at the end.
+
+    `changed_since`: only those that were put down or moved then or later; `only`: of runs for which this holds. Runs
+    are chosen first by the index over their ends, and their deliveries looked up, as in `publisher.store.sent`.
+    """
+    first, behind = bounds
+    chosen = (
+        select(runs.c.id, runs.c.end_time)
+        .where(runs.c.end_time >= first, runs.c.end_time < behind)
+        .order_by(runs.c.end_time, runs.c.id)
+        .limit(limit)
+    )
+    if after is not None:
+        chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    if only is not None:
+        chosen = chosen.where(only)
+    some = chosen.subquery("some")
+    wanted = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
+    if changed_since is not None:
+        wanted = and_(wanted, deliveries.c.changed_at >= changed_since)
+    # Outer joins: the order in which they stand is the one in which they are done.
+    joined = (
+        some.outerjoin(deliveries, wanted)
+        .outerjoin(runs, runs.c.id == deliveries.c.run_id)
+        .outerjoin(classes, runs.c.class_id == classes.c.id)
+        .outerjoin(sources, classes.c.source_id == sources.c.id)
+    )
+    columns = (some.c.end_time, some.c.id, deliveries.c.state, deliveries.c.stale, deliveries.c.end_time, *RUN_COLUMNS)
+    query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
+    rows = connection.execute(query).all()
+    place = (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
+    return [(State(row[2]), Waiting(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None], place
