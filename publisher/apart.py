@@ -6,6 +6,7 @@ other process is given an order, waits while the pipe is full, writes nothing el
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import signal
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import IO, Any, Final, Self
 
 import msgspec
@@ -20,9 +22,10 @@ import msgspec
 from publisher import errors
 from publisher.errors import PublisherError
 
-_LENGTH: Final = struct.Struct(">I")
+_HEAD: Final = struct.Struct(">cI")
+"""What a frame is, and its length."""
 _PIPE_BYTES: Final = 1 << 20
-"""The most that a process may ask for by itself: fewer switches between the two for a large frame."""
+"""What waits in the pipe at most, where the system allows it: fewer switches between the two for a large frame."""
 _MADE: Final = b"+"
 _FAILED: Final = b"-"
 Send = Callable[[bytes], None]
@@ -59,12 +62,12 @@ class Apart:
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-P", "-m", self._module]  # -P: nothing is imported from the working directory
-        self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=_PIPE_BYTES
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
         assert self._process.stdin is not None  # both were asked for
         assert self._process.stdout is not None
         self._stdout: IO[bytes] = self._process.stdout
+        with suppress(OSError):  # a limit of the system's for this user; a smaller pipe does as well
+            fcntl.fcntl(self._stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
             with self._process.stdin as stdin:
                 stdin.write(self._order)
@@ -78,17 +81,18 @@ class Apart:
         Raises the `PublisherError` that it met, by its kind, and `EndedError` where it ended before it was done.
         """
         while True:
-            head = self._stdout.read(_LENGTH.size)
-            length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
-            body = self._stdout.read(length)
-            if not body or len(body) < length:
+            head = self._stdout.read(_HEAD.size)
+            mark, length = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 1)
+            frame = self._stdout.read(length)
+            if not mark or len(frame) < length:
                 code = self._process.wait()
                 if code == 0:
                     return
                 raise EndedError(code)
-            if body[:1] == _FAILED:
-                raise _error_of(msgspec.msgpack.decode(memoryview(body)[1:], type=_Failure))
-            yield body[1:]
+            if mark == _FAILED:
+                raise _error_of(msgspec.msgpack.decode(frame, type=_Failure))
+            yield frame
+            del frame  # one in hand at a time
 
     def __exit__(self, *_error: object) -> None:
         self._stdout.close()
@@ -120,6 +124,6 @@ def serve(work: Callable[[Any, Send], None]) -> None:
 
 
 def _write(pipe: IO[bytes], mark: bytes, made: bytes) -> None:
-    pipe.write(_LENGTH.pack(len(made) + 1) + mark)
+    pipe.write(_HEAD.pack(mark, len(made)))
     pipe.write(made)
     pipe.flush()

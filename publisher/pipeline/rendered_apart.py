@@ -67,10 +67,10 @@ class RenderedPages:
             return
         try:
             with apart.Apart(__name__, (self._order, place, again)) as other:
-                for frame in other.frames():
-                    page = _decoder.decode(frame)
+                for page in map(_decoder.decode, other.frames()):
                     yield page
                     place = page.place
+                    del page  # one in hand at a time
         except apart.EndedError:
             yield from self._pages_here(place, again=again)
 

@@ -87,7 +87,7 @@ def test_where_it_stopped_either_goes_on(settings: config.Source) -> None:
 def test_a_short_source_and_a_short_window_are_read_here(
     settings: config.Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(apart, "_Child", None)
+    monkeypatch.setattr("publisher.apart.Apart", None)
     arc_database.create(tmp_path / "accounting.db", 100, 1)
     small = settings.model_copy(update={"path": tmp_path / "accounting.db"})
     assert list(ReadApart("ce1", small, cores=2).pages({}))[-1].at_end
