@@ -27,6 +27,8 @@ _MOST_SUSPECTS: Final = 200
 _REFUSALS_BEFORE_DOUBT: Final = 20
 """More than it takes to find one bad record in a batch of a few thousand by halving."""
 _SCOUTS: Final = 5
+_TRIES: Final = 5
+"""Of a suspect when it is judged; more than one only where others were taken in between."""
 _TOOK_NONE: Final = "%s (the service took no record at all in this run; everything waits)"
 _NOTHING_TELLS: Final = "%s (the service took no new record after it refused %d of them alone; they wait)"
 
@@ -67,6 +69,7 @@ class Judge:
         self._refusals_since_accept = 0
         self._scouted = False
         self._judging = False
+        self._last_answer = ""
         self._proof: Item | None = None
 
     def taken(self, launched: Launched, named: Sequence[Item]) -> None:
@@ -87,11 +90,13 @@ class Judge:
         if len(items) == 1:
             certain = isinstance(outcome, Oversized) or outcome.certain
             self._suspects[items[0].run_id] = Suspect(items[0], outcome.answer, certain)
+            self._last_answer = outcome.answer
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
             self._doubt(outcome.answer, since)
         if len(self._suspects) >= _MOST_SUSPECTS and not self._judging:
-            self.judge_suspects()
+            self._judge_all()
+            self._stop_at(_MOST_SUSPECTS // 2)
 
     def _doubt(self, answer: str, since: int) -> None:
         """Nothing was taken for a while: is it the records or the service? Show it one that it has; then try others,
@@ -135,22 +140,33 @@ class Judge:
         return isinstance(outcome, Accepted)
 
     def judge_suspects(self) -> None:
+        """All is sent: reject what is bad. Raises `StopSending`: of some nothing tells."""
+        self._judge_all()
+        self._stop_at(1)
+
+    def _judge_all(self) -> None:
         """Records refused alone get another try where that can help; those that their refusals show to be bad are
-        rejected if the service is well after it. Raises `StopSending`: of some nothing tells.
+        rejected if the service is well after it.
 
         That it takes a record which it has is not enough: SGAS ignores such a one, though it could store none.
         """
-        suspects = list(self._suspects.values())
-        if suspects and self._proof is None:
-            raise StopSending(_TOOK_NONE % suspects[-1].answer)
+        if not self._suspects:
+            return
+        if self._proof is None:
+            raise StopSending(_TOOK_NONE % self._last_answer)
         self._judging = True
-        if any(map(self._is_doubtful, suspects)) and self._takes_a_scout() is False:
-            suspects = [suspect for suspect in suspects if not self._is_doubtful(suspect)]
+        takes_new = not any(map(self._is_doubtful, self._suspects.values())) or self._takes_a_scout()
+        suspects = list(self._suspects.values())
+        if takes_new is False:
+            self._judge([suspect for suspect in suspects if not self._is_doubtful(suspect)])
+            self._stop_at(0)
         self._judge(suspects)
         self._judging = False
-        if self._suspects:
-            *_, last = self._suspects.values()
-            raise StopSending(_NOTHING_TELLS % (last.answer, len(self._suspects)))
+
+    def _stop_at(self, suspects: int) -> None:
+        """End the run if so many are left of which nothing tells."""
+        if len(self._suspects) >= suspects:
+            raise StopSending(_NOTHING_TELLS % (self._last_answer, len(self._suspects)))
 
     def _is_doubtful(self, suspect: Suspect) -> bool:
         """Whether it took no new record after it refused this one, and did not say what is wrong."""
@@ -160,7 +176,7 @@ class Judge:
         """Try these once more, and again those that others were taken after; reject what is bad."""
         bad = [suspect for suspect in suspects if suspect.certain]
         again = left = [suspect for suspect in suspects if not suspect.certain]
-        while again:
+        for _ in range(_TRIES):
             for suspect in again:
                 self._try_again(suspect)
             left = [self._suspects[run_id] for run_id in _run_ids(left) if run_id in self._suspects]

@@ -4,6 +4,9 @@ SGAS has the same answer for bad data and for its own trouble, and while its dis
 answers well to what it has. So one refusal proves nothing. Two do, if the service took a new record between them, and
 if all else that was refused with this record was taken at some time and is good: the service would have to fall ill
 twice in a run, both times for the same record, and to be well in between.
+
+A message whose records were all taken at some time was refused for nothing: then the service was ill. For each time
+that this is known of, one refusal more is asked for.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ class Refusals:
     """Of one run."""
 
     def __init__(self) -> None:
+        self._groundless: list[Refusal] = []
+        """Of each time that the service was ill, one."""
         self._of: dict[int, list[Refusal]] = defaultdict(list)
         """In the order in which they were known, by the run."""
 
@@ -52,6 +57,8 @@ class Refusals:
         for item in items:
             for refusal in self._of.pop(item.run_id, ()):
                 refusal.unexplained.discard(item.run_id)
+                if not refusal.unexplained:
+                    self._groundless = _apart([*self._groundless, refusal])
 
     def rejected(self, run_id: int) -> None:
         """A record is bad, which explains all messages in which it was."""
@@ -66,10 +73,14 @@ class Refusals:
 
     def prove(self, run_id: int) -> bool:
         """Whether the refusals show that the record is bad."""
-        count = 0
-        last_seen = -1
-        for refusal in self._of.get(run_id, ()):
-            if len(refusal.unexplained) == 1 and (count == 0 or refusal.knew > last_seen):
-                count += 1
-                last_seen = refusal.seen
-        return count >= _PROOF
+        for_itself = [refusal for refusal in self._of.get(run_id, ()) if len(refusal.unexplained) == 1]
+        return len(_apart(for_itself)) >= _PROOF + len(self._groundless)
+
+
+def _apart(refusals: Iterable[Refusal]) -> list[Refusal]:
+    """As many of these as have new records taken between each and the next."""
+    found: list[Refusal] = []
+    for refusal in sorted(refusals, key=lambda refusal: refusal.seen):
+        if not found or refusal.knew > found[-1].seen:
+            found.append(refusal)
+    return found

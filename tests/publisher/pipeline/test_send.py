@@ -148,6 +148,15 @@ def test_everything_bad_but_one_record_in_another_batch(tmp_path: Path) -> None:
     assert site.in_state("neic", State.REJECTED) == service.poison
 
 
+def test_when_every_second_record_is_bad_one_run_does_for_all(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, 600)
+    service.poison = {record_id(number) for number in range(1, 601, 2)}
+    delivery = site.publish_to("neic")
+    assert site.in_state("neic", State.REJECTED) == service.poison
+    assert (delivery.sent.accepted, delivery.sent.rejected, delivery.sent.paused) == (300, 300, None)
+    assert service.posts <= 8 * 300, "as many as it takes to find one, and one to try it again"
+
+
 def test_one_bad_record_alone_waits_until_the_service_takes_another(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 1)
     service.poison = {record_id(1)}
