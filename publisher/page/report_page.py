@@ -11,8 +11,8 @@ from publisher.page.drawing import drawing
 from publisher.page.markup import markup
 from publisher.page.table import table
 from publisher.plain_text import safe
+from publisher.report.picture.look import interval_told
 from publisher.report.result import VIEWS, Plot, Report
-from publisher.times import iso
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +38,15 @@ def report_file(report: Report, choice: Choice) -> bytes:
 def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> str:
     """The page of a report."""
     kinds = [_measure(plot, report) for plot in report.plots]
+    charts = [drawing(plot, report.stop) for plot in report.plots]
     return markup(
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": about(report), "charts": [drawing(plot, report.stop) for plot in report.plots], "kinds": kinds,
+            "about": about(report), "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
+            "styled": any(chart.kind == "time" for chart in charts),
+            "lined": any(chart.kind in {"time", "heat"} for chart in charts),
             "look_class": choice.classes, "notes": [safe(note) for note in report.notes],
             "nothing": safe(report.nothing) if report.nothing else None, "table": table(report), "fields": (),
             "problem": None, "links": (), **around,
@@ -57,7 +60,7 @@ def problem_page(view: str, title: str, problem: str, choice: Choice, around: Ma
         "report.html",
         {
             "title": title, "about": VIEWS[view], "problem": safe(problem), "look": choice,
-            "look_class": choice.classes, "pictured": True, **around,
+            "look_class": choice.classes, "pictured": True, "styled": True, "lined": True, **around,
         },
     )  # fmt: skip
 
@@ -65,12 +68,12 @@ def problem_page(view: str, title: str, problem: str, choice: Choice, around: Ma
 def about(report: Report) -> str:
     """A line under the title: what the view is about, and the interval."""
     said = VIEWS.get(report.view, "")
-    return f"{said} From {iso(report.start)} until {iso(report.stop)}."
+    return f"{said} From {interval_told(report.start, report.stop)}."
 
 
 def heading(report: Report) -> str:
     """What stands above the table."""
-    return f"{safe(report.title)}, {safe(report.site)}, {iso(report.start)} until {iso(report.stop)} UTC"
+    return f"{safe(report.title)}, {safe(report.site)}, {interval_told(report.start, report.stop)}"
 
 
 def _measure(plot: Plot, report: Report) -> str:

@@ -22,9 +22,11 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
     """The page."""
     targets = [
         (
-            f"{safe(name)} (shadow)" if one.shadow else safe(name), one.accepted, one.confirmed, one.waiting, one.in_flight, one.rejected, one.held, one.waived,
-            one.superseded, iso(one.oldest_waiting_end_time) or "none", _at(one.last_sent_end_time), _at(one.complete_until), _at(one.last_success),
-            "" if one.certificate_days_left is None else one.certificate_days_left, safe(_trouble_of(one)),
+            f"{safe(name)} (shadow)" if one.shadow else safe(name), one.accepted, one.confirmed, one.waiting,
+            one.in_flight, one.rejected, one.held, one.waived, one.superseded,
+            iso(one.oldest_waiting_end_time) or "none", _at(one.last_sent_end_time), _at(one.complete_until),
+            _at(one.last_success), "" if one.certificate_days_left is None else one.certificate_days_left,
+            safe(_trouble_of(one)),
         )
         for name, one in status.targets.items()
     ]  # fmt: skip

@@ -44,7 +44,7 @@ class Table(msgspec.Struct, frozen=True):
 def table(report: Report) -> Table:
     """The table of a report."""
     columns = shown_columns(report)
-    heads = tuple(Heading(safe(one.name).replace("_", " "), _unit(one), not is_text(one)) for one in columns)
+    heads = tuple(Heading(_name(one), _unit(one), not is_text(one)) for one in columns)
     places = [(report.columns.index(one), one.kind) for one in columns]
     rows = tuple(tuple(_text(row[place], kind) for place, kind in places) for row in report.rows[:MOST_ROWS])
     return Table(heads, rows, len(report.rows))

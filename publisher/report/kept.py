@@ -51,7 +51,7 @@ _MOST_SMALL: Final = 32
 """More small chunks than so many are joined."""
 _SMALL: Final = _CHUNK // 4
 _ALL: Final = NUMBERS | WORDS | OBJECTS_KEPT
-_PATIENCE_S: Final = 0.2
+_PATIENCE_S: Final = 2.0
 
 
 class _Reader:

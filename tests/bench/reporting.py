@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,11 @@ from formats.tally_columns import Ints
 from formats.utilization import Bins, Ran, measured
 from publisher.api import Publisher
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
+from publisher.report.kept import Kept
+from publisher.report.reading import Context
+from publisher.report.request import ReportRequest
 from publisher.report.stored import StoreRuns
+from publisher.report.views import make
 from publisher.scale.archive import ArchiveRuns
 from publisher.scale.export import write_month
 from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
@@ -150,3 +155,56 @@ def report_archive(bench: Bench) -> None:
             f"@{_START}", "--until", f"@{_STOP}", "--bins", str(BINS), "--format", "json", "--output", "report.json",
         )  # fmt: skip
     _same(bench, "ArchiveRuns", bench.folder / "report.json")
+
+
+_VIEWS: list[tuple[str, dict[str, Any]]] = [
+    ("utilization", {"bin_s": 43_200}),
+    ("utilization", {"bin_s": 43_200, "by": ("queue",)}),
+    ("totals", {"by": ("owner", "queue")}),
+    ("occupation", {"period": "day"}),
+    ("waiting", {"by": ("queue",)}),
+]
+
+
+def _views(publisher: Publisher, bench: Bench, kept: Kept | None) -> None:
+    for view, given in _VIEWS:
+        request = ReportRequest(start=_START, stop=_STOP, **given)
+        context = Context(publisher.store, publisher.config, _STOP, None if kept is None else kept.runs)
+        with bench.timed(bench.size):
+            make(view, context, request)
+
+
+def views_from_store(bench: Bench) -> None:
+    """The same views, each reading the store."""
+    with Publisher.from_file(_site(bench), read_only=True) as publisher:
+        _views(publisher, bench, None)
+
+
+@row(
+    "views of the page, runs kept in memory",
+    Sizes(5_000, 100_000, 1_000_000),
+    beside=("the same, read from the store", views_from_store),
+    unit="jobs",
+)
+def views_kept(bench: Bench) -> None:
+    """Five views of all runs, one after the other; they were read into memory before, as `serve` does at its start."""
+    with Publisher.from_file(_site(bench), read_only=True) as publisher:
+        kept = Kept(publisher.store, publisher.config, print, lambda: _STOP)
+        kept.prepare()
+        kept.wait()
+        _views(publisher, bench, kept)
+
+
+@row(
+    "preparing the page",
+    Sizes(5_000, 100_000, 1_000_000),
+    beside=("the manual's walk, jobs in memory", walk_store),
+    unit="jobs",
+)
+def preparing(bench: Bench) -> None:
+    """What `serve` does at its start, beside the first answers: all runs into memory."""
+    with Publisher.from_file(_site(bench), read_only=True) as publisher:
+        kept = Kept(publisher.store, publisher.config, print, lambda: _STOP)
+        with bench.timed(bench.size):
+            kept.prepare()
+            kept.wait()

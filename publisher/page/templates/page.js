@@ -1,4 +1,7 @@
 "use strict";
+// On a phone the menu is wider than the page: begin with what is shown.
+const here = document.querySelector("nav [aria-current]");
+if (here) here.closest("ul").scrollLeft = here.offsetLeft - 60;
 // Comfort only: charts tell their values where one points, and to the arrow keys. Without it the tables have them all.
 for (const area of document.querySelectorAll(".area[data-points]")) {
   const points = JSON.parse(area.dataset.points);
