@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from formats.cores import expand
@@ -9,8 +11,9 @@ from formats.tally_columns import Ints
 from publisher.report.frame import Frame
 from publisher.report.placing import Placed
 
-_MOST_KEPT = 2_000_000
+_MOST_KEPT: Final = 2_000_000
 """Numbers, at eight bytes each."""
+_AT_ONCE: Final = 500_000
 
 
 class CoreNumbers:
@@ -57,6 +60,11 @@ class CoreNumbers:
         pairs = np.unique(np.stack([node[named], codes[named]], axis=1), axis=0)
         for one, code in pairs.tolist():
             highest[one] = max(highest.get(one, -1), int(self._numbers[code][-1]))
+
+    def portions(self, places: Ints, codes: Ints) -> list[Ints]:
+        """The places cut so that what their codes name fits into memory: a core of each takes a hundred bytes."""
+        behind = np.cumsum([len(self._numbers[code]) for code in codes.tolist()])
+        return np.split(places, np.flatnonzero(np.diff(behind // _AT_ONCE)) + 1)
 
     def entries(self, codes: Ints) -> tuple[Ints, Ints]:
         """For each core that is named, the place of its entry and its number."""

@@ -57,10 +57,11 @@ class CoresHeld:
         silent = np.flatnonzero(chosen & (frame.named == 0))
         self._spread.add(placed.node[silent], frame.start[silent], frame.stop[silent], placed.amount[silent])
         telling = np.flatnonzero(chosen & (frame.named != 0))
-        entry, core = frame.numbers.entries(frame.named[telling])
-        rows = telling[entry]
-        ids = self._ids_of(placed.node[rows] * MOST + core)
-        self._named.add(ids, frame.start[rows], frame.stop[rows], np.ones(len(rows), np.int64))
+        for some in frame.numbers.portions(telling, frame.named[telling]):
+            entry, core = frame.numbers.entries(frame.named[some])
+            rows = some[entry]
+            ids = self._ids_of(placed.node[rows] * MOST + core)
+            self._named.add(ids, frame.start[rows], frame.stop[rows], np.ones(len(rows), np.int64))
         self.named += len(np.unique(placed.row[telling]))
         self.unnamed += len(np.unique(placed.row[silent]))
 

@@ -16,7 +16,7 @@ from formats.job import Host, Job
 from publisher import config_file
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report import core_occupation
+from publisher.report import core_numbers, core_occupation
 from publisher.report.columns import ColumnMaker
 from publisher.report.frame import Coding, Frame, Runs
 from publisher.report.reading import Context
@@ -236,6 +236,12 @@ def test_the_mean_of_its_cores_is_the_occupation_of_a_node(jobs: list[Job], node
         assert sum(share for share, _ in cores) / len(cores) == pytest.approx(occupied)
         assert sum(hours for _, hours in cores) == pytest.approx(used_h)
         assert len(cores) == available
+
+
+def test_runs_of_many_cores_are_taken_by_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_numbers, "_AT_ONCE", 3)
+    jobs = [ran(place, place + 1, (Host("n1", 4),), ("0-3",)) for place in range(3)]
+    assert table(occupation(jobs, "core"), "used_h") == [(3.0,)] * 4 + [(0.0,)] * 2
 
 
 def test_too_many_cells_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
