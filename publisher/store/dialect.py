@@ -45,6 +45,9 @@ _WRITES: Final = "publisher.writes"
 _SORTS_ON_DISK: Final = "publisher.sorts_on_disk"
 _COUNTED: Final = {"preserve_rowcount": True}
 """How many rows an INSERT made is told only if asked for (PostgreSQL: -1 otherwise)."""
+_LOG_PAGES: Final = 4_000
+"""Pages (of 4 KiB) after which SQLite puts its log into the database; each commit is synced to the disk in the log.
+Pages of indexes that many commits change, one after another, are then written to the database once for all of them."""
 PRIVATE_FILE_MODE: Final = 0o600
 PRIVATE_DIRECTORY_MODE: Final = 0o700
 
@@ -87,6 +90,7 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -8192")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if read_only:
             connection.execute("PRAGMA query_only = ON")
 
