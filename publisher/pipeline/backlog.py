@@ -28,6 +28,19 @@ class Flight(msgspec.Struct, frozen=True):
     since: int | None = None
 
     @property
+    def all_items(self) -> Sequence[Item]:
+        """With those that come after."""
+        return [*self.items, *self.sister, *self.others]
+
+    def without(self, gone: Item) -> Flight:
+        """All but one of its items or those that come after; which holds the culprit is not known any more if it may
+        have been this one."""
+        if any(item is gone for item in self.others):
+            others = [item for item in self.others if item is not gone]
+            return Flight(self.items, self.before, None, self.sister, others, self.since)
+        return Flight([item for item in self.all_items if item is not gone], self.before, since=self.since)
+
+    @property
     def tells(self) -> bool:
         """Whether its being taken shows that the service takes new records; what it has it takes anyway."""
         return not all(item.may_be_there for item in self.items)
@@ -107,25 +120,19 @@ class Backlog:
     def draw(self, *, newest: bool = False) -> Flight | None:
         """A single record from anywhere in what is loaded: a scout, to see whether the service takes anything.
 
-        One that was never refused, as long as there are such; of these the newest, if asked.
+        One that was never refused, as long as there are such; the newest, if asked.
         """
         if self._queue:
             place = len(self._queue) - 1 if newest else random.randrange(len(self._queue))  # noqa: S311 - any will do
             item = self._queue[place]
             del self._queue[place]
             return Flight([item], State.WAITING)
-        sizes = [len(flight.items) for flight in self._parts]
-        if not sizes:
+        places = [(index, item) for index, flight in enumerate(self._parts) for item in flight.all_items]
+        if not places:
             return None
-        place = random.randrange(sum(sizes))  # noqa: S311 - as above
-        for index, size in enumerate(sizes):
-            if place < size:
-                return self._draw_part(index, place)
-            place -= size
-        return None
-
-    def _draw_part(self, index: int, place: int) -> Flight:
+        by_end = max(places, key=lambda place: place[1].end_time)
+        index, item = by_end if newest else random.choice(places)  # noqa: S311 - as above
         flight = self._parts[index]
-        rest = [*flight.items[:place], *flight.items[place + 1 :], *flight.sister, *flight.others]
-        self._parts[index : index + 1] = [Flight(rest, flight.before, since=flight.since)] if rest else []
-        return Flight([flight.items[place]], flight.before, since=flight.since)
+        rest = flight.without(item)
+        self._parts[index : index + 1] = [rest] if rest.items else []
+        return Flight([item], flight.before, since=flight.since)
