@@ -13,11 +13,13 @@ import msgspec
 from sqlalchemy import Connection, and_, delete, func, insert, inspect, or_, select
 
 from formats.identity import digest
+from formats.job import Job
 from publisher.errors import StoreError
 from publisher.finding import Finding
 from publisher.sealed import cpu_total_ms, untold
 from publisher.store import audit, purged, upkeep
 from publisher.store.counters import CONFIRMED
+from publisher.store.runs import is_of_class
 from publisher.store.states import BatchState, State
 from publisher.store.stored import decode
 from publisher.store.tables import batches, classes, counters, deliveries, metadata, runs, targets, versions
@@ -53,7 +55,9 @@ def check(connection: Connection) -> Iterator[Finding]:
     wrong = miscounted(connection)
     lines = [f"{each.target}: {each.kept} {each.word} kept, {each.counted} counted" for each in wrong]
     yield _judge("counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right")
-    yield _judge("runs", _told(_wrong_runs(connection)), "digests and columns are those of the stored jobs", RESTORE)
+    yield _judge(
+        "runs", _told(_wrong_runs(connection)), "digests, columns and classes are those of the stored jobs", RESTORE
+    )
     yield _judge("versions", _told(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
     yield _judge("classes", _told(_wrong_classes(connection)), "can be read", RESTORE)
     yield _judge("deliveries", _told(_wrong_deliveries(connection)), "stand where their runs and batches are", RESTORE)
@@ -151,9 +155,10 @@ def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
 def _wrong_runs(connection: Connection) -> Iterator[str]:
     columns = (
         runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.untold, runs.c.digest,
-        runs.c.job,
+        runs.c.job, classes.c.facts,
     )  # fmt: skip
-    for record_id, finished, end, wall_ms, cpu_ms, lacks, mark, blob in upkeep.rows(connection, select(*columns)):
+    query = select(*columns).select_from(runs.outerjoin(classes, classes.c.id == runs.c.class_id))
+    for record_id, finished, end, wall_ms, cpu_ms, lacks, mark, blob, facts in upkeep.rows(connection, query):
         stored = _bytes(blob)
         if digest(stored) != _bytes(mark):
             yield f"run {record_id}: its digest is not that of its job"
@@ -166,6 +171,15 @@ def _wrong_runs(connection: Connection) -> Iterator[str]:
         told = (job.record_id, int(job.finished), job.end, job.wall_ms or 0, cpu_total_ms(job), untold(job))
         if told != (record_id, finished, end, wall_ms, cpu_ms, lacks):
             yield f"run {record_id}: its columns are not those of its job"
+        elif facts is not None and not _is_of_class(job, _bytes(facts)):
+            yield f"run {record_id}: its class is not that of its job, and summaries go by the class"
+
+
+def _is_of_class(job: Job, facts: bytes) -> bool:
+    try:
+        return is_of_class(job, facts)
+    except StoreError:
+        return True  # told of the class itself
 
 
 def _wrong_versions(connection: Connection) -> Iterator[str]:

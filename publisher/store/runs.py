@@ -10,9 +10,9 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from formats.job import Job
-from publisher.sealed import SealedRun
+from publisher.sealed import SealedRun, class_key
 from publisher.store import dialect
-from publisher.store.classes import GRID_LOG, JOINED, Interner, awaits_grid_log
+from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log
 from publisher.store.stored import decode
 from publisher.store.tables import classes, runs, sources, versions
 
@@ -212,6 +212,21 @@ def stored_run(row: Sequence[Any]) -> StoredRun:
     if told.changes:
         job = msgspec.structs.replace(job, **told.changes)
     return StoredRun(run_id, source, record_id, bytes(mark), stored_at, job, awaits_grid_log=told.awaited)
+
+
+def is_of_class(job: Job, facts: bytes) -> bool:
+    """Whether a run as read is of the class with these facts, so that what is decided for the class is right for it."""
+    key, told = _class_of(facts)
+    if told is None:
+        return class_key(job) == key
+    return class_key(msgspec.structs.replace(job, **told.changes), AWAITED if told.awaited else JOINED) == key
+
+
+@lru_cache(maxsize=5_000)
+def _class_of(stored: bytes) -> tuple[bytes, _Told | None]:
+    facts = decode(stored)
+    mark = facts.extras.get(GRID_LOG)
+    return class_key(facts, None if mark is None else str(mark)), _told(stored)
 
 
 class _Told(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ def published(collected: Program) -> Program:
 
 
 def test_check_says_that_all_is_well_or_what_is_not(published: Program) -> None:
-    assert "digests and columns are those of the stored jobs" in published("store", "check").ok().out
+    assert "digests, columns and classes are those of the stored jobs" in published("store", "check").ok().out
     connection = sqlite3.connect(published.folder / "store.db")
     connection.execute("UPDATE counters SET jobs = jobs + 1")
     connection.commit()

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
 from formats.job import Benchmark, Host, Job
 from formats.month import Month, month_bounds
@@ -27,7 +27,8 @@ from publisher.pipeline.group_sender import Members
 from publisher.pipeline.month_fold import MonthFolder
 from publisher.pipeline.owed import NOT_OWED, ended_in
 from publisher.pipeline.viewing import view_of
-from publisher.store import deliveries, sums
+from publisher.sealed import seal
+from publisher.store import sums
 from publisher.store.classes import AWAITED, JOINED, Interner, Marked
 from publisher.store.database import Store, open_store
 from publisher.store.runs import upsert
@@ -214,7 +215,7 @@ def fill(store: Store, known: Sequence[Known]) -> None:
                     for job, mark in zip(jobs, marks, strict=True)
                 ]
 
-            upsert(connection, Interner(number, name, join), [one.job for one in mine.values()], 0)
+            upsert(connection, Interner(number, name, join), [seal(one.job) for one in mine.values()], 0)
         ids = {row[0]: row[1] for row in connection.execute(select(runs.c.record_id, runs.c.id))}
         rows = [
             {
@@ -326,10 +327,11 @@ def test_memory_does_not_grow_with_the_runs(on_sqlite: Store) -> None:
     assert peaks[2] < peaks[1] + 50_000
 
 
-def test_runs_are_not_decoded(on_sqlite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_not_looked_at(on_sqlite: Store) -> None:
     _many(on_sqlite, 50, month_bounds(MONTHS[0])[0])
+    with on_sqlite.write() as connection:
+        connection.execute(update(runs).values(job=b"no record"))
     config = parse({"site": {"name": "S"}, "targets": {"a": {"type": "directory", "path": "o"}}}, Path("p.toml"))
-    demand = Demand(config, None)
-    monkeypatch.setattr(deliveries, "stored_run", None)
-    folded = MonthFolder(on_sqlite, TARGET, demand).fold(MONTHS[0], Fold(view_of(config.targets["a"], config)))
+    folder = MonthFolder(on_sqlite, TARGET, Demand(config, None))
+    folded = folder.fold(MONTHS[0], Fold(view_of(config.targets["a"], config)))
     assert [group.jobs for group in folded.fold.groups()] == [50]
