@@ -35,7 +35,8 @@ class Share:
         """What the nodes have, times the seconds that each is in service; of those of which it is known."""
         self.held = 0
         self._of_known = 0
-        self._shares: list[Fraction] = []
+        self._shares: list[tuple[int, int]] = []
+        """Of each node what was held of it, and of how much."""
 
     def add(self, node: KnownNode, capacity: int | None, held: int, period: Period) -> None:
         """A node and what was held of it in the period."""
@@ -47,12 +48,15 @@ class Share:
         if capacity:
             self.available += capacity * service_s
             self._of_known += held
-            self._shares.append(Fraction(held, capacity * service_s))
+            self._shares.append((held, capacity * service_s))
 
     @property
     def mean(self) -> float | None:
         """The mean over the nodes."""
-        return float(sum(self._shares) / len(self._shares)) if self._shares else None
+        if len(self._shares) == 1:
+            ((held, available),) = self._shares
+            return held / available
+        return float(sum(Fraction(*pair) for pair in self._shares) / len(self._shares)) if self._shares else None
 
     @property
     def of_all(self) -> float | None:
@@ -75,9 +79,9 @@ def shares(held: Held, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]
     return found
 
 
-def in_units(amount: Fraction | float, resource: Resource) -> float:
-    """An amount of a resource in the unit that is shown."""
-    return float(amount / KIB_A_GIB if resource in {"memory", "vmem"} else amount)
+def in_units(amount: int, time_s: int, resource: Resource) -> float:
+    """An amount of a resource, by time, for each of so many seconds, in the unit that is shown."""
+    return amount / (time_s * KIB_A_GIB if resource in {"memory", "vmem"} else time_s)
 
 
 def view(context: Context, request: ReportRequest) -> Report:
@@ -92,9 +96,9 @@ def view(context: Context, request: ReportRequest) -> Report:
     rows: list[tuple[Cell, ...]] = [
         (
             period.name, period.start, *label, share.nodes,
-            in_units(Fraction(share.available, period.inside_s), resource) if share.available else None,
-            in_units(Fraction(share.held, period.inside_s), resource),
-            in_units(Fraction(share.held, 3600), resource), share.mean, share.of_all,
+            in_units(share.available, period.inside_s, resource) if share.available else None,
+            in_units(share.held, period.inside_s, resource),
+            in_units(share.held, 3600, resource), share.mean, share.of_all,
         )
         for place, period in enumerate(held.periods)
         for label, each in sorted(found.items())

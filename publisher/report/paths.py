@@ -8,6 +8,7 @@ event that repeats at once written with a plus. Of a job with several runs the p
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
@@ -27,7 +28,12 @@ _Job = tuple[str, str]
 
 def path_of(events: Iterable[Event]) -> str:
     """The path of a job: `Q S+ E`."""
-    return " ".join(kind + ("+" if len(list(some)) > 1 else "") for kind, some in groupby(one.kind for one in events))
+    return _written(tuple([one.kind for one in events]))
+
+
+@lru_cache(maxsize=10_000)
+def _written(kinds: tuple[str, ...]) -> str:
+    return " ".join(kind + ("+" if len(list(some)) > 1 else "") for kind, some in groupby(kinds))
 
 
 def view(context: Context, request: ReportRequest) -> Report:

@@ -23,6 +23,8 @@ WANTED: dict[Resource, frozenset[str]] = {
 }
 """The columns that are needed to place a resource."""
 
+_LIKE_SLOTS: frozenset[Resource] = frozenset({"memory", "vmem"})
+
 
 class Placed:
     """What runs held: entries of `row` (of the frame), `host` (its place among the run's hosts), `node` (of the
@@ -41,6 +43,9 @@ class _Share(NamedTuple):
     hosts: list[int]
     nodes: list[int]
     amounts: list[int]
+    """Of what is spread like slots, the slots."""
+    whole: int
+    """All slots of the run, at least 1."""
 
 
 class Placing:
@@ -60,7 +65,10 @@ class Placing:
     def of(self, frame: Frame) -> Placed:
         """Where the runs of a frame ran."""
         total = self._total(frame)
-        found, inverse = distinct([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], total])
+        by_slots = self._resource in _LIKE_SLOTS
+        # What is spread like slots is hardly ever alike, and how the slots are spread is.
+        spread = np.zeros(frame.rows, np.int64) if by_slots else total
+        found, inverse = distinct([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], spread])
         shares = [self._shares(*row) for row in found.tolist()]
         counts = np.array([len(share.nodes) for share in shares], np.int64)
         begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
@@ -71,7 +79,11 @@ class Placing:
         row = np.repeat(np.arange(frame.rows), repeated)
         within = np.arange(len(row)) - np.repeat(np.cumsum(repeated) - repeated, repeated)
         place = np.repeat(begins[inverse], repeated) + within
-        return Placed(row, hosts[place], nodes[place], amounts[place])
+        held = amounts[place]
+        if by_slots:
+            wholes = np.array([share.whole for share in shares], np.int64)
+            held = _parts(total[row], held, wholes[inverse][row])
+        return Placed(row, hosts[place], nodes[place], held)
 
     def _total(self, frame: Frame) -> Ints:
         """Of what is not told by host, what a run has in all."""
@@ -91,26 +103,32 @@ class Placing:
     def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> _Share:
         if not hosts:
             numbers = self._inventory.numbers(cluster, "")
-            return _Share([0] * len(numbers), numbers, [total] * len(numbers))
+            amount = 1 if self._resource in _LIKE_SLOTS else total
+            return _Share([0] * len(numbers), numbers, [amount] * len(numbers), 1)
         told = [host.slots for host in hosts]
         if any(amount is None for amount in told):
             granted = _evenly(slots, len(hosts))
         else:
             granted = [amount or 0 for amount in told]
-        if self._resource == "cores":
-            amounts = granted
-        elif self._resource == "gpus":
+        amounts = granted
+        if self._resource == "gpus":
             by_host = [host.gpus for host in hosts]
             amounts = _evenly(total, len(hosts)) if None in by_host else [amount or 0 for amount in by_host]
-        else:
-            amounts = [total * share // max(sum(granted), 1) for share in granted]
-        share = _Share([], [], [])
+        share = _Share([], [], [], max(sum(granted), 1))
         for place, (host, amount) in enumerate(zip(hosts, amounts, strict=True)):
             numbers = self._inventory.numbers(cluster, host.name)
             share.hosts.extend([place] * len(numbers))
             share.nodes.extend(numbers)
             share.amounts.extend([amount] * len(numbers))
         return share
+
+
+def _parts(totals: Ints, slots: Ints, wholes: Ints) -> Ints:
+    """Of each total the part that goes with so many of all slots, rounded down."""
+    if int(totals.max(initial=0)) * int(slots.max(initial=0)) < 1 << 62:
+        return totals * slots // wholes
+    rows = zip(totals.tolist(), slots.tolist(), wholes.tolist(), strict=True)
+    return np.array([total * some // whole for total, some, whole in rows], np.int64)
 
 
 def _evenly(total: int, parts: int) -> list[int]:

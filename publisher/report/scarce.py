@@ -99,8 +99,9 @@ class _Classes:
         """Take the runs of a frame."""
         rows, places = np.unique(placed.row, return_index=True)
         of_rows = np.full(frame.rows, -1, np.int64)
-        classes = [self._class_of(number) for number in placed.node[places].tolist()]
-        of_rows[rows] = np.where(placed.amount[places] > 0, np.array(classes, np.int64), -1)
+        nodes, node = np.unique(placed.node[places], return_inverse=True)
+        classes = np.array([self._class_of(number) for number in nodes.tolist()], np.int64)[node.reshape(-1)]
+        of_rows[rows] = np.where(placed.amount[places] > 0, classes, -1)
         start = frame.numbers["start"]
         mask = (of_rows >= 0) & (start >= self._start) & (start < self._stop)
         self._waits.add(frame.where(mask), of_rows[mask])
