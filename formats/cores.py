@@ -18,8 +18,11 @@ _SPAN: Final = re.compile(r"(\d{1,8})(?:-(\d{1,8}))?", re.ASCII)
 
 def compact(numbers: Iterable[int]) -> str:
     """Numbers as text."""
+    ordered = sorted(numbers)
+    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):  # nearly always
+        return f"{ordered[0]}-{ordered[-1]}"
     spans: list[list[int]] = []
-    for number in sorted(numbers):
+    for number in ordered:
         if spans and number == spans[-1][1] + 1:
             spans[-1][1] = number
         else:

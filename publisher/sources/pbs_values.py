@@ -21,6 +21,7 @@ MAX_KIB: Final = 1 << 53
 _DURATION: Final = re.compile(r"(?:(?:(\d{1,9}):)?(\d{1,9}):)?(\d{1,12})(?:\.(\d{1,9}))?", re.ASCII)
 _SIZE: Final = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?([kmgtp]?)([bw]?)", re.ASCII | re.IGNORECASE)
 _PLACES: Final = re.compile(r"\d{1,8}(?:-\d{1,8})?", re.ASCII)
+_ONE_CORE: Final = re.compile(r"[^/]+/(0|[1-9]\d{0,3})", re.ASCII)
 _NCPUS: Final = re.compile(r":ncpus=(\d{1,8})", re.ASCII)
 _NGPUS: Final = re.compile(r":ngpus=(\d{1,8})", re.ASCII)
 _SCALE: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
@@ -110,15 +111,20 @@ def exec_cores(text: str) -> tuple[str, ...]:
     What stands behind the slash in TORQUE is an execution slot of the host, numbered from 0 to its `np`. In PBS Pro it
     is the job's place in the host's list of jobs, and tells no core (`hw_index` in its node_manager.c).
     """
+    if "*" in text:  # of PBS Pro
+        return ()
+    parts = text.split("+")
+    if len(parts) == 1 and (only := _ONE_CORE.fullmatch(text)):
+        return (only[1],)
     named: dict[str, list[int] | None] = {}
-    for part in text.split("+"):
+    for part in parts:
         host, _, places = part.partition("/")
         numbers = named.setdefault(host, [])
         if numbers is None:
             continue
-        if places.isdecimal():
+        if places.isdecimal() and len(places) <= 8:
             numbers.append(int(places))
-        elif places and "*" not in places:
+        elif places:
             numbers += cores.expand(places) or (cores.MOST,)
         else:  # so many, and not which
             named[host] = None

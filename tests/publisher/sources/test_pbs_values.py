@@ -94,3 +94,25 @@ def test_gpus_of_nodes(text: str, expected: int | None) -> None:
 )
 def test_endings(exit_status: int | None, deleted: bool, codes: dict[int, str], expected: tuple[object, ...]) -> None:
     assert values.ending(exit_status, deleted=deleted, codes=codes) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("n1/0", ("0",)),
+        ("n1/0+n1/1+n2/0", ("0-1", "0")),
+        ("n1/0-3+n2/0,2", ("0-3", "0,2")),
+        ("n1/7+n1/6+n1/5", ("5-7",)),
+        ("n1/0+n2/3+n1/1", ("0-1", "3")),
+        ("n1/0+n1/0", ("0,0",)),
+        ("n1+n2/3", ("", "3")),
+        ("n1/0*8", ()),
+        ("n1", ()),
+        ("n1/0-99999999", ()),
+        ("n1/99999", ()),
+        (f"n1/{'9' * 5000}", ()),
+        (f"n1/{'9' * 5000}+n2/1", ("", "1")),
+    ],
+)
+def test_which_cores_of_each_host(text: str, told: tuple[str, ...]) -> None:
+    assert values.exec_cores(text) == told
