@@ -15,7 +15,7 @@ from tests.bench.storing import plain_fold
 SIZES = Sizes(10_000, 100_000, 1_000_000)
 FEW_PLAIN, MOST_PLAIN = 1_000, 10_000
 """So many jobs tell the speed of the plain publisher; it takes as long for each further one."""
-SGAS_RECORDS, CAR_RECORDS = 50, 500
+SGAS_RECORDS, ARC_RECORDS, CAR_RECORDS = 100, 50, 500
 
 
 def deliver(bench: Bench, kind: str, **settings: object) -> None:
@@ -60,8 +60,14 @@ def plain_car(bench: Bench) -> None:
 
 @row("ARC database to SGAS", SIZES, beside=("plain publisher, no store", plain_sgas))
 def to_sgas(bench: Bench) -> None:
-    """Usage records, 50 a message as ARC sends them, TLS with client certificate."""
+    """Usage records, as many a message as without a setting, TLS with client certificate."""
     deliver(bench, "sgas", batch_records=SGAS_RECORDS)
+
+
+@row("ARC database to SGAS, 50 a message", Sizes(None, 100_000, None))
+def to_sgas_as_arc(bench: Bench) -> None:
+    """The same in messages of ARC's size."""
+    deliver(bench, "sgas", batch_records=ARC_RECORDS)
 
 
 @row("ARC database to AMS, CAR", SIZES, beside=("plain publisher, no store", plain_car))

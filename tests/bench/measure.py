@@ -1,4 +1,5 @@
-"""Measuring in a process of its own: wall and CPU seconds of the timed part, and the most memory the process ever had.
+"""Measuring in a process of its own: wall and CPU seconds of the timed part, and the most memory the process ever had;
+of a command, it and the processes that it starts together.
 
 A measurement is a function of a `Bench`. It prepares what it needs, does the work inside `bench.timed()` (or has a
 command do it, by `bench.command()`), and tells how many records that was. Several runs give their median.
@@ -12,11 +13,14 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, Self
 
+_EVERY_S: Final = 0.05
 COMMAND = (sys.executable, "-m", "publisher.cli")
 
 
@@ -67,12 +71,54 @@ class Bench:
         """Measure a process with all that it starts. Raises `RuntimeError` where it ends with another exit code."""
         wall = time.perf_counter()
         process = subprocess.Popen([*map(str, arguments)], stdout=subprocess.DEVNULL, cwd=self.folder)
-        _, status, used = os.wait4(process.pid, 0)
+        with _Watched(process.pid) as watched:
+            _, status, used = os.wait4(process.pid, 0)
         wall = time.perf_counter() - wall
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode not in codes:
             raise RuntimeError(f"{' '.join(map(str, arguments))}: exit code {process.returncode}")
-        self.runs.append(Measured(records, wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024))
+        peak = max(used.ru_maxrss, watched.peak_kib) / 1024
+        self.runs.append(Measured(records, wall, used.ru_utime + used.ru_stime, peak))
+
+
+class _Watched:
+    """What a process and those that it starts hold of memory together, looked at often: `peak_kib`. Pages that several
+    share count once."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.peak_kib = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_EVERY_S):
+            self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, _family(self._pid))))
+
+
+def _family(pid: int) -> list[int]:
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text(encoding="ascii").split():
+                found += _family(int(child))
+    return found
+
+
+def _pss_kib(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
 
 
 def median(runs: Sequence[Measured]) -> Measured:
