@@ -171,6 +171,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Whatever else the source tells, under the source's own names (Grid Engine's ru_*, TRES, resource lists)."""
     site: str | None = None
     """The site that the run is accounted to, where it is not the view's. No source tells it; configuration may."""
+    slave: bool = False
+    """A part of another run, whose record has what it used: known to reports, never published by itself."""
     core_numbers: tuple[str, ...] = ()
     """Which cores it held of each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty where the
     source tells only how many. Known to reports, in no message and not in the digest. The last field: what is added
@@ -178,5 +180,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def finished(self) -> bool:
-        """True if the run is over and used something: the only kind that is ever published."""
+        """True if the run is over and used something."""
         return self.status in FINISHED_STATUSES
+
+    @property
+    def has_record(self) -> bool:
+        """True if the run is finished and no part of another: the only kind that is ever published."""
+        return self.finished and not self.slave

@@ -379,6 +379,11 @@ class Config(Settings):
                 )
         return self
 
+    @property
+    def local_id_prefixes(self) -> dict[str, str]:
+        """By the names of the sources what stands before their local ids; empty where nothing does."""
+        return {name: source.local_id_prefix for name, source in self.sources.items()}
+
     def credentials_of(self, target: TargetSettings) -> Credentials:
         """The target's own credentials, filled up with the common ones."""
         if target.credentials is None:

@@ -1,6 +1,7 @@
-"""What a report counts: a run, or each line of the act_file that a run of DQS was made of.
+"""What a report counts of a run.
 
-Promise kept here: every line of an act_file is tallied, as DQS' own programs do (DQS accounting manual, "Internals").
+Promise kept here: every line of an act_file is tallied, as DQS' own programs do (DQS accounting manual, "Internals"):
+slaves' lines by themselves, and of a run what its master's line tells.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import msgspec
 from formats.job import Job
 from formats.month import month_of
 from formats.utilization import Ran
-from publisher.sources.dqs import act_lines
-from publisher.sources.dqs_act import ActLine
+from publisher.sources.dqs_act import without_slaves
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,25 +65,7 @@ def entries_of(job: Job) -> list[Entry]:
     """What is counted of a run. None where it is not over, or its times are not known."""
     if not job.finished:
         return []
-    if job.system == "dqs" and (lines := act_lines(job)):
-        return [
-            Entry(
-                facts=_facts(
-                    job,
-                    queue=(line.queue,),
-                    host=(line.host,),
-                    complex=complex_items(line.complexes),
-                    group=(line.group,),
-                    owner=(line.owner,),
-                    slots=("1",),
-                ),
-                ran=_ran_of_line(line),
-                wall_ms=(line.end - line.start) * 1000,
-                cpu_ms=(line.user_s + line.system_s) * 1000,
-                memory_kib=line.rusage[3],
-            )
-            for line in lines
-        ]
+    job = without_slaves(job)
     ran = _ran(job)
     if ran is None:
         return []
@@ -96,14 +78,8 @@ def rans_of(job: Job) -> list[Ran]:
     """When the entries of a run ran: what is needed of them where nothing is selected."""
     if not job.finished:
         return []
-    if job.system == "dqs" and (lines := act_lines(job)):
-        return [_ran_of_line(line) for line in lines]
-    ran = _ran(job)
+    ran = _ran(without_slaves(job))
     return [ran] if ran is not None else []
-
-
-def _ran_of_line(line: ActLine) -> Ran:
-    return Ran(line.start, line.end, line.user_s * 1000, line.system_s * 1000)
 
 
 def _ran(job: Job) -> Ran | None:

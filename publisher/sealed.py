@@ -19,6 +19,7 @@ from publisher.told import LOCAL, hosts_tell, local_tells
 SHARED: Final = (
     "system",
     "status",
+    "slave",
     "user_dn",
     "token_subject",
     "token_issuer",

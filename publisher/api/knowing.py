@@ -42,12 +42,13 @@ class Knowing(Opened):
         return status(self._store_if_there(), self.config, self.tools.clock)
 
     def job(self, name: str) -> list[KnownRun]:
-        """The runs with this record id, local id or global id, and where each went."""
+        """The runs with this record id, global id or local id (with or without the source's prefix), and where each
+        went."""
         store = self._store_if_there()
         if store is None:
             return []
         with store.read() as connection:
-            return recall.known_runs(connection, name)
+            return recall.known_runs(connection, name, self.config.local_id_prefixes)
 
     def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
         """Runs that ended in a window, by end time, and where each went. Memory does not grow with their number."""

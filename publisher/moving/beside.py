@@ -172,7 +172,7 @@ class Comparison:
         with self._store.read() as connection:
             row = registry.get_target(connection, self._name)
             for name in names:
-                found = runs.find(connection, name, limit=1)
+                found = [run for run in runs.find(connection, name) if not run.job.slave]
                 if not found:
                     continue
                 states = deliveries.states_of(connection, row.id, [found[0].run_id]) if row is not None else {}

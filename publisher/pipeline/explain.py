@@ -15,10 +15,11 @@ from formats.view import View
 from publisher.config import Config
 from publisher.enrich import Enrichers
 from publisher.errors import UsageError
+from publisher.pipeline import recall
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.explain_group import ExplainedGroup, GroupFinder
 from publisher.pipeline.viewing import view_of
-from publisher.store import registry, runs
+from publisher.store import registry
 from publisher.store.database import Store
 
 
@@ -57,7 +58,7 @@ def explanations(store: Store, config: Config, format_name: str, target: str | N
     demand = Demand(config, settings)
     enrichers = Enrichers(config)
     with store.read() as connection:
-        found = runs.find(connection, name)
+        found = [run for run in recall.found(connection, name, config.local_id_prefixes) if not run.job.slave]
         row = registry.get_target(connection, target) if target is not None else None
     if not found:
         raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")

@@ -131,7 +131,7 @@ class GroupFinder:
         while True:
             with self._store.read() as connection:
                 page = [run for run, _ in recall.runs_in(connection, *bounds, after, _PAGE)]
-            yield from (run for run in page if run.job.finished)
+            yield from (run for run in page if run.job.has_record)
             if len(page) < _PAGE:
                 return
             after = (page[-1].job.end or 0, page[-1].run_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import Connection, select, tuple_
@@ -39,9 +39,20 @@ class KnownRun(msgspec.Struct, frozen=True):
     whereabouts: list[Whereabouts]
 
 
-def known_runs(connection: Connection, name: str) -> list[KnownRun]:
-    """The runs with this record id, local id or global id."""
-    return [KnownRun(run, whereabouts(connection, run.run_id)) for run in runs.find(connection, name)]
+def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: int = 100) -> list[StoredRun]:
+    """The runs with this record id, local id or global id: the local id as the batch system or, behind the prefix of
+    its source (`prefixes`, by the source's name), the services know it. A run stands before its slaves."""
+    known = runs.find(connection, name, most)
+    for prefix in sorted({prefix for prefix in prefixes.values() if prefix and name.startswith(prefix)}):
+        local_id = name.removeprefix(prefix)
+        behind = runs.find(connection, local_id, most)
+        known += [run for run in behind if prefixes.get(run.source) == prefix and run.job.local_id == local_id]
+    return sorted({run.run_id: run for run in known}.values(), key=lambda run: run.job.slave)[:most]
+
+
+def known_runs(connection: Connection, name: str, prefixes: Mapping[str, str]) -> list[KnownRun]:
+    """The runs that `found` finds, and their whereabouts."""
+    return [KnownRun(run, whereabouts(connection, run.run_id)) for run in found(connection, name, prefixes)]
 
 
 def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:

@@ -243,7 +243,7 @@ class Rendering:
             for run, class_id in page:
                 wanted_class = wanted is None or class_id in wanted
                 wanted_end = self._wish is None or self._wish.wants_end(run.job.end)
-                if run.job.finished and wanted_class and wanted_end:
+                if run.job.has_record and wanted_class and wanted_end:
                     yield run
             if len(page) < PAGE:
                 return

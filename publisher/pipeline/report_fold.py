@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -133,7 +134,7 @@ class ReportFold:
         """The periods whose reports may be others now, oldest first; what ran in them is known afterwards."""
         kind = self._settings.period
         changed = set(changed)
-        touched = set(changed)
+        touched = changed | self._reported_now(changed)
         folded: set[Period] = set()
         todo = set(changed)
         while todo:
@@ -170,6 +171,17 @@ class ReportFold:
         since = known_from(self._store, self._config, self._settings)
         return max(there[0].start if there else 0, period_of(kind, since).start if since is not None else EVER)
 
+    def _reported_now(self, changed: set[Period]) -> set[Period]:
+        """The periods that were before the first in which a run ended, until something ended still earlier: as far as
+        the runs of those that did not change may reach back, which counted from their own period on."""
+        there = self._wants.periods_from(self._settings.period, EVER)
+        new = list(takewhile(changed.__contains__, there))
+        if not new or len(new) == len(there):
+            return set()
+        reaches = map(self._reach, there[len(new) :])
+        reach = min(EVER if one is None else one.first for one in reaches)
+        return set(periods_between(self._settings.period, max(reach, self._first), there[len(new)].start))
+
     def _reaching_into(self, touched: set[Period]) -> set[Period]:
         """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
         if not touched:
@@ -177,11 +189,14 @@ class ReportFold:
         later = self._wants.periods_from(self._settings.period, min(period.stop for period in touched))
         found = set()
         for period in later:
-            reach = self._looked.get(period) or self._known.get(period.number)
+            reach = self._reach(period)
             behind = max((one.stop for one in touched if one < period), default=None)
             if behind is not None and (reach is None or reach.first < behind):
                 found.add(period)
         return found
+
+    def _reach(self, period: Period) -> Reach | None:
+        return self._looked.get(period) or self._known.get(period.number)
 
     def _fold(self, period: Period) -> int:
         """Tally the runs that ended in a period, in every period they ran in; gives the first second they used."""

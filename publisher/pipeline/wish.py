@@ -31,6 +31,7 @@ class Wish:
         self._statuses = frozenset(target.statuses) if target.statuses is not None else None
         if self._statuses is None and target.records in REPORT_KINDS:
             self._statuses = BATCH_SYSTEM_STATUSES  # whatever ran has used the site
+        self._slaves = target.records in REPORT_KINDS  # the record of their run has what they used
         self._vos = frozenset(target.vo)
         self._skip_unknown_vo = unknown_vo_of(target) == "skip"
         self._sources = frozenset(target.sources)
@@ -71,7 +72,7 @@ class Wish:
         statuses = self._statuses
         if statuses is None:
             statuses = ARC_STATUSES if facts.system == "arc" else BATCH_SYSTEM_STATUSES
-        if facts.status not in statuses:
+        if facts.status not in statuses or (facts.slave and not self._slaves):
             return False
         if awaits_grid_log(facts):
             return True  # decided when it is known whose it is; held until then

@@ -109,13 +109,13 @@ _NOTHING: Final = Shared("", None, None)
 class ColumnMaker:
     """Makes frames of slim runs and their classes; holds the codings."""
 
-    def __init__(self, wanted: frozenset[str], *, running: bool = False, systems: bool = True) -> None:
-        """`running`: frames will be asked for with a `now`; `systems`: slim runs tell which system they are of."""
+    def __init__(self, wanted: frozenset[str], *, running: bool = False) -> None:
+        """`running`: frames will be asked for with a `now`."""
         if unknown := wanted - NUMBERS - WORDS - OBJECTS:
             raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
         self.wanted = wanted | {"start", "stop"}
         needed = {**_NUMBER_FIELDS, **_WORD_FIELDS, **_OBJECT_FIELDS}
-        always = [*(["system"] if systems else []), *(["status"] if running else [])]
+        always = ["status"] if running else []
         fields = sorted({*always, *(field for name in self.wanted for field in needed.get(name, ()))})
         self.slim: type[msgspec.Struct] = msgspec.defstruct(
             "Slim", [(field, *_TYPES.get(field, (int, UNKNOWN))) for field in fields], frozen=True, gc=False

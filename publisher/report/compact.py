@@ -91,13 +91,9 @@ class _Objects:
 class Chunk:
     """Entries that are kept. It does not change."""
 
-    def __init__(self, frames: Sequence[Frame], *, late: bool) -> None:
-        """Of frames with the same columns, `ROW` among them, and at least one entry.
-
-        `late`: some may have ended after their run, which then is looked at whenever it ended (slaves of DQS).
-        """
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        """Of frames with the same columns, `ROW` among them, and at least one entry."""
         first = frames[0]
-        self.late = late
         self.rows = sum(frame.rows for frame in frames)
         self._numbers = {name: _Column(_joined([one.numbers[name] for one in frames])) for name in first.numbers}
         self._numbers[_JOB] = _Column(_joined([one.job_numbers() for one in frames]))
@@ -110,8 +106,6 @@ class Chunk:
 
     def ended(self, start: int, stop: int | None) -> Frame | None:
         """The entries whose runs ended from `start` until `stop` (exclusive; None: open); None: none of them."""
-        if self.late and stop is None:
-            return KeptFrame(self, None)
         if self._last_end < start or (stop is not None and self._first_end >= stop):
             return None
         if self._first_end >= start and (stop is None or self._last_end < stop):

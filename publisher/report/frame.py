@@ -109,8 +109,7 @@ class Runs(Protocol):
     ) -> Iterator[Frame]:
         """Entries of runs that ended at `start` or later, and before `stop`; columns `wanted`, and `start` and `stop`.
 
-        Without a `stop`, also entries that reach beyond the end of their run (slaves of DQS) to `start` or later. There
-        may be others among them, which the caller leaves out.
+        There may be others among them, which the caller leaves out.
         With `running_until` (epoch seconds), runs that still run are there too, up to then.
         """
         ...

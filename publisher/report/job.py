@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase, translate
 from itertools import islice
 from typing import Any, Final
@@ -84,8 +84,8 @@ def _runs(
 ) -> Iterator[runs.StoredRun]:
     """Those of this id, whenever they ran; without any, those that ended in the interval and match."""
     with context.store.read() as connection:
-        prefixes = {source: settings.local_id_prefix for source, settings in context.config.sources.items()}
-        if by_id := [run for run in _found(connection, name, prefixes) if wanted(run)]:
+        prefixes = context.config.local_id_prefixes
+        if by_id := [run for run in recall.found(connection, name, prefixes, _MOST) if wanted(run)]:
             yield from by_id
             return
         request.require_interval()
@@ -113,7 +113,7 @@ def _ids_kept(context: Context, request: ReportRequest, name: str) -> list[int] 
 
     None where they are not, and where local ids have a prefix for reports, which are looked for here without it.
     """
-    if any(source.local_id_prefix for source in context.config.sources.values()):
+    if any(context.config.local_id_prefixes.values()):
         return None
     match = re.compile(translate(name)).match
     found: dict[int, int] = {}
@@ -140,18 +140,10 @@ def _in_order(connection: Connection, ids: list[int]) -> Iterator[runs.StoredRun
         yield from (by_id[row] for row in page if row in by_id)
 
 
-def _found(connection: Connection, name: str, prefixes: Mapping[str, str]) -> Iterator[runs.StoredRun]:
-    """The runs of an id, as the batch system or, behind the prefix of their source, the services know it."""
-    yield from runs.find(connection, name, _MOST)
-    for prefix in sorted({prefix for prefix in prefixes.values() if prefix and name.startswith(prefix)}):
-        behind = runs.find(connection, name.removeprefix(prefix), _MOST)
-        yield from (run for run in behind if prefixes.get(run.source) == prefix and run.job.local_id is not None)
-
-
 def _facts(job: Any) -> Iterator[tuple[str, str]]:
     for field in job.__struct_fields__:
         value = getattr(job, field)
-        if value is None or value in ((), {}) or field == "record_id":
+        if value is None or value is False or value in ((), {}) or field == "record_id":
             continue
         if field == "extras":
             yield from ((f"extras.{name}", str(told)) for name, told in sorted(value.items()))

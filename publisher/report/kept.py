@@ -27,8 +27,7 @@ from publisher.report.columns import ColumnMaker
 from publisher.report.compact import OBJECTS_KEPT, Chunk, KeptFrame
 from publisher.report.frame import NUMBERS, WORDS, Coding, Frame
 from publisher.report.stored import StoredFrames, StoreRuns
-from publisher.sources.dqs_act import SEVERAL_LINES
-from publisher.store.columns import Rows, has_source_of
+from publisher.store.columns import Rows
 from publisher.store.database import Store
 from publisher.store.marks import (
     State,
@@ -73,19 +72,10 @@ class _Reader:
         with self._lock:
             return list(self._frames.of(self._decoded(page), page, now))
 
-    def frames(self, page: Rows, ids: list[int]) -> tuple[list[Frame], list[Frame]]:
-        """Frames of stored runs, and those of runs of DQS with slaves, which may have ended after their master."""
+    def frames(self, page: Rows, ids: list[int]) -> list[Frame]:
+        """Frames of stored runs."""
         with self._lock:
-            runs = self._decoded(page)
-            late = [run.system == "dqs" and SEVERAL_LINES in blob for run, (_, blob) in zip(runs, page, strict=True)]
-            if not any(late):
-                return [frame for frame in self._frames.of(runs, page, None, ids) if frame.rows], []
-            found: tuple[list[Frame], list[Frame]] = ([], [])
-            for kind in (False, True):
-                places = [place for place, one in enumerate(late) if one is kind]
-                some, part, their = ([each[place] for place in places] for each in (runs, page, ids))
-                found[kind].extend(frame for frame in self._frames.of(some, part, None, their) if frame.rows)  # type: ignore[arg-type]
-            return found
+            return [frame for frame in self._frames.of(self._decoded(page), page, None, ids) if frame.rows]
 
     def _decoded(self, page: Rows) -> list[Any]:
         runs = self._frames.decoded([blob for _, blob in page])
@@ -108,11 +98,10 @@ class _State(msgspec.Struct, frozen=True):
     running: Rows
     horizon: int | None
     """Runs that ended earlier are not kept; None: all are."""
-    dqs: bool
 
-    def has(self, start: int, stop: int | None) -> bool:
-        """Whether all runs are kept that a report looks at: of DQS also earlier ones, where the end is open."""
-        return self.horizon is None or (start >= self.horizon and not (self.dqs and stop is None))
+    def has(self, start: int) -> bool:
+        """Whether all runs are kept that ended from an instant on."""
+        return self.horizon is None or start >= self.horizon
 
 
 class Kept:
@@ -212,7 +201,7 @@ class Kept:
     def _update(self, at_once: int | None) -> _State | None:
         """Read what changed since the kept state; None, and nothing is kept, if that is more than so many runs."""
         with self._store.read() as connection:
-            state, dqs = state_of(connection, self._clock()), has_source_of(connection, "dqs")
+            state = state_of(connection, self._clock())
             running = running_runs(connection)
             old, classes = self._made, class_marks(connection)
             horizon = end_of_latest(connection, self._most)
@@ -229,7 +218,7 @@ class Kept:
                     self._made = None
                     return None
                 chunks = _few([*chunks, *_chunks(reader, runs_by_id(connection, new))])
-            self._made = _State(state, reader, classes, ids, marks, tuple(chunks), running, horizon, dqs)
+            self._made = _State(state, reader, classes, ids, marks, tuple(chunks), running, horizon)
             return self._made
 
     def _whole(self, connection: Connection, reader: _Reader, horizon: int | None) -> tuple[Ints, Ints, list[Chunk]]:
@@ -273,34 +262,27 @@ def _without(chunk: Chunk, gone: Ints) -> Chunk | None:
     left = chunk.without(gone)
     if left.rows == chunk.rows:
         return chunk
-    return Chunk([left], late=chunk.late) if left.rows else None
+    return Chunk([left]) if left.rows else None
 
 
 def _few(chunks: list[Chunk]) -> list[Chunk]:
     """The chunks, the small ones joined where they are many."""
-    few: list[Chunk] = []
-    for late in (False, True):
-        some = [chunk for chunk in chunks if chunk.late is late]
-        small = [chunk for chunk in some if chunk.rows < _SMALL]
-        if len(small) > _MOST_SMALL:
-            some = [chunk for chunk in some if chunk.rows >= _SMALL]
-            some.append(Chunk([KeptFrame(chunk, None) for chunk in small], late=late))
-        few += some
-    return few
+    small = [chunk for chunk in chunks if chunk.rows < _SMALL]
+    if len(small) <= _MOST_SMALL:
+        return chunks
+    large = [chunk for chunk in chunks if chunk.rows >= _SMALL]
+    return [*large, Chunk([KeptFrame(chunk, None) for chunk in small])]
 
 
 def _chunks(reader: _Reader, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[Chunk]:
-    gathered: tuple[list[Frame], list[Frame]] = ([], [])
+    gathered: list[Frame] = []
     for ids, page in pages:
-        for late, frames in enumerate(reader.frames(page, ids)):
-            some = gathered[late]
-            some += frames
-            if sum(frame.rows for frame in some) >= _CHUNK:
-                yield Chunk(some, late=bool(late))
-                some.clear()
-    for late, some in enumerate(gathered):
-        if some:
-            yield Chunk(some, late=bool(late))
+        gathered += reader.frames(page, ids)
+        if sum(frame.rows for frame in gathered) >= _CHUNK:
+            yield Chunk(gathered)
+            gathered.clear()
+    if gathered:
+        yield Chunk(gathered)
 
 
 def _changed(old: dict[int, int], new: dict[int, int]) -> bool:
@@ -330,7 +312,7 @@ class KeptRuns:
     ) -> Iterator[Frame]:
         """See `Runs`."""
         made = self._kept.present()
-        if made is None or not wanted <= _ALL or not made.has(start, stop):
+        if made is None or not wanted <= _ALL or not made.has(start):
             yield from self._read(start, stop, wanted, running_until)
             return
         self.codings = made.reader.codings

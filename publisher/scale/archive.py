@@ -8,8 +8,6 @@ from typing import Any, Final
 
 import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from formats.month import Month, month_of
 from publisher.errors import UsageError
@@ -21,26 +19,9 @@ _MEMORY: Final = "256MB"
 
 
 def months_about(archive: Path, start: int) -> dict[Month, Path]:
-    """The files of an archive with entries that reach to an instant or beyond it.
-
-    A month's file has the runs that ended in it, but slaves of DQS go on behind the end of their run, by any time: of
-    earlier months the file itself tells how far its entries reach. Raises `UsageError` where there is no archive.
-    """
+    """The files of an archive with runs that ended at an instant or later. Raises `UsageError` where there is none."""
     first = month_of(start)
-    return {month: path for month, path in months_in(archive).items() if month >= first or _reaches(path, start)}
-
-
-def _reaches(path: Path, start: int) -> bool:
-    """Whether entries of a file may stop at an instant or later, by its own statistics."""
-    read: Any = pq.ParquetFile  # pyarrow has no types for it
-    try:
-        with read(path) as file:
-            about = file.metadata
-            place = file.schema_arrow.get_field_index("stop")
-            found = [about.row_group(group).column(place).statistics for group in range(about.num_row_groups)]
-    except (pa.ArrowInvalid, OSError):
-        return True  # reading it tells what is wrong
-    return any(one is None or not one.has_min_max or one.max >= start for one in found)
+    return {month: path for month, path in months_in(archive).items() if month >= first}
 
 
 class ArchiveRuns:

@@ -1,15 +1,19 @@
 """Source `dqs`: finished jobs of the Distributed Queueing System, from its act_file.
 
-Promise kept here: one record a run is published, and every line of the act_file can be tallied in a report.
+Promise kept here: one record a run is published, and every line of the act_file is tallied in a report, once, in
+whatever order and however far apart the lines of a job are written.
 
 A line is written for every queue that a job held; one of them says that it is the master's, and is the run: queue,
-times and exit are its. The slaves' lines are folded into it: CPU as a sum, memory as the largest, hosts as their union,
-as with Grid Engine, which descends from DQS. `act_lines` gives the lines that a run was made of, the master's first, so
-that a report tallies each of them as DQS' own programs do.
+times and exit are its. The slaves' lines are folded into its record: CPU as a sum, memory as the largest, hosts as
+their union, as with Grid Engine, which descends from DQS.
+
+Reports tally each line, as DQS' own programs do. So each slave's line is stored by itself as well, as a `slave`, which
+depends on nothing but the line; of a run with slaves reports count the master's line alone (`without_slaves`).
 
 No document says in which order the lines of a job are written, so any will do: slaves' lines wait for their master's,
 of 256 jobs, however many others come meanwhile; the last 256 runs are remembered, in the cursor too, since a slave's
-line that comes behind its master's gives the run again, with the slave in it.
+line that comes behind its master's gives the run again, with the slave in it. What comes later still, or never finds
+its master, is in no record, and told.
 (DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
 """
 
@@ -20,15 +24,15 @@ from typing import Any, Final
 
 import msgspec
 
-from formats.job import Job
 from publisher import config
 from publisher.sources.base import required_path
-from publisher.sources.dqs_act import ActError, ActLine, parse_line, run_of
+from publisher.sources.dqs_act import ActError, ActLine, parse_line, run_of, slave_of
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
 
 MOST_JOBS: Final = 256
-_MOST_SLAVES: Final = 4_096
+MOST_SLAVES: Final = 4_096
+_IN_NO_RECORD: Final = "reports count what they used, no record has it"
 _NAMES: Final = re.compile(r"act_file(?:[._-](?:\d[\d._T-]*|old))?", re.ASCII)
 
 
@@ -42,7 +46,9 @@ class _Seen(msgspec.Struct):
         """Whether a line of the same job is of this run and not of a later one."""
         if self.master is None:
             return not line.master or all(slave.end >= line.start for slave in self.slaves)
-        return line.start == self.master.start if line.master else line.start <= self.master.end
+        if line.master:
+            return line.start == self.master.start
+        return line.start <= self.master.end and line.end >= self.master.start
 
 
 class DqsParser:
@@ -79,7 +85,8 @@ class DqsParser:
         if not self._alone:
             return None
         lines = sum(len(seen.slaves) for seen in self._alone.values())
-        return f"slave lines ({lines}) of jobs ({len(self._alone)}) whose master's line has not come"
+        jobs = len(self._alone)
+        return f"slave lines ({lines}) of jobs ({jobs}) whose master's line has not come: in reports, and in no record"
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
@@ -92,21 +99,25 @@ class DqsParser:
         if act.start == 0:
             return Line.SKIPPED
         key = f"{act.dqs_job_name}:{act.job_number}:{act.submit}"
-        given_up: list[Outcome] = []
+        also: list[Outcome] = [] if act.master else [slave_of(act, self._cluster)]
         seen = self._alone.pop(key, None) or self._whole.pop(key, None)
         if seen is None or not seen.takes(act):
-            given_up += _given_up(seen)
+            also += _given_up(seen)
             seen = _Seen()
         if act.master:
             seen.master = act
-        elif act not in seen.slaves and len(seen.slaves) < _MOST_SLAVES:
-            seen.slaves.append(act)
+        elif act not in seen.slaves:
+            if len(seen.slaves) < MOST_SLAVES:
+                seen.slaves.append(act)
+            else:
+                also.append(Refused(f"job {act.job_number} has more than {MOST_SLAVES} slaves; {_IN_NO_RECORD}"))
         kept = self._alone if seen.master is None else self._whole
         kept[key] = seen
         while len(kept) > MOST_JOBS:
-            given_up += _given_up(kept.pop(next(iter(kept))))
-        outcome: Outcome = Line.SKIPPED if seen.master is None else run_of(seen.master, seen.slaves, self._cluster)
-        return [outcome, *given_up] if given_up else outcome
+            also += _given_up(kept.pop(next(iter(kept))))
+        if seen.master is not None:
+            also.insert(0, run_of(seen.master, seen.slaves, self._cluster))
+        return also if len(also) > 1 else also[0]
 
 
 class DqsSource(LineSource):
@@ -119,14 +130,9 @@ class DqsSource(LineSource):
         super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
 
 
-def act_lines(job: Job) -> list[ActLine]:
-    """The lines of the act_file that a run of DQS was made of, the master's first: each is tallied in reports."""
-    return msgspec.json.decode(str(job.extras.get("act_lines", "[]")), type=list[ActLine])
-
-
 def _given_up(seen: _Seen | None) -> list[Outcome]:
     if seen is None or seen.master is not None or not seen.slaves:
         return []
     first = seen.slaves[0]
-    reason = f"{len(seen.slaves)} slave lines of job {first.job_number} had no master's line; they are set aside here"
+    reason = f"slave lines ({len(seen.slaves)}) of job {first.job_number} had no master's line; {_IN_NO_RECORD}"
     return [Refused(reason, msgspec.json.encode(seen.slaves)[:65_536])]

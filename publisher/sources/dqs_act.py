@@ -1,4 +1,4 @@
-"""Lines of DQS' act_file, and the run that a job's lines tell together.
+"""Lines of DQS' act_file, the run that a job's lines tell together, and what reports count of each.
 
 Pure. A line has 31 fields between colons; nothing is escaped, so a line with more or fewer cannot be understood.
 (DQS accounting manual, "Accounting Files".)
@@ -6,6 +6,7 @@ Pure. A line has 31 fields between colons; nothing is escaped, so a line with mo
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -16,7 +17,10 @@ from publisher.sources.gridengine_run import LARGEST, RUSAGE, Extras
 
 FIELDS: Final = 31
 SEVERAL_LINES: Final = b"]],["
-"""In `extras["act_lines"]` of every run that has slaves, and so in the run as it is stored."""
+"""In `extras["act_lines"]` of every run that has slaves' lines in it, and so in the run as it is stored."""
+_OF_ALL_LINES: Final = ("hosts", "nodes", "slots", "cpu_ms", "cpu_user_ms", "cpu_system_ms", "memory_rss_kib")
+"""What a run has of its slaves."""
+_LINE_BYTES: Final = 12
 _MOST_DIGITS: Final = 15
 
 
@@ -111,3 +115,23 @@ def run_of(master: ActLine, slaves: list[ActLine], cluster: str) -> Job:
         exit_code=master.exit_status,
         extras=extras,
     )
+
+
+def slave_of(line: ActLine, cluster: str) -> Job:
+    """The line of a slave as reports count it: a run that is no record. Its id is a function of all of the line."""
+    told = blake2b(msgspec.json.encode(line), digest_size=_LINE_BYTES).hexdigest()
+    record_id = run_record_id("dqs", cluster, str(line.job_number), line.start, f"slave-{told}")
+    return msgspec.structs.replace(run_of(line, [], cluster), record_id=record_id, slave=True)
+
+
+def act_lines(job: Job) -> list[ActLine]:
+    """The lines of the act_file that a run of DQS was made of, the master's first."""
+    return msgspec.json.decode(str(job.extras.get("act_lines", "[]")), type=list[ActLine])
+
+
+def without_slaves(job: Job) -> Job:
+    """A run as reports count it: of DQS what its master's line tells, since its slaves are counted by themselves."""
+    if job.system != "dqs" or len(lines := act_lines(job)) < 2:
+        return job
+    alone = run_of(lines[0], [], job.cluster or "")
+    return msgspec.structs.replace(job, **{name: getattr(alone, name) for name in _OF_ALL_LINES})

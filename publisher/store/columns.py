@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, or_, select
 
 from formats.month import Month, month_bounds, month_of, months_between
 from publisher.store import dialect
-from publisher.store.tables import classes, runs, sources
+from publisher.store.tables import runs, sources
 
 Rows = list[tuple[int, bytes]]
 """Class id and stored job of some runs."""
@@ -33,16 +33,6 @@ def stored_runs(
         ended &= end < until
     query = select(runs.c.class_id, runs.c.job).where(
         or_(ended, (runs.c.finished == 0) & runs.c.end_time.is_(None)) if running else ended
-    )
-    with closing(dialect.streamed(connection, query, size)) as pages:
-        yield from pages
-
-
-def stored_runs_before(connection: Connection, kind: str, before: int, size: int) -> Generator[Rows, None, None]:
-    """Finished runs of the sources of a kind that ended before an instant, in no order, `size` at a time."""
-    of_kind = select(classes.c.id).join(sources, classes.c.source_id == sources.c.id).where(sources.c.kind == kind)
-    query = select(runs.c.class_id, runs.c.job).where(
-        runs.c.finished == 1, runs.c.end_time < before, runs.c.class_id.in_(of_kind)
     )
     with closing(dialect.streamed(connection, query, size)) as pages:
         yield from pages

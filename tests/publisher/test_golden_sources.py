@@ -73,6 +73,7 @@ def made(name: str, version: str, jobs: Sequence[Job]) -> Iterator[str]:
     if name == "utilization":
         yield _report(view, jobs)
         return
+    jobs = [job for job in jobs if job.has_record]
     bodies: list[bytes] = []
     if name == "apel-sync":
         form = sync_format(view)

@@ -89,6 +89,24 @@ def test_a_month_that_is_over_is_sent_and_the_present_one_waits(tmp_path: Path) 
     assert site.counted("portal") == {State.ACCEPTED: 2}
 
 
+def test_days_before_the_first_are_reported_once_something_ended_still_earlier(tmp_path: Path) -> None:
+    """What a run used of days before the one it ended in counts in them, as soon as they lie behind the first."""
+    long, early = ran(1, OCTOBER + 20, OCTOBER + 3 * DAY + 40), ran(2, OCTOBER, OCTOBER + 60)
+    site, portal = site_of(tmp_path, long, period="day", bin="1d")
+    site.publish()
+    assert portal.seconds() == {OCTOBER + 3 * DAY: 40}
+    site.sources["ce1"].add(early)
+    site.collect()
+    site.publish()
+    every = {OCTOBER: DAY - 20 + 60, OCTOBER + DAY: DAY, OCTOBER + 2 * DAY: DAY, OCTOBER + 3 * DAY: 40}
+    assert portal.seconds() == pytest.approx(every, abs=1)
+    posts = portal.posts
+    site.sources["ce1"].add(ran(3, OCTOBER + 100, OCTOBER + 110))
+    site.collect()
+    site.publish()
+    assert portal.posts == posts + 1
+
+
 def test_an_unchanged_month_sends_nothing(tmp_path: Path) -> None:
     site, portal = site_of(tmp_path, ran(1, OCTOBER, OCTOBER + 60), ran(2, NOVEMBER - 5, NOVEMBER + 5))
     site.publish()

@@ -225,7 +225,7 @@ def frames(columns: list[list[int]]) -> Iterator[Frame]:
 @given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=20), st.data())
 def test_a_chunk_holds_what_it_was_given(rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
     columns = [list(column) for column in zip(*rows, strict=True)]
-    chunk = Chunk(list(frames(columns)), late=False)
+    chunk = Chunk(list(frames(columns)))
     start, stop = data.draw(VALUES), data.draw(st.none() | VALUES)
     inside = [place for place, end in enumerate(columns[1]) if end >= start and (stop is None or end < stop)]
     found = chunk.ended(start, stop)

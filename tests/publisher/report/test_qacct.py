@@ -136,3 +136,7 @@ def test_a_job_is_found_by_the_id_that_services_know(every_source: Publisher) ->
     assert {"ge"} < sources("17") or sources("17") == {"ge"}
     assert sources("ge-1?") == {"ge"}
     assert sources("ge-no") == set()
+    for name in ("ge-17", "17", "ge-no"):
+        assert {known.run.source for known in every_source.job(name)} == sources(name)
+    (record_id,) = {known.run.record_id for known in every_source.job("ge-17")}
+    assert [known.run.record_id for known in every_source.job(record_id)] == [record_id]

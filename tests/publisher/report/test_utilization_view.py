@@ -79,7 +79,7 @@ ACT = "{q}:h:{master}:c:grp:own:par:id:7:90:{start}:{end}:0:0:10:1:0:0:0:0:0:0:0
 
 
 def test_a_slave_that_ends_in_another_month_than_its_master_counts_once(tmp_path: Path) -> None:
-    """The master ends before midnight of 1 December, its slave behind it: both belong to the run, which is November's.
+    """The master ends before midnight of 1 December, its slave behind it: each line counts where it ended.
 
     What of the slave lies in December is in December's utilization.
     """
@@ -96,10 +96,10 @@ def test_a_slave_that_ends_in_another_month_than_its_master_counts_once(tmp_path
         november = {"start": midnight - 86_400, "stop": midnight}
         december = {"start": midnight, "stop": midnight + 86_400}
         jobs = [asked(publisher, "totals", **month).facts["all"]["jobs"] for month in (november, december)]
-        assert jobs == [2, 0]
+        assert jobs == [1, 1]
         used = [asked(publisher, bins=1, **month).rows[0][2] for month in (november, december)]
         assert [round(float(str(queue)) * 86_400) for queue in used] == [90 + 90, 50]
         folder = tmp_path / "archive"
-        assert publisher.archive(folder) == {"2026-11": Written(2)}
+        assert publisher.archive(folder) == {"2026-11": Written(1), "2026-12": Written(1)}
         archived = [asked(publisher, bins=1, archive=folder, **month).rows[0][2] for month in (november, december)]
         assert archived == used

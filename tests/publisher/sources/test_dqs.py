@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from itertools import permutations
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from formats.job import Job
+from formats.utilization import Ran
 from publisher.config import Source as Settings
+from publisher.entries import entries_of, rans_of
 from publisher.errors import ConfigError
+from publisher.sources import dqs
 from publisher.sources.base import Unreadable
-from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource, act_lines
+from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource
+from publisher.sources.dqs_act import act_lines, parse_line, without_slaves
 from publisher.sources.dqs_stat import QueueSample, read_samples
 from publisher.sources.lines import Refused
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
@@ -19,6 +28,10 @@ from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, 
 
 def source(path: Path) -> DqsSource:
     return DqsSource("dqs", Settings(type="dqs", path=path, cluster="scri"))
+
+
+def runs_of(seen: Seen) -> list[Job]:
+    return [job for job in seen.jobs.values() if not job.slave]
 
 
 @pytest.fixture
@@ -34,9 +47,9 @@ def test_golden(fixtures: Path, rewrite_golden: bool) -> None:
 
 def test_every_line_of_a_run_is_there_for_reports(fixtures: Path, lines: list[bytes]) -> None:
     seen = read_on(source(fixtures / "dqs"), Seen())
-    tallied = [line for job in seen.jobs.values() for line in act_lines(job)]
-    assert len(tallied) == len(lines) - 1  # job 7 never started
-    six = next(job for job in seen.jobs.values() if job.local_id == "6")
+    assert len(seen.jobs) == len(lines) - 1  # job 7 never started
+    six, *slaves = sorted((job for job in seen.jobs.values() if job.local_id == "6"), key=lambda job: job.slave)
+    assert [job.slave for job in slaves] == [True, True]
     assert (six.slots, six.nodes, six.cpu_ms, six.wall_ms, six.status) == (3, 2, 61_000, 30_000, "completed")
     assert [(line.master, line.host, line.user_s) for line in act_lines(six)] == [
         (1, "alpha", 25),
@@ -48,8 +61,90 @@ def test_every_line_of_a_run_is_there_for_reports(fixtures: Path, lines: list[by
 def test_the_lines_of_a_run_come_in_any_order(lines: list[bytes]) -> None:
     six = [line for line in lines if b"DQS.6" in line]
     for order in permutations(six):
-        (job,) = parse_all(DqsParser("c"), order)[0].jobs.values()
+        (job,) = runs_of(parse_all(DqsParser("c"), order)[0])
         assert (job.cpu_ms, job.slots, len(act_lines(job))) == (61_000, 3, 3)
+
+
+Tally = tuple[tuple[str, ...], tuple[str, ...], Ran]
+
+
+def tally_of(line: bytes) -> Tally:
+    """A line as a report of DQS counts it."""
+    act = parse_line(line.decode())
+    return (act.queue,), (act.host,), Ran(act.start, act.end, 1000 * act.user_s, 1000 * act.system_s, 1)
+
+
+def act(number: int, begin: int, host: int, master: int, used: int) -> bytes:
+    head = b"q%d:h%d:%d:aix:chem:ada:job:DQS.%d:%d:5:%d:%d:0:" % (
+        host % 2, host, master, number, number, begin, begin + 50 + used,
+    )  # fmt: skip
+    return head + b"1:%d:%d:" % (used, host) + b"0:" * 14 + b"0"
+
+
+@st.composite
+def act_files(draw: st.DrawFn) -> list[bytes]:
+    """Runs of jobs, some of them several of one job, each with up to three slaves or without its master's line."""
+    written: list[bytes] = []
+    for number in range(1, draw(st.integers(1, 5)) + 1):
+        for run in range(draw(st.integers(1, 2))):
+            begin = 100 + 1000 * run
+            if draw(st.integers(0, 9)):
+                written.append(act(number, begin, 0, 1, draw(st.integers(0, 9))))
+            hosts = range(draw(st.integers(0, 3)))
+            written += [act(number, begin + host, host + 1, 0, draw(st.integers(0, 9))) for host in hosts]
+    return draw(st.permutations(written + draw(st.lists(st.sampled_from(written), max_size=2)) if written else written))
+
+
+@given(written=act_files(), most=st.integers(1, 4), cut=st.integers(0, 40))
+def test_any_order_of_the_lines_gives_the_same_tallies(written: list[bytes], most: int, cut: int) -> None:
+    """However few jobs are remembered, in two reads and once more: each line counts once, each master's is a record."""
+    seen = Seen()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dqs, "MOST_JOBS", most)
+        for part in (written[:cut], written[cut:], written):
+            parser = DqsParser("c")
+            parser.resume(seen.cursor.get("parser"))
+            seen.add(list(parse_all(parser, part)[0].jobs.values()))
+            seen.cursor = {"parser": json.loads(json.dumps(parser.state()))}
+    entries = [entry for job in seen.jobs.values() for entry in entries_of(job)]
+    tallies = Counter((entry.facts["queue"], entry.facts["host"], entry.ran) for entry in entries)
+    assert tallies == Counter(map(tally_of, set(written)))
+    assert sum((Counter(rans_of(job)) for job in seen.jobs.values()), Counter()) == Counter(
+        ran for _, _, ran in tallies.elements()
+    )
+    assert len(runs_of(seen)) == sum(parse_line(line.decode()).master for line in set(written))
+
+
+def test_a_slave_that_comes_too_late_for_the_record_counts_in_reports_and_is_told(lines: list[bytes]) -> None:
+    six = [line for line in lines if b"DQS.6" in line]
+    master, late = six[1], six[2]
+    parser = DqsParser("c")
+    parser.parse(master)
+    for number in range(MOST_JOBS):
+        parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number))
+    told = parser.parse(late)
+    assert isinstance(told, Job)
+    assert (told.slave, told.local_id, told.slots, told.cpu_ms, told.status) == (True, "6", 1, 11_000, "failed")
+    assert parser.waiting() is not None
+    again = DqsParser("c").parse(late)
+    assert again == told
+
+
+def test_more_slaves_than_a_record_takes_are_told(lines: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dqs, "MOST_SLAVES", 1)
+    six = [line for line in lines if b"DQS.6" in line]
+    seen, refused = parse_all(DqsParser("c"), six)
+    assert refused == [2]
+    assert len(seen.jobs) == 3
+    assert [job.slots for job in runs_of(seen)] == [2]
+
+
+def test_what_a_run_has_without_its_slaves_is_what_its_masters_line_tells(lines: list[bytes]) -> None:
+    six = [line for line in lines if b"DQS.6" in line]
+    (run,) = runs_of(parse_all(DqsParser("c"), six)[0])
+    (alone,) = runs_of(parse_all(DqsParser("c"), [line for line in six if b":alpha:1:" in line])[0])
+    known = msgspec.structs.replace(run, vo="atlas")
+    assert without_slaves(known) == msgspec.structs.replace(alone, vo="atlas", extras=run.extras)
 
 
 def test_in_two_reads(fixtures: Path, lines: list[bytes], tmp_path: Path) -> None:
@@ -70,7 +165,7 @@ def test_a_second_run_is_a_run_of_its_own(lines: list[bytes]) -> None:
     later = [line.replace(b":1000000501:", b":1000000001:").replace(b":1000000100:", b":1000000600:") for line in later]
     seen, refused = parse_all(DqsParser("c"), [*six, *later])
     assert refused == []
-    assert [len(act_lines(job)) for job in seen.jobs.values()] == [3, 3]
+    assert [len(act_lines(job)) for job in runs_of(seen)] == [3, 3]
 
 
 def test_a_slave_waits_for_its_master_however_many_jobs_come_meanwhile(lines: list[bytes]) -> None:
@@ -81,7 +176,8 @@ def test_a_slave_waits_for_its_master_however_many_jobs_come_meanwhile(lines: li
     parser.parse(slave)
     for number in range(4 * MOST_JOBS):
         assert isinstance(parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number)), Job)
-    assert parser.waiting() == "slave lines (1) of jobs (1) whose master's line has not come"
+    told = "slave lines (1) of jobs (1) whose master's line has not come: in reports, and in no record"
+    assert parser.waiting() == told
     again = DqsParser("c")
     again.resume(parser.state())
     run = again.parse(master)
@@ -97,7 +193,7 @@ def test_slaves_without_master_are_given_up_aloud(lines: list[bytes]) -> None:
     outcomes = [parser.parse(slave.replace(b"DQS.6", b"DQS.%d" % n)) for n in range(MOST_JOBS + 1)]
     assert isinstance(outcomes[-1], list)
     assert any(isinstance(each, Refused) and "had no master" in each.reason for each in outcomes[-1])
-    assert not any(isinstance(each, Job | list) for each in outcomes[:-1])
+    assert all(isinstance(each, Job) and each.slave for each in outcomes[:-1])
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ OPEN: Final[dict[str, Question]] = {
 }
 """What concerns open deliveries alone."""
 ANY: Final[dict[str, Question]] = {
-    "jobs ID": lambda connection: recall.known_runs(connection, "2000"),
+    "jobs ID": lambda connection: recall.known_runs(connection, "2000", {}),
     "jobs": lambda connection: list(recall.runs_in(connection, *WINDOW, BEHIND, 10)),
     "fold, first page": lambda connection: ledger.ended_in(connection, 1, WINDOW, None, 10),
     "fold, next page": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10),
