@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from publisher.plain_text import safe
-from publisher.report.forms import is_text, shown_columns
+from publisher.report.forms import UNTOLD, is_text, shown_columns, told_apart
 from publisher.report.result import Cell, Column, Kind, Report
 from publisher.times import iso
 
@@ -45,8 +45,12 @@ def table(report: Report) -> Table:
     """The table of a report."""
     columns = shown_columns(report)
     heads = tuple(Heading(_name(one), _unit(one), not is_text(one)) for one in columns)
-    places = [(report.columns.index(one), one.kind) for one in columns]
-    rows = tuple(tuple(_text(row[place], kind) for place, kind in places) for row in report.rows[:MOST_ROWS])
+    keys = told_apart(report)
+    places = [(report.columns.index(one), one.kind, one.name in keys) for one in columns]
+    rows = tuple(
+        tuple(UNTOLD if key and row[place] in (None, "") else _text(row[place], kind) for place, kind, key in places)
+        for row in report.rows[:MOST_ROWS]
+    )
     return Table(heads, rows, len(report.rows))
 
 

@@ -48,19 +48,19 @@ def written(value: Cell, column: Column) -> str:
     return str(value)
 
 
+def told_apart(report: Report) -> set[str]:
+    """The columns of what is told apart; an empty cell of them is a group without a name."""
+    return {column for key in report.facts.get("by", ()) for column in (key, f"of_{key}")}
+
+
 def text_rows(report: Report) -> list[list[str]]:
     """The rows of the columns that are shown, for people. Where nothing matched there are none, not rows of zeros."""
     columns = shown_columns(report)
-    keys = {place for place, column in enumerate(columns) if column.name in _keys(report)}
+    keys = {place for place, column in enumerate(columns) if column.name in told_apart(report)}
     return [
         [UNTOLD if place in keys and not cell else cell for place, cell in enumerate(row)]
         for row in _text_rows(report, columns)
     ]
-
-
-def _keys(report: Report) -> set[str]:
-    """The columns of what is told apart."""
-    return {column for key in report.facts.get("by", ()) for column in (key, f"of_{key}")}
 
 
 def _text_rows(report: Report, columns: Sequence[Column]) -> Iterator[list[str]]:

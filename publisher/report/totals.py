@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from formats.tally_columns import Ints, sum_by
+from publisher.report.forms import UNTOLD
 from publisher.report.frame import Frame
 from publisher.report.grouping import BY_PERIOD, Groups, columns_of
 from publisher.report.reading import Context
@@ -202,11 +203,14 @@ def _plots(made: Totals) -> tuple[Plot, ...]:
             title=f"Core hours by {' and '.join(made.by)}",
             by="".join(made.by[1:]),
             style="bar",
-            x=tuple(name or "(not told)" for name in shown),
+            x=tuple(name or UNTOLD for name in shown),
             unit="core h",
             stacked=len(made.by) > 1,
             series=tuple(
-                Series(layer[0] if layer else "core hours", tuple(amounts.get((name, *layer), 0.0) for name in shown))
+                Series(
+                    (layer[0] or UNTOLD) if layer else "core hours",
+                    tuple(amounts.get((name, *layer), 0.0) for name in shown),
+                )
                 for layer in layers
             ),
         ),

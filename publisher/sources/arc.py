@@ -38,13 +38,13 @@ import msgspec
 
 from formats.job import Job
 from publisher import config
-from publisher.errors import ConfigError, PublisherError
+from publisher.errors import PublisherError
 from publisher.finding import Finding
 from publisher.sources.arc_cursor import ArcCursor, Slice, pack, unpack
 from publisher.sources.arc_database import AAR_COLUMNS, DENSE, ArcDatabase, Row, Rows
 from publisher.sources.arc_file import PERMISSION_HINT, find_database
 from publisher.sources.arc_rows import RowReader, UnreadableRowError
-from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.sources.base import Cursor, Page, Unreadable, Window, required_path
 
 PAGE_ROWS: Final = 2_000
 SETTLE_S: Final = 60
@@ -69,13 +69,10 @@ class ArcSource:
         clock: Callable[[], float] = time.time,
         page_rows: int = PAGE_ROWS,
     ) -> None:
-        if settings.path is None:
-            raise ConfigError(
-                "a source of type arc needs the path of ARC's accounting.db", key=f"sources.{name}.path",
-                hint='For instance path = "/var/spool/arc/jobstatus/accounting/accounting.db"',
-            )  # fmt: skip
         self.name = name
-        self._path: Path = settings.path
+        self._path = required_path(
+            name, settings, "ARC's accounting.db", "/var/spool/arc/jobstatus/accounting/accounting.db"
+        )
         self._settings = settings
         self._clock = clock
         self._page_rows = page_rows

@@ -10,6 +10,7 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import UsageError
+from publisher.page.table import table
 from publisher.report.forms import json_object, text_rows, to_csv, to_markdown
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
@@ -109,10 +110,13 @@ def test_people_read_what_is_not_told_and_programs_get_nothing(every_source: Pub
     found = asked(every_source, "totals", start=0, by=("vo",))
     csv_rows = list(csv.DictReader(io.StringIO(to_csv(found))))
     assert [row[0] for row in text_rows(found)] == ["(not told)", *(row["vo"] for row in csv_rows if row["vo"])]
+    assert [row[0] for row in table(found).rows] == [row[0] for row in text_rows(found)]
     assert csv_rows[0]["vo"] == ""
     assert json_object(found)["totals"][0]["vo"] == ""
     assert csv_rows[0].keys() == {column.name for column in found.columns}
     assert len(text_rows(found)[0]) < len(found.columns)
+    (plot,) = asked(every_source, "totals", start=0, by=("queue", "vo")).plots
+    assert "(not told)" in {series.label for series in plot.series}
 
 
 @pytest.fixture(scope="module")
