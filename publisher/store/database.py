@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from publisher.errors import StoreError, StoreMissingError, StoreNewerError
 from publisher.store import dialect
+from publisher.store.tables import metadata
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 HEAD: Final = "0009"
@@ -136,7 +137,10 @@ def _bring_up_to_date(engine: Engine, *, create: bool) -> bool:
         present = _revision(connection)  # another process may have migrated while we waited for the lock
         if present == HEAD:
             return False
-        _migrate(connection, present, engine)
+        if present is None:
+            _make(connection)
+        else:
+            _migrate(connection, present, engine)
     engine.dispose()  # other connections sort in memory
     return present is None
 
@@ -161,7 +165,15 @@ def _revision(connection: Connection) -> str | None:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
 
 
-def _migrate(connection: Connection, present: str | None, engine: Engine) -> None:
+def _make(connection: Connection) -> None:
+    """A new store, as all migrations together would make it: a test holds it against them."""
+    metadata.create_all(connection, checkfirst=False)
+    key = "CONSTRAINT alembic_version_pkc PRIMARY KEY"
+    connection.execute(text(f"CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, {key} (version_num))"))
+    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+
+
+def _migrate(connection: Connection, present: str, engine: Engine) -> None:
     from alembic import command  # noqa: PLC0415 - a third of a second at every start, needed once a version
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
@@ -170,7 +182,7 @@ def _migrate(connection: Connection, present: str | None, engine: Engine) -> Non
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if present is not None and present not in known:
+    if present not in known:
         raise StoreNewerError(
             f"the store {dialect.place(engine)} has version {present}, made by a later "
             f"version of this program (this one knows {HEAD})",

@@ -6,10 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from alembic.migration import MigrationContext
+from sqlalchemy import Connection, create_engine
 
 from publisher.errors import (
     StoreBusyError,
@@ -19,14 +20,14 @@ from publisher.errors import (
     StoreNewerError,
     StoreUnreachableError,
 )
-from publisher.store import audit
+from publisher.store import audit, database
 from publisher.store.database import HEAD, open_store
 from publisher.store.states import State
-from publisher.store.tables import metadata
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Program
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import ListSource, Site, make_jobs, stores_on
+from tests.publisher.store.migrating import migrate_from_nothing
 from tests.publisher.store.server import PASSWORD, Server
 
 
@@ -52,14 +53,28 @@ def bare(postgresql: Server) -> Iterator[str]:
 # --- tables
 
 
-def test_the_tables_of_the_code_are_those_that_the_migrations_make(postgresql: Server, bare: str) -> None:
-    from alembic.autogenerate import compare_metadata
+COLUMNS = "table_name, column_name, data_type, is_nullable, column_default"
+SHAPE = (
+    f"SELECT {COLUMNS} FROM information_schema.columns WHERE table_schema = 'public'",
+    "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "SELECT conrelid::regclass::text, contype, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid <> 0",
+)
 
-    store = open_store(postgresql.url(bare))
-    with store.read() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
-    store.close()
+
+def _shape(url: str) -> list[list[Any]]:
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        found = [sorted(map(tuple, connection.exec_driver_sql(query).all()), key=repr) for query in SHAPE]
+    engine.dispose()
+    return found
+
+
+def test_a_new_store_is_as_all_migrations_make_it(postgresql: Server, bare: str) -> None:
+    open_store(postgresql.url(bare)).close()
+    postgresql.run("CREATE DATABASE migrated")
+    migrate_from_nothing(postgresql.url("migrated"))
+    assert _shape(postgresql.url(bare)) == _shape(postgresql.url("migrated"))
+    postgresql.run("DROP DATABASE migrated WITH (FORCE)")
 
 
 def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(postgresql: Server, bare: str) -> None:
@@ -69,13 +84,16 @@ def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(postgresql:
         open_store(postgresql.url(bare), create=False)
 
 
-def test_a_migration_that_fails_leaves_nothing(postgresql: Server, bare: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from alembic import op
+def test_a_store_that_cannot_be_made_whole_is_not_made(
+    postgresql: Server, bare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = database._make
 
-    def fail(*_arguments: object, **_names: object) -> None:
+    def make_and_fail(connection: Connection) -> None:
+        real(connection)
         raise RuntimeError("the power went")
 
-    monkeypatch.setattr(op, "create_index", fail)
+    monkeypatch.setattr(database, "_make", make_and_fail)
     with pytest.raises(RuntimeError):
         open_store(postgresql.url(bare))
     monkeypatch.undo()
