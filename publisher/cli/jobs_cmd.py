@@ -178,5 +178,6 @@ def _list(chosen: list[KnownRun]) -> None:
         job = known.run.job
         places = ", ".join(f"{place.target}: {place.state.word}" for place in known.whereabouts)
         user = job.user_dn or job.local_user
-        rows.append([job.local_id or job.global_id, iso(job.end), job.status, job.queue, job.vo, user, places])
+        status = f"{job.status} (slave)" if job.slave else job.status
+        rows.append([job.local_id or job.global_id, iso(job.end), status, job.queue, job.vo, user, places])
     show(make_table("", ["job", "ended", "status", "queue", "vo", "user", "targets"], rows))

@@ -12,7 +12,7 @@ from publisher.api import Publisher
 from publisher.observe.events import ignore
 from publisher.pipeline.tools import Tools
 from publisher.sources.base import Window
-from tests.publisher.cli.program import BASE
+from tests.publisher.cli.program import BASE, Program
 
 NOVEMBER = 1_793_491_200
 DAY = 86_400
@@ -133,3 +133,11 @@ def test_a_slave_is_in_no_message_that_is_rendered(site: OldSite) -> None:
     for target in (None, "records"):
         rendering = site.publisher.rendering("ogf-ur", target, Window(NOVEMBER, NOW))
         assert sum(message.records for message in rendering.messages()) == 1
+
+
+def test_people_see_which_are_slaves(site: OldSite) -> None:
+    site.take(MASTER, SLAVE)
+    program = Program(site.folder, SITE)
+    assert program("jobs", "--limit", "10").ok().out.count("completed (slave)") == 1
+    runs = program("jobs", "old-1", "--json").ok().object["jobs"]
+    assert [run["facts"].get("slave", False) for run in runs] == [False, True]
