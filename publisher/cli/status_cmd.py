@@ -175,10 +175,17 @@ def _advice(found: Status) -> list[str]:
         )
     if any(_is_to_send(target) for target in targets.values()):
         advice.append("Send what waits:    usage-publisher publish")
-    for name, target in targets.items():
+    return advice + _advice_by_target(found)
+
+
+def _advice_by_target(found: Status) -> list[str]:
+    collected = any(source.last_job_end is not None for source in found.sources.values())
+    advice = []
+    for name, target in found.targets.items():
+        if collected and target.untouched:
+            advice.append(f"No job is for {name}: usage-publisher check says why, if publish does not change it")
         if target.shadow:
             advice.append(f"Beside the other:   usage-publisher shadow {shlex.quote(name)}")
-    for name, target in targets.items():
         if target.assumed:
             advice.append(f"{name}: {target.assumed} of the accepted count as delivered before us")
     return advice

@@ -14,6 +14,8 @@ from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
 from publisher.pipeline import check_site, check_trust
 from publisher.pipeline.check_rules import colliding_ids, reading_the_same, unused_rules
+from publisher.pipeline.check_wishes import wishes
+from publisher.pipeline.status import status
 from publisher.pipeline.viewing import view_of
 from publisher.sources import grid_log, known_kinds, make_source
 from publisher.store.database import Store
@@ -137,6 +139,7 @@ def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iter
             yield from check_site.collected(config, opened, now)
             yield from check_site.targets(config, opened, now)
             yield from check_site.machine_names(config, opened)
+            yield from wishes(config, opened, status(opened, config, lambda: now))
             yield from unused_rules(config, opened)
     except PublisherError as error:
         yield Finding("rules", "red", error.message, error.hint)

@@ -63,6 +63,12 @@ class TargetStatus(msgspec.Struct, frozen=True):
     due_at: int | None = None
     """Runs send nothing before then, because of `every`; None: the next run does."""
 
+    @property
+    def untouched(self) -> bool:
+        """Whether no run was ever for it, as far as was planned."""
+        undelivered = self.waiting + self.in_flight + self.rejected + self.held + self.waived + self.superseded
+        return not (self.accepted + self.confirmed + undelivered)
+
 
 class Status(msgspec.Struct, frozen=True):
     """`complete`: nothing waits or is in flight for any target, and every source was read to its end.

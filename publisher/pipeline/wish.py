@@ -50,7 +50,7 @@ class Wish:
         """Whether runs of this class are wanted, their end time apart. Remembered by the class's id."""
         verdict = self._verdicts.get(job_class.id)
         if verdict is None:
-            verdict = self._decide(job_class.source, job_class.facts)
+            verdict = self.why_not(job_class.source, job_class.facts) is None
             self._verdicts[job_class.id] = verdict
         return verdict
 
@@ -66,21 +66,28 @@ class Wish:
         """The numbers of the months, or of the reports' periods, that the instants until `until` (exclusive) touch."""
         return [period.number for period in periods_between(self.period, from_, until)]
 
-    def _decide(self, source: str, facts: Job) -> bool:
+    def why_not(self, source: str, facts: Job) -> str | None:
+        """Why runs with these facts are not wanted, their end time apart; None where they are."""
         if self._sources and source not in self._sources:
-            return False
+            return "of sources that are not among its `sources`"
         statuses = self._statuses
         if statuses is None:
             statuses = ARC_STATUSES if facts.system == "arc" else BATCH_SYSTEM_STATUSES
-        if facts.status not in statuses or (facts.slave and not self._slaves):
-            return False
+        if facts.status not in statuses:
+            return "of a status that is not among its `statuses`"
+        if facts.slave and not self._slaves:
+            return "slave records: the record of their run has what they used"
         if awaits_grid_log(facts):
-            return True  # decided when it is known whose it is; held until then
-        job = self._enrichers.apply(source, facts)
+            return None  # decided when it is known whose it is; held until then
+        return self._why_not_whose(self._enrichers.apply(source, facts))
+
+    def _why_not_whose(self, job: Job) -> str | None:
         if self._skip_local and is_local(job):
-            return False
+            return 'local jobs, without a user\'s DN, token, VO or FQAN: they go where `local_jobs` is "send"'
         vo = vo_of(job)
-        return (not self._skip_unknown_vo) if vo is None else (not self._vos or vo in self._vos)
+        if vo is None:
+            return 'of no known VO: `unknown_vo` is "skip"' if self._skip_unknown_vo else None
+        return "of VOs that are not among its `vo`" if self._vos and vo not in self._vos else None
 
 
 def period_kind(target: Target) -> PeriodKind:

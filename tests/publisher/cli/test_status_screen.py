@@ -53,6 +53,7 @@ def test_where_all_is_well_there_is_nothing_to_do(capsys: pytest.CaptureFixture[
         ({}, {"waiting": 1, "due_at": NOW}, f"waiting until {iso(NOW)}"),
         ({}, {"waiting": 1, "shadow": True}, "usage-publisher shadow neic"),
         ({}, {"assumed": 7}, "neic: 7 of the accepted count as delivered before us"),
+        ({}, {"accepted": 0}, "No job is for neic: usage-publisher check"),
         ({}, {"certificate_days_left": 1}, "certificate ends in 1 day"),
     ],
 )
@@ -60,6 +61,10 @@ def test_what_to_do_next(
     capsys: pytest.CaptureFixture[str], source: dict[str, Any], target: dict[str, Any], said: str
 ) -> None:
     assert said in screen(capsys, source, target)
+
+
+def test_before_there_are_jobs_none_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No job is for" not in screen(capsys, {"last_job_end": None}, {"accepted": 0})
 
 
 @pytest.mark.parametrize("why", [{"shadow": True}, {"due_at": NOW}, {"not_due": 1}], ids=str)
