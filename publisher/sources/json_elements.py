@@ -118,6 +118,8 @@ class JsonElements:
         while True:
             try:
                 value, end = self._scan(self._text, self._at)
+                if self._text.find("\\u", self._at, end) >= 0:
+                    value = _without_surrogates(value)
             except json.JSONDecodeError as error:
                 unfinished = error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _NEAR_END
                 if not (unfinished and len(self._text) - self._at < MAX_ELEMENT and self._more()):
@@ -162,3 +164,14 @@ class JsonElements:
         self._ended = not data
         self._text += self._decode(data, not data)
         return True
+
+
+def _without_surrogates(value: Any) -> Any:
+    """The value with each half of a surrogate pair, which JSON can write and no text may hold, spelled `\\udXXX`."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_without_surrogates(each) for each in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(name): _without_surrogates(each) for name, each in value.items()}
+    return value

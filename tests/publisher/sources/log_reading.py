@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -68,14 +69,27 @@ def parse_all(parser: LineParser, lines: Sequence[bytes]) -> tuple[Seen, list[in
 
 def fuzz(parser: LineParser, lines: Sequence[bytes], rounds: int) -> int:
     """Feed mutated lines: no exception, no memory that grows, and every run can be stored. Gives the number of runs."""
+    return sum(fed(parser, raw) for raw in mutated(lines, rounds))
+
+
+def fuzz_records(parser: LineParser, records: Sequence[bytes], rounds: int) -> int:
+    """As `fuzz`, with records of several lines, each changed as a whole and then fed line by line."""
+    chance = random.Random(20261121)
     runs = 0
-    for raw in mutated(lines, rounds):
-        outcome = parser.parse(raw)
-        for each in outcome if isinstance(outcome, list) else [outcome]:
-            if isinstance(each, Job):
-                runs += 1
-                assert decode(encode(each)) == each
+    for _ in watched(rounds):
+        runs += sum(fed(parser, raw) for raw in changed(records, chance).split(b"\n"))
     return runs
+
+
+def fed(parser: LineParser, raw: bytes) -> int:
+    """How many runs a line gives; each can be stored."""
+    outcome = parser.parse(raw)
+    if isinstance(outcome, Line | Refused):
+        return 0
+    runs = [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Job)]
+    for run in runs:
+        assert decode(encode(run)) == run
+    return len(runs)
 
 
 _SPICE = (
@@ -85,29 +99,54 @@ _GROWTH_BYTES = 64 << 20
 """What a parser may come to need between the first tenth of the rounds, when its caches are full, and the last."""
 
 
+JSON_VALUE: Final = re.compile(rb'(?<=":) ?(?:"[^"]*"|[\w.+-]+|\{\}|\[\])')
+_ODD: Final = (
+    *(b"null", b"true", b"-1", b"0", b"1e999", b"1e308", b"0.5", b"9" * 30, b'""', b'"x"', b"[]", b"{}", b"[{}]"),
+    *(b'{"set": true, "infinite": true, "number": 0}', b'"\\ud800"', b'"1_[0,5]"', b"[null]", b'"' + b"7" * 400 + b'"'),
+)
+
+
 def mutated(lines: Sequence[bytes], rounds: int) -> Iterator[bytes]:
     """So many lines, each one of these with up to four changes. Watches the memory of the process meanwhile."""
     chance = random.Random(20261121)
+    for _ in watched(rounds):
+        yield changed(lines, chance).replace(b"\n", b" ")
+
+
+def changed(pieces: Sequence[bytes], chance: random.Random) -> bytes:
+    """One of the pieces with one to four changes: bytes put in, taken out, repeated, or taken from another piece."""
+    piece = bytearray(chance.choice(pieces))
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(piece) + 1)
+        to = min(len(piece), at + chance.choice((0, 1, 1, 2, 30)))
+        kind = chance.randrange(4)
+        if kind == 0:
+            piece[at:to] = chance.choice(_SPICE)
+        elif kind == 1:
+            piece[at:to] = bytes([chance.randrange(256)])
+        elif kind == 2:
+            piece[at:at] = piece[to : to + 40]
+        else:
+            other = chance.choice(pieces)
+            begin = chance.randrange(len(other))
+            piece[at:to] = other[begin : begin + chance.randrange(60)]
+    return bytes(piece)
+
+
+def odd_value(pieces: Sequence[bytes], chance: random.Random, values: re.Pattern[bytes] = JSON_VALUE) -> bytes:
+    """One of the pieces with one of its values another; the piece is as well formed as before."""
+    piece = chance.choice(pieces)
+    begin, end = chance.choice([match.span() for match in values.finditer(piece)])
+    return piece[:begin] + chance.choice(_ODD) + piece[end:]
+
+
+def watched(rounds: int) -> Iterator[int]:
+    """The numbers of the rounds. Fails at the end if the memory of the process has grown meanwhile."""
     settled = 0
     for number in range(rounds):
         if number == rounds // 10:
             settled = _resident_bytes()
-        line = bytearray(chance.choice(lines))
-        for _ in range(chance.randint(1, 4)):
-            at = chance.randrange(len(line) + 1)
-            to = min(len(line), at + chance.choice((0, 1, 1, 2, 30)))
-            kind = chance.randrange(4)
-            if kind == 0:
-                line[at:to] = chance.choice(_SPICE)
-            elif kind == 1:
-                line[at:to] = bytes([chance.randrange(256)])
-            elif kind == 2:
-                line[at:at] = line[to : to + 40]
-            else:
-                other = chance.choice(lines)
-                begin = chance.randrange(len(other))
-                line[at:to] = other[begin : begin + chance.randrange(60)]
-        yield bytes(line).replace(b"\n", b" ")
+        yield number
     assert _resident_bytes() - settled < _GROWTH_BYTES
 
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.identity import decode, encode
+from formats.job import Job
 from publisher.sources import htcondor_lines, htcondor_xml, json_elements, slurm_json
 from publisher.sources.json_elements import Damaged, JsonElements
-from publisher.sources.lines import Refused
+from publisher.sources.lines import Outcome, Refused
+from tests.publisher.sources.log_reading import JSON_VALUE, changed, odd_value, watched
 
 
-def elements(content: bytes, key: str = "", size: int = 0) -> list[object]:
+def elements(content: bytes, key: str = "", size: int = 0) -> list[dict[str, Any] | Damaged]:
     stream = io.BytesIO(content)
     return list(JsonElements((lambda _: stream.read(size)) if size else stream.read, key))
 
@@ -39,6 +44,7 @@ def test_any_pieces_give_the_same(size: int, fixtures: Path) -> None:
         ("[]", "", []),
         ("", "", []),
         ('[{"x": "ä\\u00e4"}]', "", [{"x": "ää"}]),
+        ('[{"x": ["\\ud83d\\ude00", "a\\uD83Db"], "\\ude00": 1}]', "", [{"x": ["😀", "a\\ud83db"], "\\ude00": 1}]),
     ],
 )
 def test_shapes(text: str, key: str, expected: list[object]) -> None:
@@ -46,11 +52,25 @@ def test_shapes(text: str, key: str, expected: list[object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"jobs": [{"x": 1}', '{"jobs": [{"x":', '{"jobs"', "[1]", "[" * 100_000, '[{"x": ' + "9" * 10_000 + "}]"]
+    "text",
+    [
+        '{"jobs": [{"x": 1}',
+        '{"jobs": [{"x":',
+        '{"jobs"',
+        "[1]",
+        "[" * 100_000,
+        '[{"x": ' + "9" * 10_000 + "}]",
+    ],
 )
 def test_damage_is_told_once(text: str) -> None:
     found = elements(text.encode(), "jobs" if text.startswith("{") else "")
     assert len([each for each in found if isinstance(each, Damaged)]) == 1
+
+
+@pytest.mark.parametrize("deep", [10, 400, 900])
+def test_escapes_in_what_is_nested(deep: int) -> None:
+    (found,) = elements(('{"\\ud800":' * deep + "1" + "}" * deep).encode())
+    assert isinstance(found, Damaged) or next(iter(found)) == "\\ud800"
 
 
 def test_an_element_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,69 +87,75 @@ def test_an_element_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert read < 1 << 23
 
 
-@pytest.mark.parametrize("name", ["slurm/sacct-22.05.json", "htcondor/history.json", "htcondor/history.xml"])
+class Kind(NamedTuple):
+    """A kind of document: its list of elements, what stands around them, and who reads it."""
+
+    pieces: Callable[[bytes], list[bytes]]
+    around: tuple[bytes, bytes]
+    read: Callable[[bytes], Iterator[Outcome]]
+
+
+def _json_pieces(content: bytes) -> list[bytes]:
+    found = json.loads(content)
+    return [json.dumps(each, indent=1).encode() for each in (found["jobs"] if isinstance(found, dict) else found)]
+
+
+def _xml_pieces(content: bytes) -> list[bytes]:
+    return re.findall(rb"(?s)<c>.*?\n</c>", content)
+
+
+def _slurm(content: bytes) -> Iterator[Outcome]:
+    for each in JsonElements(io.BytesIO(content).read, slurm_json.KEY):
+        yield Refused(each.reason) if isinstance(each, Damaged) else slurm_json.outcome(each, "c1")
+
+
+def _condor(content: bytes) -> Iterator[Outcome]:
+    for each in JsonElements(io.BytesIO(content).read):
+        yield Refused(each.reason) if isinstance(each, Damaged) else htcondor_lines.from_json(each, None)
+
+
+def _condor_xml(content: bytes) -> Iterator[Outcome]:
+    for ad in htcondor_xml.ads(io.BytesIO(content).read):
+        yield ad if isinstance(ad, Refused) else htcondor_lines.from_ad(ad, None)
+
+
+DOCUMENTS: Final = {
+    "slurm/sacct-22.05.json": Kind(_json_pieces, (b'{"meta": {}, "jobs": [\n', b'\n], "errors": []}\n'), _slurm),
+    "slurm/sacct-24.05.json": Kind(_json_pieces, (b'{"meta": {}, "jobs": [\n', b'\n], "errors": []}\n'), _slurm),
+    "htcondor/history.json": Kind(_json_pieces, (b"[\n", b"\n]\n"), _condor),
+    "htcondor/history.xml": Kind(
+        _xml_pieces, (b'<?xml version="1.0"?>\n<classads>\n', b"\n</classads>\n"), _condor_xml
+    ),
+}
+_XML_VALUE: Final = re.compile(rb"(?<=>)[^<\n]+(?=<)")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_fuzz(fixtures: Path, name: str) -> None:
-    assert _fuzzed((fixtures / name).read_bytes()[:12_000], _reader(name), 200) > 0
+    assert _fuzzed(DOCUMENTS[name], (fixtures / name).read_bytes(), 2_000) > 500
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["slurm/sacct-22.05.json", "htcondor/history.json", "htcondor/history.xml"])
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_fuzz_long(fixtures: Path, name: str) -> None:
-    assert _fuzzed((fixtures / name).read_bytes()[:12_000], _reader(name), 20_000) > 0
+    assert _fuzzed(DOCUMENTS[name], (fixtures / name).read_bytes(), 1_000_000) > 250_000
 
 
-def _reader(name: str) -> Callable[[bytes], int]:
-    """Reads a document to its end; the number of elements that were understood."""
-
-    def slurm(content: bytes) -> int:
-        return sum(
-            not isinstance(each, Damaged) and not isinstance(slurm_json.outcome(each, "c1"), Refused)
-            for each in JsonElements(io.BytesIO(content).read, "jobs")
-        )
-
-    def condor(content: bytes) -> int:
-        return sum(
-            not isinstance(each, Damaged) and not isinstance(htcondor_lines.from_json(each, None), Refused)
-            for each in JsonElements(io.BytesIO(content).read)
-        )
-
-    def xml(content: bytes) -> int:
-        return sum(
-            not isinstance(ad, Refused) and not isinstance(htcondor_lines.from_ad(ad, None), Refused)
-            for ad in htcondor_xml.ads(io.BytesIO(content).read)
-        )
-
-    return slurm if name.startswith("slurm") else xml if name.endswith("xml") else condor
-
-
-def _fuzzed(content: bytes, read: Callable[[bytes], int], rounds: int) -> int:
+def _fuzzed(kind: Kind, content: bytes, rounds: int) -> int:
+    """Runs that came out of documents of one element, every other one damaged anywhere, the rest in values only."""
     chance = random.Random(20261121)
-    spice = (
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b'"',
-        b"\\",
-        b"null",
-        b"-1",
-        b"1e999",
-        b"\0",
-        b"\xff",
-        b"<",
-        b"</c>",
-        b"9" * 30,
-        b",",
-    )
-    understood = 0
-    for _ in range(rounds):
-        damaged = bytearray(content)
-        for _ in range(chance.randint(1, 5)):
-            at = chance.randrange(len(damaged))
-            damaged[at : at + chance.choice((0, 1, 5, 50))] = chance.choice(spice)
-        understood += read(bytes(damaged))
-    return understood
+    pieces = kind.pieces(content)
+    head, tail = kind.around
+    values = _XML_VALUE if head.startswith(b"<") else JSON_VALUE
+    runs = 0
+    for number in watched(rounds):
+        piece = changed(pieces, chance) if number % 2 else odd_value(pieces, chance, values)
+        for each in kind.read(head + piece + tail):
+            if isinstance(each, Job):
+                runs += 1
+                assert decode(encode(each)) == each
+    return runs
 
 
 def test_numbers_in_every_shape() -> None:

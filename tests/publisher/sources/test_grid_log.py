@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,7 +18,7 @@ from publisher.grid_identity import Entry, entry_for
 from publisher.sources.fields import LineError
 from publisher.sources.grid_log import MAX_LINE_BYTES, entry, pages
 from publisher.sources.htcondor_lines import GridEntryParser
-from tests.publisher.sources.log_reading import mutated
+from tests.publisher.sources.log_reading import changed, mutated, watched
 
 AT = '"timestamp=2026-11-20 18:40:00"'
 
@@ -191,27 +193,37 @@ def test_the_samples(shared: Path) -> None:
     assert found[2].fqans[0] == "/atlas/Role=NULL/Capability=NULL"
 
 
-def test_fuzz() -> None:
-    assert _fuzzed(20_000) > 500
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_fuzz_long() -> None:
-    assert _fuzzed(1_000_000) > 25_000
-
-
-def _fuzzed(rounds: int) -> int:
-    """Entries that came out of mutated lines of BLAH and of ads."""
+def _lines_fuzzed(rounds: int) -> int:
+    """Entries that came out of mutated lines of BLAH."""
     blah = f'{AT} "userDN=/O=Grid/CN=Ada" "userFQAN=/atlas/Role=NULL" "ceID=ce:9619/ce-condor" "lrmsID=95.lrms1"'
     found = 0
-    for raw in mutated([blah.encode(), blah.replace("Ada", 'A \\"B\\"').encode()], rounds // 2):
+    for raw in mutated([blah.encode(), blah.replace("Ada", 'A \\"B\\"').encode()], rounds):
         with contextlib.suppress(LineError):
             found += entry(raw) is not None
+    return found
+
+
+def _ads_fuzzed(rounds: int) -> int:
+    """Entries that came out of ads with changes."""
+    chance = random.Random(20261121)
     ads = GridEntryParser()
-    for raw in mutated(ROUTED.encode().splitlines(), rounds // 2):
-        ads.parse(raw)
+    found = 0
+    for _ in watched(rounds):
+        for raw in changed([ROUTED.encode()], chance).split(b"\n"):
+            ads.parse(raw)
         found += len(ads.entries)
         ads.entries.clear()
     assert len(msgspec.json.encode(ads.state())) < 1 << 24
     return found
+
+
+def test_fuzz() -> None:
+    assert _lines_fuzzed(10_000) > 500
+    assert _ads_fuzzed(5_000) > 500
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fuzzed", [_lines_fuzzed, _ads_fuzzed])
+def test_fuzz_long(fuzzed: Callable[[int], int]) -> None:
+    assert fuzzed(1_000_000) > 50_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from publisher.sources.base import Window
 from publisher.sources.gridengine import GridEngineParser, GridEngineSource, cell_of
 from publisher.sources.lines import Line, Refused
 from publisher.sources.parallel import MOST_GROUPS
-from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
+from tests.publisher.sources.log_reading import Seen, compare, fed, fuzz, odd_value, parse_all, read_on, watched
 
 FILES = ("accounting-8.1.9", "accounting-variants", "accounting.jsonl")
 
@@ -257,16 +258,30 @@ def test_a_window_is_read_again(folder: Path) -> None:
     assert next(iter(log.pages(seen.cursor))).read == 0
 
 
-def test_fuzz(folder: Path) -> None:
-    lines = [line for name in FILES for line in lines_of(folder / name) if len(line) > 1]
-    assert fuzz(GridEngineParser("c"), lines, 20_000) > 1000
+FORMATS = {"colon": FILES[:2], "jsonl": FILES[2:]}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_fuzz(folder: Path, form: str) -> None:
+    assert _fuzzed(folder, form, 10_000) > 500
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_fuzz_long(folder: Path) -> None:
-    lines = [line for name in FILES for line in lines_of(folder / name) if len(line) > 1]
-    assert fuzz(GridEngineParser("c"), lines, 1_000_000) > 50_000
+@pytest.mark.parametrize("form", FORMATS)
+def test_fuzz_long(folder: Path, form: str) -> None:
+    assert _fuzzed(folder, form, 1_000_000) > 50_000
+
+
+def _fuzzed(folder: Path, form: str, rounds: int) -> int:
+    """Runs that came out of mutated lines; of JSON, half of them damaged in one value only."""
+    lines = [line for name in FORMATS[form] for line in lines_of(folder / name) if len(line) > 1]
+    parser = GridEngineParser("c")
+    if form == "colon":
+        return fuzz(parser, lines, rounds)
+    chance = random.Random(20261121)
+    runs = sum(fed(parser, odd_value(lines, chance)) for _ in watched(rounds // 2))
+    return runs + fuzz(parser, lines, rounds - rounds // 2)
 
 
 def test_the_samples_of_8_1_9(shared: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from publisher.sources.htcondor import HTCondorSource
 from publisher.sources.htcondor_lines import HTCondorParser
 from publisher.sources.lines import Line, Refused
 from publisher.sources.recognise import looks_like
-from tests.publisher.sources.log_reading import Seen, compare, fuzz, read_on
+from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_records, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
 
 FILES = ("history", "per-job", "long.txt", "history.json", "history.xml")
@@ -198,22 +199,29 @@ def test_an_ad_is_bounded() -> None:
     assert len(json.dumps(reading.state())) < 100_000
 
 
-def test_fuzz(fixtures: Path) -> None:
-    assert _fuzzed(fixtures, 20_000) > 100
+LOGS = ("apel-batch.log", "history")
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_fuzz(fixtures: Path, name: str) -> None:
+    assert _fuzzed(fixtures / "htcondor" / name, 5_000) > 100
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_fuzz_long(fixtures: Path) -> None:
-    assert _fuzzed(fixtures, 1_000_000) > 5_000
+@pytest.mark.parametrize("name", LOGS)
+def test_fuzz_long(fixtures: Path, name: str) -> None:
+    assert _fuzzed(fixtures / "htcondor" / name, 1_000_000) > 20_000
 
 
-def _fuzzed(fixtures: Path, rounds: int) -> int:
-    """Runs that came out of mutated lines of APEL's log and, whole ads at a time, of a history."""
-    place = fixtures / "htcondor"
+def _fuzzed(file: Path, rounds: int) -> int:
+    """Runs that came out of mutated lines of APEL's log, or of whole ads of a history."""
     reading = parser()
-    found = fuzz(reading, (place / "apel-batch.log").read_bytes().splitlines(), rounds // 2)
-    fuzz(reading, (place / "history").read_bytes().splitlines(), rounds // 2)
+    content = file.read_bytes()
+    if file.name == "history":
+        found = fuzz_records(reading, re.findall(rb"(?s).+?\n\*\*\*[^\n]*\n", content), rounds)
+    else:
+        found = fuzz(reading, content.splitlines(), rounds)
     assert len(json.dumps(reading.state())) < 10_000_000
     return found
 
