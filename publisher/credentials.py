@@ -119,6 +119,8 @@ def load_certificates(file: Path) -> list[x509.Certificate]:
     except OSError as error:
         raise _unreadable("certificate", file, error) from error
     except ValueError as error:
+        if b" PRIVATE KEY-----" in data:
+            raise CredentialError(f"{file} holds a key and no certificate", hint="Are the two exchanged?") from error
         raise CredentialError(f"{file} holds no certificate in PEM form", hint="It begins with a BEGIN line") from error
     for certificate in certificates:
         _check_public_key(certificate, file)

@@ -111,6 +111,8 @@ class _Answers:
         place = Path(_ask("Where jobs are read from: a file, a folder or a program", told, _USUAL)).absolute()
         kind = kind or kind_of(place)
         if kind is None:
+            if not place.exists():
+                self._tell(f"there is no {place} yet")
             kind = _ask("What it is (arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf)", kind)
         if kind not in known_kinds():
             raise UsageError(f"there is no type of source {kind!r}; there are {', '.join(sorted(known_kinds()))}")
@@ -183,7 +185,7 @@ class _Answers:
         try:
             for finding in test():
                 if finding.level == "red":
-                    self._tell(f"{finding.message}. {finding.hint}")
+                    self._tell(f"{finding.message}. {finding.hint}" if finding.hint else finding.message)
         except ConfigError:
             raise
         except PublisherError as error:
@@ -201,7 +203,14 @@ class _Answers:
 def _ask(question: str, told: object, default: object = None) -> str:
     """The answer of an option, or of the one who is asked. Raises `UsageError` for an empty one."""
     if told is None:
-        told = typer.prompt(question, default=None if default is None else str(default), err=True)
+        try:
+            told = typer.prompt(question, default=None if default is None else str(default), err=True)
+        except typer.Abort:
+            if sys.stdin.isatty():
+                raise
+            say("")  # the question stands on a line of its own
+            hint = "Answer it by its option: usage-publisher init --help"
+            raise UsageError(f"{question}: nobody is there to answer", hint=hint) from None
     if not str(told).strip():
         raise UsageError(f"{question}: there is no answer")
     return str(told)

@@ -17,10 +17,11 @@ from publisher.store.database import Store
 
 NOT_WHOLE: Final = "the month is not known whole: "
 """How the reason begins of a run that is held for this, and is released by itself."""
+_MOST_NAMED: Final = 5
 
 
 def why_not_whole(store: Store, config: Config, settings: TargetSettings, month: Month) -> str | None:
-    """Why a month cannot be summarised yet, naming the source; None if every source knows it from its first second."""
+    """Why a month cannot be summarised yet, naming the sources; None if every source knows it from its first second."""
     with store.read() as connection:
         if month.number in purged.months(connection):
             return f"{NOT_WHOLE}jobs of {month} were purged from the store"
@@ -38,6 +39,8 @@ def why_not_known_from(store: Store, config: Config, settings: TargetSettings, f
 
 
 def _why_not_read_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
+    """All sources that cannot tell are named at once, so that they can be mended at once."""
+    unsure = []
     for name in fed_by(config, settings):
         with store.read() as connection:
             row = registry.get_source(connection, name)
@@ -45,11 +48,15 @@ def _why_not_read_from(store: Store, config: Config, settings: TargetSettings, f
             return f"{NOT_WHOLE}source {name} was not yet read to its end"
         since = _complete_since(config, name, row)
         if since is None or since > first:
-            return (
-                f"{NOT_WHOLE}source {name} cannot tell that it has every job from {what} on; if it has, set "
-                f"sources.{name}.complete_since"
-            )
-    return None
+            unsure.append(name)
+    if not unsure:
+        return None
+    if len(unsure) == 1:
+        whose, setting = f"source {unsure[0]} cannot tell that it has", f"if it has, set sources.{unsure[0]}"
+    else:
+        named = ", ".join(unsure[:_MOST_NAMED]) + (" ..." if len(unsure) > _MOST_NAMED else "")
+        whose, setting = f"sources {named} cannot tell that they have", "if they have, set sources.NAME"
+    return f"{NOT_WHOLE}{whose} every job from {what} on; {setting}.complete_since"
 
 
 def known_from(store: Store, config: Config, settings: TargetSettings) -> int | None:

@@ -177,6 +177,12 @@ def test_what_is_no_certificate_or_key_is_said_to_be_none(tmp_path: Path, conten
         load_certificates(tmp_path / "missing.pem")
 
 
+def test_a_key_in_place_of_the_certificate_is_named(tmp_path: Path) -> None:
+    pki = make_pki(tmp_path / "pki")
+    with pytest.raises(CredentialError, match=r"holds a key and no certificate.*exchanged"):
+        load_credentials(pki.client.key, pki.client.certificate, now_s=time.time())
+
+
 def test_names_in_both_spellings() -> None:
     name = x509.Name(
         [

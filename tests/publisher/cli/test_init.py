@@ -92,7 +92,21 @@ def test_an_answer_is_never_taken_for_toml(fresh: Program, pki: Pki) -> None:
 def test_nobody_answers(fresh: Program) -> None:
     done = fresh("--config", "new.toml", "init")
     assert done.code == 2
+    assert "Name of the site, as in GOCDB: nobody is there to answer. Answer it by its option" in done.err
     assert not (fresh.folder / "new.toml").exists()
+
+
+def test_a_source_that_is_not_there_is_told_before_its_type_is_asked(fresh: Program) -> None:
+    done = fresh("--config", "new.toml", "init", "--site", "X", "--source", "/nosuch/logs", answers="torque\n")
+    assert done.err.index("there is no /nosuch/logs yet") < done.err.index("What it is (")
+
+
+def test_a_problem_without_a_hint_ends_where_it_ends(fresh: Program, pki: Pki) -> None:
+    given = answers(fresh, pki, **{"ca-directory": str(pki.ca_file)})
+    found = fresh("--config", "new.toml", "init", "--json", *given).ok().object
+    assert [text for text in found["problems"] if "authorities" in text] == [
+        f"{pki.ca_file} is no folder of trusted authorities"
+    ]
 
 
 def test_a_file_that_is_there_is_told_before_the_first_question(fresh: Program) -> None:
