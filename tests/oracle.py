@@ -147,6 +147,12 @@ def assert_versions_agree(books: Ledger, jobs: Mapping[str, Job], wall_s: Mappin
         assert wall_s[record_id] == wall_ms // 1000, f"{books.target}: {record_id} is there in another version"
 
 
+def assert_counted_once(target: str, keys: Mapping[str, Collection[object]]) -> None:
+    """A receiver that knows records by a key of their facts has each under one; `keys` by record id."""
+    twice = sorted(record_id for record_id, known in keys.items() if len(known) > 1)
+    assert not twice, f"{target}: counted twice, under two keys: {twice[:5]} and {len(twice)} in all"
+
+
 def assert_sums_agree(jobs: Iterable[Job], total: tuple[int, int], synced: int | None = None) -> None:
     """The receiver's summaries count (jobs, wall seconds) what the runs give, and its sync counts as many jobs."""
     listed = list(jobs)

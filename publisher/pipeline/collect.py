@@ -218,6 +218,13 @@ def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[Put])
     return [item for item in items if item.run_id not in assumed]
 
 
+def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[Put]) -> None:
+    """What was delivered before us was the version before: so a change of its key is seen, as of what we sent."""
+    if not plan.keeps_first and not plan.wish.summaries:
+        before = {item.run_id: item.before for item in changed if item.before is not None}
+        deliveries.know_assumed(connection, plan.target_id, before)
+
+
 def _follow_changes(
     connection: Connection, plan: TargetPlan, changed: Sequence[Put], gone: Sequence[Put], now: int
 ) -> None:
@@ -262,6 +269,7 @@ def _follow_changes(
         groups.mark(connection, plan.target_id, groups.DUE, left, now)
     deliveries.set_end_times(connection, plan.target_id, [item for item in followed if item.end_time is not None])
     deliveries.mark_changed(connection, plan.target_id, in_motion)
+    _know_assumed(connection, plan, changed)
     deliveries.mark_unwanted(connection, plan.target_id, unwanted)
     deliveries.move(connection, plan.target_id, moves, now)
     deliveries.remove(connection, plan.target_id, removed)

@@ -4,6 +4,9 @@ APEL replaces a job record by site, local id and end (facts on formats, 4.8). A 
 out to have ended at another time, or to have another local id, would stand beside its first version. Only a person can
 have that one removed. Summaries need no such care, because a group that vanished is sent with zero jobs; neither does
 SGAS, which knows a record by its id alone. Settings in the key are guarded by `key_guard`.
+
+What waits is looked through before anything is sent (`hold`), and every page once more when it is rendered
+(`is_rekeyed`): a run may change while others are sent, or between a kill and the run that settles what was in flight.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, select
 
+from formats.job import Job
 from publisher.config import JOB_RECORD_KINDS
 from publisher.store import deliveries, sent
+from publisher.store.runs import StoredRun, version_of
 from publisher.store.states import State
 from publisher.store.stored import decode
 from publisher.store.tables import deliveries as table
@@ -46,11 +51,19 @@ def hold(connection: Connection, target_id: int, records: str, now: int) -> list
     found = [
         (run_id, record_id, seen)
         for run_id, record_id, now_blob, sent_blob, seen in connection.execute(query)
-        if _key(now_blob) != _key(sent_blob)
+        if _key(decode(now_blob)) != _key(decode(sent_blob))
     ]
     moves = [(run_id, seen, State.WAITING, State.HELD, REASON) for run_id, _, seen in found]
     deliveries.move_seen(connection, target_id, moves, now)
     return [record_id for _, record_id, _ in found]
+
+
+def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent_digest: bytes | None) -> bool:
+    """Whether a run has another key than the version with this digest, which the service has, or may have."""
+    if records not in JOB_RECORD_KINDS or sent_digest is None or sent_digest == run.digest:
+        return False
+    first = version_of(connection, run.run_id, sent_digest)
+    return first is not None and _key(first) != _key(run.job)
 
 
 def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
@@ -61,6 +74,5 @@ def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int])
     sent.forget(connection, target_id, list(connection.execute(query).scalars()))
 
 
-def _key(blob: bytes) -> tuple[str | None, int | None]:
-    job = decode(blob)
+def _key(job: Job) -> tuple[str | None, int | None]:
     return job.local_id, job.end

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from formats.record import CannotRenderError, RecordFormat
+from publisher.pipeline import rekeyed
 from publisher.pipeline.batch import Item
 from publisher.pipeline.demand import Demand
 from publisher.store import ledger
@@ -65,8 +66,12 @@ class PageRenderer:
         """These deliveries; `there` says of which the service may have a version."""
         items = []
         held = []
+        rekeyed_runs = self._rekeyed(page)
         for delivery, may_be_there in zip(page, there, strict=True):
             run = delivery.run
+            if run.run_id in rekeyed_runs:
+                held.append(Held(run.run_id, delivery.seen, delivery.end_time, run.record_id, rekeyed.REASON))
+                continue
             try:
                 made = self._format.record(self._demand.meet(run), run.stored_at)
             except CannotRenderError as error:
@@ -86,3 +91,15 @@ class PageRenderer:
                 )
             )
         return RenderedPage(items, held, (page[-1].end_time, page[-1].run.run_id))
+
+    def _rekeyed(self, page: Sequence[Waiting]) -> set[int]:
+        """Those of these runs that would count twice. Only corrections are looked at, and there are few."""
+        changed = [each for each in page if each.sent is not None and each.sent != each.run.digest]
+        if not changed:
+            return set()
+        with self._store.read() as connection:
+            return {
+                each.run.run_id
+                for each in changed
+                if rekeyed.is_rekeyed(connection, self._format.name, each.run, each.sent)
+            }

@@ -162,6 +162,14 @@ def _move_all(
     return total
 
 
+def know_assumed(connection: Connection, target_id: int, digests: Mapping[int, bytes]) -> None:
+    """Of these runs, by run id, this is the version that the service has where it was delivered before us."""
+    for run_id, digest in digests.items():
+        one = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == run_id)
+        theirs = and_(one, deliveries.c.state == int(State.ACCEPTED), ARE_ASSUMED, deliveries.c.sent_digest.is_(None))
+        connection.execute(update(deliveries).where(theirs).values(sent_digest=digest))
+
+
 def set_end_times(connection: Connection, target_id: int, puts: Iterable[Put]) -> None:
     """Follow runs whose end time changed."""
     for put in puts:

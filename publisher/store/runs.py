@@ -31,13 +31,17 @@ _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(ve
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """A run that was put into the store, or changed there. `fresh`: it was not known as finished before."""
+    """A run that was put into the store, or changed there. `fresh`: it was not known as finished before.
+
+    `before`: the digest of the version that it had until now, where that was finished.
+    """
 
     run_id: int
     class_id: int
     end_time: int | None
     finished: bool
     fresh: bool
+    before: bytes | None = None
 
 
 class Upserted(msgspec.Struct, frozen=True):
@@ -164,7 +168,16 @@ def _change(connection: Connection, interner: Interner, changed: list[tuple[Seal
         rows.append(
             (class_id, int(run.finished), run.end, *sums, run.digest, now, run.stored, run.untold, before.run_id)
         )
-        put.append(Put(before.run_id, class_id, run.end, run.finished, fresh=run.finished and not before.finished))
+        put.append(
+            Put(
+                before.run_id,
+                class_id,
+                run.end,
+                run.finished,
+                fresh=run.finished and not before.finished,
+                before=before.digest if before.finished else None,
+            )
+        )
     _update_runs.run(connection, rows)
     return put
 

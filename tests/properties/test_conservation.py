@@ -269,6 +269,7 @@ class Conservation(RuleBasedStateMachine):
                 continue
             oracle.assert_conserved(wanted, books, dict.fromkeys(receiver.held, 1), jobs.keys() - wanted)
             oracle.assert_versions_agree(books, jobs, receiver.held)
+            oracle.assert_counted_once(name, receiver.keys)
 
     def all_is_well_in_the_end(self) -> None:
         """Everything is put right, and then everything must be where it belongs."""
@@ -286,6 +287,7 @@ class Conservation(RuleBasedStateMachine):
         if rekeyed:  # their first versions are removed by hand
             for record_id in rekeyed:
                 self.receivers["last"].held.pop(record_id, None)
+                self.receivers["last"].keys.pop(record_id, None)
             self.site.publisher.retry(State.HELD, "last", rekeyed)
             self.site.publish("last")
         self.the_ledger_is_right()

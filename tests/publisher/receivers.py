@@ -21,6 +21,11 @@ Fault = Callable[[Message], Outcome | None]
 _RECORD: Final = re.compile(r'recordId="([^"]+)".*?<WallDuration>PT(\d+)S</WallDuration>', re.DOTALL)
 
 
+_KEY: Final = re.compile(
+    r'recordId="([^"]+)".*?<LocalJobId>([^<]*)</LocalJobId>.*?<EndTime>([^<]*)</EndTime>', re.DOTALL
+)
+
+
 def records_of(message: Message) -> dict[str, int]:
     """Wall seconds by record id of a message of usage records or compute records; the first of the same id counts."""
     found: dict[str, int] = {}
@@ -36,6 +41,8 @@ class Receiver:
         self.name = name
         self.kind = kind
         self.held: dict[str, int] = {}
+        self.keys: dict[str, set[tuple[str, str]]] = {}
+        """By record id the keys (local id, end) under which APEL counts it: of more than one, it counts twice."""
         self.messages: list[Message] = []
         self.poison: set[str] = set()
         """Record ids with which a message is refused, with the answer SGAS has for bad data and for outages alike."""
@@ -68,6 +75,8 @@ class Receiver:
             if self.kind != "sgas" or record_id not in self.held:
                 self.held[record_id] = wall_s
         if self.kind != "sgas":
+            for record_id, *key in _KEY.findall(message.payload.decode()):
+                self.keys.setdefault(record_id, set()).add(tuple(key))
             return Accepted({"messageIds": str(len(self.messages))})
         return Accepted({record_id: str(index) for index, record_id in enumerate(records)})
 

@@ -8,6 +8,8 @@ import pytest
 
 from publisher.observe.events import RecordSettled
 from publisher.store.states import State
+from publisher.targets.base import Accepted
+from publisher.times import iso
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
@@ -97,3 +99,69 @@ def test_services_with_another_key_do_not_care(tmp_path: Path, service: Receiver
     assert site.in_state(service.name, State.HELD) == set()
     if isinstance(service, SummaryReceiver):
         assert service.total()[0] == 5
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["end time", "local id"])
+def test_one_that_was_in_flight_when_the_power_went_is_held_too(tmp_path: Path, change: dict[str, object]) -> None:
+    service = Receiver("apel", "ams")
+    source = ListSource("ce1")
+    source.add(*make_jobs(5))
+    site = Site(tmp_path, [source], [service])
+    site.collect()
+    assert site.killed_at(2, site.publish)
+    assert len(service.held) == 5, "taken, and the answer is lost"
+    changed = make_job(2, **change)
+    source.add(changed)
+    site.collect()
+    done = site.publish_to("apel")
+    assert (done.sent.accepted, done.sent.held) == (4, 1)
+    assert service.posted().count(changed.record_id) == 1
+    assert "count twice" in (site.reasons("apel")[changed.record_id] or "")
+    site.assert_counters_right()
+
+    site.publisher.retry(State.HELD, "apel", [changed.record_id])
+    assert site.publish_to("apel").sent.accepted == 1
+
+
+def test_one_that_changes_on_its_way_is_held_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("publisher.pipeline.backlog._LOADED", 100)  # so that the run comes by it again
+    service = Receiver("apel", "ams")
+    source = ListSource("ce1")
+    source.add(*make_jobs(600))
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", batch_records=50)
+    site.collect()
+    changed = make_job(2, end=NOVEMBER + 900_000)
+
+    def change_once(_message: object, accepted: Accepted) -> Accepted:
+        if service.posts == 1:
+            source.add(changed)
+            other = Site.beside(site)
+            other.collect()
+            other.reopen()
+        return accepted
+
+    service.answer = change_once
+    done = site.publish_to("apel")
+    assert (done.sent.accepted, done.sent.held) == (600, 1)
+    assert service.posted().count(changed.record_id) == 1
+    assert site.in_state("apel", State.HELD) == {changed.record_id}
+    site.assert_counters_right()
+
+
+def test_one_that_was_delivered_before_us_is_held_too(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    source = ListSource("ce1")
+    source.add(*make_jobs(5))
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", delivered_until=iso(NOVEMBER + 80_000))
+    site.collect()
+    changed = make_job(2, end=NOVEMBER + 90_000)
+    source.add(changed, make_job(3, wall_s=7))
+    site.collect()
+    done = site.publish_to("apel")
+    assert (done.sent.accepted, done.sent.held) == (1, 1), "one that keeps its key is corrected"
+    assert service.posted() == [make_job(3).record_id]
+    site.publisher.retry(State.HELD, "apel", [changed.record_id])
+    assert site.publish_to("apel").sent.accepted == 1
+    site.assert_counters_right()
