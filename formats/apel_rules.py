@@ -171,3 +171,8 @@ def type_of(header: str, kind: str, version: str) -> MessageType | None:
         if header == f"{known.kind}: v{known.version}":
             return known
     return None
+
+
+def compared(text: str) -> str:
+    """A text as the receiver's database compares it in a key: case and trailing blanks do not count (there, 4.8)."""
+    return text.rstrip(" ").lower()

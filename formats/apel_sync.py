@@ -12,7 +12,7 @@ from formats import apel_values as values
 from formats.apel_rules import SUMMARY_NUMBERS, SYNC_01
 from formats.apel_text import NULL, SEPARATOR, TextMessage, TextRecord, body, whole
 from formats.record import Rendered
-from formats.summary import SyncCount, SyncKey
+from formats.sync_count import SyncCount, SyncKey
 from formats.view import View
 
 

@@ -1,4 +1,4 @@
-"""Folding runs into monthly summaries and sync counts: associative and in any order.
+"""Folding runs into monthly summaries: associative and in any order.
 
 Keeps the promise that summaries replace the earlier ones and nothing counts twice. Runs are grouped by the primary key
 of the *receiver's* table, compared as its database compares (facts on formats, 4.8): case and trailing blanks do not
@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from formats import apel_values as values
-from formats.apel_rules import JOB_NUMBERS, SUMMARY_NUMBERS
+from formats.apel_rules import SUMMARY_NUMBERS, compared
 from formats.apel_text import NULL
+from formats.identity import DIGEST_BYTES
 from formats.job import Job
 from formats.machine import infrastructure_of
 from formats.month import SECONDS_A_DAY, Month, month_bounds, month_of
@@ -24,9 +25,8 @@ from formats.record import Note
 from formats.rules import INT32
 from formats.view import View
 
-__all__ = ["Fold", "Group", "GroupKey", "Month", "Sums", "SyncCount", "SyncFold", "SyncKey", "month_bounds", "month_of"]
+__all__ = ["Fold", "Group", "GroupKey", "Month", "Sums", "month_bounds", "month_of"]
 
-DIGEST_BYTES: Final = 16
 NORMALISED_UNITS: Final = 10**9
 """Normalised durations are kept in 1e-9 of a second times the score: ms x score in thousandths x 1000, all exact."""
 
@@ -72,8 +72,8 @@ class GroupKey(msgspec.Struct, frozen=True, order=True):
     def folded(self) -> GroupKey:
         """The key as the receiver's database compares it."""
         return GroupKey(
-            _folded(self.site), self.year, self.month, _folded(self.user), _folded(self.vo), _folded(self.vo_group),
-            _folded(self.vo_role), _folded(self.submit_host), _folded(self.infrastructure), _folded(self.benchmark),
+            compared(self.site), self.year, self.month, compared(self.user), compared(self.vo), compared(self.vo_group),
+            compared(self.vo_role), compared(self.submit_host), compared(self.infrastructure), compared(self.benchmark),
             self.score_milli, self.nodes, self.processors,
         )  # fmt: skip
 
@@ -316,97 +316,6 @@ def group_without_score(job: Job, month: Month, view: View, notes: list[Note]) -
     )
 
 
-class SyncKey(msgspec.Struct, frozen=True, order=True):
-    """The primary key of a sync count at the receiver."""
-
-    site: str
-    year: int
-    month: int
-    submit_host: str
-
-    @property
-    def when(self) -> Month:
-        """The month of the count."""
-        return Month(self.year, self.month)
-
-    @property
-    def text(self) -> str:
-        """The key as one line: a JSON list."""
-        return msgspec.json.encode(msgspec.structs.astuple(self)).decode("ascii")
-
-    def folded(self) -> SyncKey:
-        """The key as the receiver's database compares it."""
-        return SyncKey(_folded(self.site), self.year, self.month, _folded(self.submit_host))
-
-
-class SyncCount(msgspec.Struct, frozen=True):
-    """How many runs a site owes for a month and submit host. `key` as compared, `spelling` as sent."""
-
-    key: SyncKey
-    spelling: SyncKey
-    jobs: int = 0
-
-    @property
-    def digest(self) -> bytes:
-        """16 bytes over all that is sent."""
-        return hashlib.blake2b(msgspec.json.encode((self.spelling, self.jobs)), digest_size=DIGEST_BYTES).digest()
-
-    @property
-    def zeroed(self) -> SyncCount:
-        """The same count of no runs."""
-        return SyncCount(self.key, self.spelling)
-
-    def plus(self, other: SyncCount) -> SyncCount:
-        """Both counts together; their keys must be equal."""
-        return SyncCount(self.key, min(self.spelling, other.spelling), self.jobs + other.jobs)
-
-    def to_json(self) -> bytes:
-        """The count for the store."""
-        return msgspec.json.encode(self)
-
-    @staticmethod
-    def from_json(stored: bytes) -> SyncCount:
-        """The count of its stored form. Raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
-        return _sync_decoder.decode(stored)
-
-
-_sync_decoder = msgspec.json.Decoder(SyncCount)
-
-
-class SyncFold:
-    """Sync counts of one receiver in the making: by month and submit host as rendered (facts on formats, 4.6)."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self._counts: dict[SyncKey, SyncCount] = {}
-
-    def add(self, job: Job) -> SyncKey:
-        """Count a run, held or not; raises `CannotRenderError` for one without a usable end, site or submit host."""
-        values.finished(job)
-        notes: list[Note] = []
-        month = month_of(values.needed(JOB_NUMBERS["EndTime"], job.end))
-        site = values.required("Site", job.site or self._view.site, notes)
-        spelling = SyncKey(site, month.year, month.month, values.submit_host(job, self._view, notes))
-        key = spelling.folded()
-        self.merge_count(SyncCount(key, spelling, 1))
-        return key
-
-    def merge(self, other: SyncFold) -> None:
-        """Add all that another fold of the same view has counted."""
-        for count in other.counts():
-            self.merge_count(count)
-
-    def merge_count(self, count: SyncCount) -> None:
-        """Add a count, e.g. one from the store."""
-        held = self._counts.get(count.key)
-        self._counts[count.key] = count if held is None else held.plus(count)
-
-    def counts(self) -> Iterator[SyncCount]:
-        """All counts, in the order of their keys."""
-        for key in sorted(self._counts):
-            yield self._counts[key]
-
-
 def normalised_seconds(units: int) -> int:
     """Whole seconds of a normalised sum, half a second up, as the server's ROUND."""
     return (units + NORMALISED_UNITS // 2) // NORMALISED_UNITS
@@ -421,10 +330,6 @@ def _amounts(job: Job) -> tuple[int, int, int]:
         assert amount_ms is not None
         amounts.append(amount_ms)
     return end, amounts[0], amounts[1]
-
-
-def _folded(text: str) -> str:
-    return text.rstrip(" ").lower()
 
 
 def _least(one: int | None, other: int | None) -> int | None:

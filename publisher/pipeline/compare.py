@@ -16,7 +16,8 @@ from formats.month import Month
 from formats.record import CannotRenderError, Rendered
 from formats.record_fields import changed_fields, fields_of
 from formats.registry import summary_format, sync_format
-from formats.summary import Group, SyncCount
+from formats.summary import Group
+from formats.sync_count import SyncCount
 from publisher.config import SUMMARY_KINDS
 from publisher.forms import record_format
 from publisher.pipeline import recall

@@ -14,7 +14,8 @@ import msgspec
 from formats.month import Month, month_bounds, month_numbered, month_of
 from formats.record import CannotRenderError, Note, RecordFormat
 from formats.registry import summary_format, sync_format
-from formats.summary import Fold, SyncCount, SyncFold
+from formats.summary import Fold
+from formats.sync_count import SyncCount, SyncFold
 from formats.view import View
 from formats.xml_text import FIRST_INSTANT
 from publisher.config import REPORT_KINDS, SUMMARY_KINDS, Config

@@ -12,7 +12,7 @@ import msgspec
 from formats.month import Month, month_bounds
 from formats.record import CannotRenderError
 from formats.registry import sync_format
-from formats.summary import SyncCount, SyncFold
+from formats.sync_count import SyncCount, SyncFold
 from formats.view import View
 from publisher.config import Config
 from publisher.config import Target as TargetSettings

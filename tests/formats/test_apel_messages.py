@@ -18,7 +18,8 @@ from formats.apel_text import carried, parse
 from formats.job import Benchmark, Job
 from formats.record import CannotRenderError
 from formats.registry import SUMMARY_FORMATS, UnknownFormatError, record_format, summary_format, sync_format
-from formats.summary import Fold, Group, SyncFold, normalised_seconds
+from formats.summary import Fold, Group, normalised_seconds
+from formats.sync_count import SyncFold
 from formats.view import View
 from formats.xml_text import duration_seconds
 from tests.formats import apel_server

@@ -29,7 +29,8 @@ from formats.apel_text import parse
 from formats.inspection import inspect_message
 from formats.job import Benchmark, Job
 from formats.record import CannotRenderError
-from formats.summary import Fold, SyncFold, normalised_seconds
+from formats.summary import Fold, normalised_seconds
+from formats.sync_count import SyncFold
 from formats.view import View
 from tests.formats.test_apel_check import BASES, HEADERS, JOB, NOW, SUMMARY, found, message
 from tests.formats.test_summary import NOVEMBER, fold, job

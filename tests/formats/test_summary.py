@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from formats.job import Benchmark, Job
 from formats.month import month_numbered
 from formats.record import CannotRenderError
-from formats.summary import Fold, Group, Month, SyncCount, SyncFold, month_bounds, month_of, normalised_seconds
+from formats.summary import Fold, Group, Month, month_bounds, month_of, normalised_seconds
+from formats.sync_count import SyncCount, SyncFold
 from formats.view import View
 from tests.strategies import jobs, plain_jobs
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from formats.job import Benchmark, Host, Job
 from formats.record import CannotRenderError
-from formats.summary import SyncFold
+from formats.sync_count import SyncFold
 from formats.view import View
 from publisher.config import BUILT_IN_TARGETS, Config, Source
 from publisher.config_file import parse

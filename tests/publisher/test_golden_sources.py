@@ -16,7 +16,8 @@ from formats.job import Benchmark, Job
 from formats.period import period_of
 from formats.record import CannotRenderError, Note
 from formats.registry import FORMAT_NAMES, record_format, report_format, summary_format, sync_format
-from formats.summary import Fold, SyncFold
+from formats.summary import Fold
+from formats.sync_count import SyncFold
 from formats.utilization import Bins, Tally
 from formats.utilization_report import UtilizationReport
 from formats.view import View

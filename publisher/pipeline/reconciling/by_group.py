@@ -16,7 +16,8 @@ import msgspec
 from formats.machine import infrastructure_of
 from formats.month import Month
 from formats.record import CannotRenderError
-from formats.summary import Group, SyncCount, group_without_score
+from formats.summary import Group, group_without_score
+from formats.sync_count import SyncCount
 from formats.view import View
 from publisher.config import SUMMARY_KINDS
 from publisher.pipeline import erased_groups

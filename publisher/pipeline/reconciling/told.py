@@ -7,7 +7,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from formats.month import Month
-from formats.summary import Group, SyncCount
+from formats.summary import Group
+from formats.sync_count import SyncCount
 from formats.xml_text import duration_seconds
 from publisher.store import groups
 

@@ -10,7 +10,8 @@ import pytest
 
 from formats.job import Job
 from formats.registry import record_format, summary_format, sync_format
-from formats.summary import Fold, SyncFold
+from formats.summary import Fold
+from formats.sync_count import SyncFold
 from formats.view import View
 from publisher.credentials import load_credentials
 from publisher.signing import Signer
