@@ -34,7 +34,8 @@ class HTCondorSource(SavedSource):
             return _document(log, cluster)
 
         super().__init__(
-            name, "htcondor", path, None, lambda: htcondor_lines.HTCondorParser(cluster), document,
+            name, "htcondor", path, None, lambda: htcondor_lines.HTCondorParser(cluster),
+            frozenset({"htcondor-json", "htcondor-xml"}), document,
             complete_since=settings.complete_since,
         )  # fmt: skip
 

@@ -54,24 +54,23 @@ class JsonElements:
                 yield Damaged(str(error), self._text[self._at : self._at + 4_096])
 
     def _document(self) -> Iterator[dict[str, Any] | Damaged]:
-        first = self._next()
-        if first == "[":
-            self._at += 1
-            yield from self._array()
-        elif first == "{" and self._key:
-            self._at += 1
-            yield from self._member()
-        else:
-            while self._next():
+        """Whatever stands one behind the other: documents, as commands append them to a file, or bare objects."""
+        while first := self._next():
+            if first == "[":
+                self._at += 1
+                yield from self._array()
+            elif first == "{" and self._key:
+                self._at += 1
+                yield from self._member()
+            elif first == ",":
+                self._at += 1
+            else:
                 yield from self._element()
-                if self._next() == ",":
-                    self._at += 1
-            return
-        if self._next() == "[" and not self._key:  # several documents, one behind the other
-            yield from self._document()
 
     def _member(self) -> Iterator[dict[str, Any] | Damaged]:
         """The members of the object up to its end, the array among them."""
+        begin = self._text[self._at - 1 : self._at + 4_095]
+        there = False
         while (mark := self._next()) != "}":
             if mark == ",":
                 self._at += 1
@@ -82,9 +81,13 @@ class JsonElements:
             self._at += 1
             if name == self._key and self._next() == "[":
                 self._at += 1
+                there = True
                 yield from self._array()
             else:
-                self._value()
+                there = (self._value() is None and name == self._key) or there
+        self._at += 1
+        if not there:
+            yield Damaged(f"the document has no list `{self._key}`", begin)
 
     def _array(self) -> Iterator[dict[str, Any] | Damaged]:
         while (mark := self._next()) != "]":

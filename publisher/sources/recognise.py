@@ -17,6 +17,8 @@ KINDS: Final = {
     "slurm-jobcomp": "a Slurm job completion log",
     "slurm-json": "JSON output of Slurm's sacct",
     "htcondor": "an HTCondor history file",
+    "htcondor-json": "output of condor_history -json",
+    "htcondor-xml": "output of condor_history -xml",
     "apel-condor": "an HTCondor log for APEL",
     "lsf": "an LSF lsb.acct",
     "blah": "a BLAH log",
@@ -46,7 +48,14 @@ _LINES: Final = (
     ("xml", re.compile(rb"\s*<(?:\?xml|!DOCTYPE|[a-z]+[ >])")),
 )
 _JSONL: Final = re.compile(rb'\s*\{.*"job_number"\s*:')
-_SLURM_JSON: Final = re.compile(rb'\s*\{\s*(?:"(?:meta|jobs|plugin)")?')
+_DOCUMENTS: Final = (
+    ("gridengine-jsonl", re.compile(rb'\{[^\n]*"job_number"\s*:')),
+    ("slurm-json", re.compile(rb'\{\s*"(?:meta|jobs|plugin|errors|warnings)"\s*:')),
+    ("htcondor-json", re.compile(rb'[\[\s,]*\{(?s:.*)"(?:ClusterId|ProcId|GlobalJobId|MyType|JobUniverse)"\s*:')),
+    ("htcondor-xml", re.compile(rb"<(?s:.*)classads>")),
+)
+"""What a file begins with that is read as a whole, not line by line."""
+
 _BYTES: Final = 4096
 
 
@@ -54,11 +63,19 @@ def looks_like(first_lines: Sequence[bytes]) -> str | None:
     """The kind (a key of `KINDS`) that most of the first lines of a file have, None if they tell nothing."""
     if first_lines and first_lines[0].startswith(_SQLITE):
         return "sqlite"  # its other lines are binary, and more
+    if document := document_kind(b"\n".join(first_lines)[:_BYTES]):
+        return document
     votes: dict[str, int] = {}
     for line in first_lines:
         if kind := _line_kind(line[:_BYTES]):
             votes[kind] = votes.get(kind, 0) + 1
     return max(votes, key=lambda kind: votes[kind]) if votes else None
+
+
+def document_kind(head: bytes) -> str | None:
+    """The kind of a document of JSON or XML that begins so, None if its beginning tells nothing."""
+    head = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return next((kind for kind, pattern in _DOCUMENTS if pattern.match(head)), None)
 
 
 def _line_kind(line: bytes) -> str | None:
@@ -67,6 +84,4 @@ def _line_kind(line: bytes) -> str | None:
             return kind
     if _JSONL.match(line):
         return "gridengine-jsonl"
-    if line.lstrip()[:1] == b"{" and _SLURM_JSON.fullmatch(line):
-        return "slurm-json"
     return "binary" if b"\0" in line else None

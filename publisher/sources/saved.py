@@ -15,13 +15,14 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from formats.job import Job
-from publisher.errors import SourceError
+from publisher.errors import SourceError, SourceFormatError
 from publisher.finding import Finding
 from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window, waiting_in
 from publisher.sources.compression import DamagedError
 from publisher.sources.lines import PAGE_RECORDS, Line, LineParser, LineSource, Outcome, Refused
 from publisher.sources.logfile import RAW_BYTES, LogReader
 from publisher.sources.openlog import OpenLog, open_log
+from publisher.sources.recognise import KINDS, document_kind
 
 _SNIFF: Final = 4_096
 
@@ -42,7 +43,9 @@ class EndingParser(LineParser, Protocol):
 class SavedSource:
     """A `Source` of logs and documents at a path.
 
-    `parse_document` gives the outcomes of an open document, and never raises but for what `OpenLog.read` raises.
+    `documents` are the kinds of document, as `recognise.document_kind` names them, that it understands: one that is
+    plainly of another kind is refused as a whole. `parse_document` gives the outcomes of an open document, and never
+    raises but for what `OpenLog.read` raises.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class SavedSource:
         path: Path,
         names: re.Pattern[str] | None,
         make_parser: Callable[[], EndingParser],
+        documents: frozenset[str],
         parse_document: Callable[[OpenLog], Iterator[Outcome]],
         complete_since: int | None = None,
     ) -> None:
@@ -60,6 +64,7 @@ class SavedSource:
         self._all = LogReader(path, names)
         self._logs = _Logs(path, names)
         self._make_parser = make_parser
+        self._documents = documents
         self._parse_document = parse_document
         self._complete_since = complete_since
 
@@ -96,6 +101,7 @@ class SavedSource:
         for file in files:
             try:
                 with open_log(file) as log:
+                    self._refuse_others(file, log)
                     stamp = [log.device, log.inode, log.size, log.mtime_ns]
                     for page in () if stamp in known else self._document_pages(file, log, window):
                         left = [other for other in known if other not in seen]
@@ -122,6 +128,7 @@ class SavedSource:
         for file in documents:
             try:
                 with open_log(file) as log:
+                    self._refuse_others(file, log)
                     first = next(self._parse_document(log), None)
             except (SourceError, DamagedError, OSError) as error:
                 findings.append(Finding(self.name, "red", f"{file}: {error}"))
@@ -180,6 +187,14 @@ class SavedSource:
             skipped=page.skipped + len(kept) - len(wanted) - len(cut),
             unreadable=(*page.unreadable, *cut),
         )
+
+    def _refuse_others(self, file: Path, log: OpenLog) -> None:
+        """Raises `SourceFormatError` for a document of another batch system."""
+        head = log.read(_SNIFF)
+        log.unread(head)
+        kind = document_kind(head)
+        if kind is not None and kind not in self._documents:
+            raise SourceFormatError(f"{file}: this looks like {KINDS[kind]}", hint="Look at path and type")
 
     def _document_pages(self, file: Path, log: OpenLog, window: Window | None) -> Iterator[Page]:
         jobs: list[Job] = []

@@ -71,8 +71,9 @@ class SlurmSource:
         self._silent_s = silent_s
         self._since = settings.complete_since
         self._saved = SavedSource(
-            name, self.kind, path, None, self._parser, self._document, complete_since=settings.complete_since
-        )
+            name, self.kind, path, None, self._parser, frozenset({"slurm-json"}), self._document,
+            complete_since=settings.complete_since,
+        )  # fmt: skip
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Pages as `Source.pages` says."""

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from formats.identity import decode, encode
 from formats.job import Job
-from publisher.sources import htcondor_lines, htcondor_xml, json_elements, slurm_json
+from publisher.config import Source as Settings
+from publisher.errors import SourceFormatError
+from publisher.sources import htcondor_lines, htcondor_xml, json_elements, make_source, slurm_json
 from publisher.sources.json_elements import Damaged, JsonElements
 from publisher.sources.lines import Outcome, Refused
-from tests.publisher.sources.log_reading import JSON_VALUE, changed, odd_value, watched
+from tests.publisher.sources.log_reading import JSON_VALUE, Seen, changed, odd_value, read_on, watched
 
 
 def elements(content: bytes, key: str = "", size: int = 0) -> list[dict[str, Any] | Damaged]:
@@ -41,6 +43,8 @@ def test_any_pieces_give_the_same(size: int, fixtures: Path) -> None:
         ('{"x": 1}\n{"x": 2}\n', "", [{"x": 1}, {"x": 2}]),
         ('[{"x": 1}]\n[{"x": 2}]\n', "", [{"x": 1}, {"x": 2}]),
         ('{"jobs": []}', "jobs", []),
+        ('{"jobs": [{"x": 1}]}\n{"meta": {}, "jobs": [{"x": 2}]}\n{"jobs": null}', "jobs", [{"x": 1}, {"x": 2}]),
+        ('[{"x": 1}] {"x": 2} [{"x": 3}]', "", [{"x": 1}, {"x": 2}, {"x": 3}]),
         ("[]", "", []),
         ("", "", []),
         ('[{"x": "ä\\u00e4"}]', "", [{"x": "ää"}]),
@@ -71,6 +75,25 @@ def test_damage_is_told_once(text: str) -> None:
 def test_escapes_in_what_is_nested(deep: int) -> None:
     (found,) = elements(('{"\\ud800":' * deep + "1" + "}" * deep).encode())
     assert isinstance(found, Damaged) or next(iter(found)) == "\\ud800"
+
+
+FOREIGN: Final = {
+    "slurm": ("gridengine/accounting.jsonl", "htcondor/history.json", "htcondor/history.xml"),
+    "htcondor": ("gridengine/accounting.jsonl", "slurm/sacct-22.05.json", "slurm/sacct-24.05.json"),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in FOREIGN.items() for name in names])
+def test_the_document_of_another_batch_system_is_refused_by_name(fixtures: Path, kind: str, name: str) -> None:
+    source = make_source("s", Settings.model_validate({"type": kind, "path": fixtures / name}))
+    seems = {
+        "gri": "a Grid Engine accounting file of JSON",
+        "htc": "output of condor_history",
+        "slu": "JSON output of Sl",
+    }
+    with pytest.raises(SourceFormatError, match=f"this looks like {seems[name[:3]]}"):
+        read_on(source, Seen())
+    assert [finding.level for finding in source.check()] == ["red"]
 
 
 def test_an_element_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

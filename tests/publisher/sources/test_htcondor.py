@@ -128,7 +128,8 @@ def test_apels_line() -> None:
 
 
 def test_what_it_looks_like(fixtures: Path) -> None:
-    for name, kind in (("history", "htcondor"), ("apel-batch.log", "apel-condor"), ("history.xml", "xml")):
+    kinds = {"history": "htcondor", "apel-batch.log": "apel-condor", "history.xml": "htcondor-xml"}
+    for name, kind in {**kinds, "history.json": "htcondor-json"}.items():
         assert looks_like((fixtures / "htcondor" / name).read_bytes().splitlines()[:50]) == kind
 
 
