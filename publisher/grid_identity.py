@@ -19,6 +19,9 @@ from formats.vo import parse_fqan
 BEFORE_S: Final = 86_400
 AFTER_S: Final = 28 * 86_400
 
+TOLD: Final = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
+"""The facts of a run that an entry may tell."""
+
 _ID: Final = re.compile(r"(\d{1,18})(?:[._](\d{1,18})|\[(\d{1,18})\])?(?:[._@]([A-Za-z][\w.-]*))?", re.ASCII)
 _CONDOR: Final = re.compile(r"([^#]+)#(\d{1,18})\.(\d{1,18})#.*", re.ASCII | re.DOTALL)
 

@@ -18,6 +18,7 @@ from formats.identity import digest, encode
 from formats.job import Job
 from publisher.config import SpoolContext
 from publisher.errors import UsageError
+from publisher.grid_identity import TOLD
 from publisher.sealed import cpu_total_ms, untold
 from publisher.spool import reading
 from publisher.spool.context import FILE_FORMATS, Context, make_context
@@ -34,7 +35,6 @@ from publisher.store.tables import metadata, runs, sources, spool_changes, targe
 _FORM: Final = "usage-publisher export"
 _VERSION: Final = 1
 _PAGE: Final = 1000
-_TOLD: Final = ("user_dn", "vo", "fqans", "endpoint_url")
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -243,8 +243,8 @@ def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
     mark = values.get("grid_log")
     if mark != JOINED:
         return job, mark
-    told = {name: values.get(f"told_{name}") for name in _TOLD}
-    return msgspec.structs.replace(job, **told | {"fqans": told["fqans"] or ()}), mark
+    told = {name: value for name in TOLD if (value := values.get(f"told_{name}")) is not None}
+    return msgspec.structs.replace(job, **told), mark
 
 
 def _job(item: Object) -> Job:

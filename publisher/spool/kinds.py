@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import LargeBinary, Table, Text
 
 from formats.job import Benchmark, Job
+from publisher.grid_identity import TOLD
 from publisher.spool.objects import Kind, Object, Scalar, key_of
 from publisher.store import tables
 from publisher.store.counters import CONFIRMED
@@ -21,6 +22,8 @@ from publisher.store.states import BatchState, State
 
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"
+_SEVERAL: Final = frozenset({"fqans"})
+"""Of what a grid log tells: lists."""
 
 
 def _scalar_of(hint: Any) -> Scalar:
@@ -50,14 +53,10 @@ def _kind_of_jobs(name: str, scalars: Mapping[str, Scalar], lists: Mapping[str, 
     return Kind(name, own | dict(scalars), several | dict(lists), tuple(pairs), parts)
 
 
-JOBS: Final = _kind_of_jobs(
-    "jobs",
-    {
-        "source": "text", "stored_at": "int", "digest": "bytes", "grid_log": "text", "told_user_dn": "text",
-        "told_vo": "text", "told_endpoint_url": "text",
-    },
-    {"told_fqans": "text"},
-)  # fmt: skip
+_OF_RUNS: Final[Mapping[str, Scalar]] = {"source": "text", "stored_at": "int", "digest": "bytes", "grid_log": "text"}
+_TOLD_TEXTS: Final[Mapping[str, Scalar]] = {f"told_{name}": "text" for name in TOLD if name not in _SEVERAL}
+_TOLD_LISTS: Final[Mapping[str, Scalar]] = {f"told_{name}": "text" for name in TOLD if name in _SEVERAL}
+JOBS: Final = _kind_of_jobs("jobs", {**_OF_RUNS, **_TOLD_TEXTS}, _TOLD_LISTS)
 """Runs. `grid_log` says what the grid log of the source told of a run, `told_*` what that was."""
 VERSIONS: Final = _kind_of_jobs("versions", {"stored_at": "int", "digest": "bytes"}, {})
 """Earlier versions of runs."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Select, select
 
 from formats.job import Job
+from publisher.grid_identity import TOLD
 from publisher.spool.kinds import JOBS, REFERENCES, TABLES, VERSIONS, TableKind, object_of_row, values_of_job
 from publisher.spool.objects import Object, key_of
 from publisher.store import upkeep
@@ -17,7 +18,6 @@ from publisher.store.stored import decode
 from publisher.store.tables import batches, classes, deliveries, runs, sources, targets, versions
 
 _MANY: Final = 500
-_TOLD: Final = ("user_dn", "vo", "fqans", "endpoint_url")
 
 
 def all_of(connection: Connection, kind: str) -> Iterator[Object]:
@@ -88,7 +88,7 @@ def _told(stored: bytes) -> Mapping[str, Any]:
     mark = facts.extras.get(GRID_LOG)
     if mark != JOINED:
         return {"grid_log": mark} if mark is not None else {}
-    told = {f"told_{name}": getattr(facts, name) for name in _TOLD}
+    told = {f"told_{name}": getattr(facts, name) for name in TOLD}
     return {"grid_log": mark} | {name: value for name, value in told.items() if value not in (None, ())}
 
 

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from formats.job import Job
+from publisher.grid_identity import TOLD
 from publisher.sealed import SealedRun, class_key
 from publisher.store import dialect
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log
@@ -256,8 +257,7 @@ def _told(stored: bytes) -> _Told | None:
         return _Told({}, awaited=True)
     if facts.extras.get(GRID_LOG) != JOINED:
         return None
-    names = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
-    return _Told({name: getattr(facts, name) for name in names}, awaited=False)
+    return _Told({name: getattr(facts, name) for name in TOLD}, awaited=False)
 
 
 def find(connection: Connection, name: str, limit: int = 100) -> list[StoredRun]:

@@ -14,6 +14,7 @@ from publisher.spool.errors import SpoolError
 from publisher.spool.exchange import export, import_
 from publisher.store.database import Store, open_store
 from publisher.store.states import State
+from tests.publisher.cluster import NOW, Cluster, torque_line
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, Site, make_job
 from tests.publisher.spool.test_formats import full_job
@@ -86,6 +87,50 @@ def test_what_is_exported_comes_back_equal(tmp_path: Path, form: str) -> None:
         one, two = ({name: _without_serials(text) for name, text in each.items()} for each in (one, two))
     assert one == two
     store.close()
+
+
+@pytest.mark.parametrize("form", FILE_FORMATS)
+def test_what_a_grid_log_told_comes_back(tmp_path: Path, form: str) -> None:
+    """Of a user with a certificate, of one with a token, and of a run that has no entry yet."""
+    for name in ("site", "other"):
+        (tmp_path / name).mkdir()
+    site = Cluster(tmp_path / "site")
+    site.source |= {"benchmark": {"type": "HEPscore23", "value": 10}, "grid_log": {"path": "grid.log"}}
+    (site.folder / "grid.log").write_text(ROUTED.format(at=NOW - 43_200), "utf-8")
+    site.log(*(torque_line(number, NOW - 3600) for number in (1, 2, 3)))
+    site.run()
+    with site.publisher() as publisher:
+        publisher.keeper.export(tmp_path / "one", form)
+    with Cluster(tmp_path / "other").publisher() as other:
+        other.import_store(tmp_path / "one")
+        known = {number: other.job(number)[0].run for number in ("1", "2", "3")}
+        other.keeper.export(tmp_path / "two", form)
+    assert [(run.job.token_subject, run.job.token_issuer, run.job.user_dn) for run in known.values()] == [
+        ("ada-7", "https://iam.example.org", None), (None, None, "/CN=Bob"), (None, None, None)
+    ]  # fmt: skip
+    assert known["2"].job.fqans == ("/atlas/Role=production",)
+    assert [run.awaits_grid_log for run in known.values()] == [False, False, True]
+    one, two = ((tmp_path / name, form) for name in ("one", "two"))
+    assert _told_texts(*one) == _told_texts(*two)
+
+
+ROUTED = """\
+GridJobId = "batch pbs ce1.example.org_9619_ce1.example.org#12.0#1795190000 pbs/20261120/1"
+QDate = {at}
+AuthTokenSubject = "ada-7"
+AuthTokenIssuer = "https://iam.example.org"
+*** Offset = 0 ClusterId = 12 ProcId = 0
+GridJobId = "batch pbs ce1.example.org_9619_ce1.example.org#13.0#1795190000 pbs/20261120/2"
+QDate = {at}
+x509userproxysubject = "/CN=Bob"
+x509UserProxyFQAN = "/CN=Bob,/atlas/Role=production"
+*** Offset = 0 ClusterId = 13 ProcId = 0
+"""
+
+
+def _told_texts(folder: Path, form: str) -> dict[str, str]:
+    found = texts(folder)
+    return {name: _without_serials(text) for name, text in found.items()} if form == "delimited" else found
 
 
 def _without_serials(text: str) -> str:
