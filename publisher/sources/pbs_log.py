@@ -102,11 +102,15 @@ class PbsSource:
             if window is not None:
                 yield page
                 continue
-            jobs, state = page.jobs, page.cursor
-            if page.at_end and (running := parser.running()):
-                jobs = (*jobs, *running)
+            state, running = page.cursor, parser.running() if page.at_end else []
+            if running:
                 state = {**state, "parser": parser.state()}
-            yield msgspec.structs.replace(page, jobs=jobs, cursor={**state, "since": self._since})
+            yield msgspec.structs.replace(
+                page,
+                jobs=(*page.jobs, *running),
+                read=page.read + len(running),
+                cursor={**state, "since": self._since},
+            )
 
     def complete_since(self) -> int | None:
         """As configured, else the midnight before the first file there ever was: a day's file is never rotated."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from itertools import permutations
@@ -21,9 +22,9 @@ from publisher.sources import dqs
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource
 from publisher.sources.dqs_act import act_lines, parse_line, without_slaves
-from publisher.sources.dqs_stat import QueueSample, read_samples
+from publisher.sources.dqs_stat import QueueSample, StatError, parse_sample, read_samples
 from publisher.sources.lines import Refused
-from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
+from tests.publisher.sources.log_reading import Seen, compare, fuzz, mutated, parse_all, read_on
 
 
 def source(path: Path) -> DqsSource:
@@ -224,6 +225,25 @@ def test_fuzz(lines: list[bytes]) -> None:
 @pytest.mark.timeout(3600)
 def test_fuzz_long(lines: list[bytes]) -> None:
     assert fuzz(DqsParser("c"), lines, 1_000_000) > 25_000
+
+
+def test_fuzz_of_samples(fixtures: Path) -> None:
+    assert _samples_fuzzed(fixtures, 10_000) > 200
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_fuzz_of_samples_long(fixtures: Path) -> None:
+    assert _samples_fuzzed(fixtures, 1_000_000) > 20_000
+
+
+def _samples_fuzzed(fixtures: Path, rounds: int) -> int:
+    """Samples that came out of mutated lines of a stat_file."""
+    found = 0
+    for raw in mutated((fixtures / "dqs" / "stat_file").read_bytes().splitlines(), rounds):
+        with contextlib.suppress(StatError):
+            found += parse_sample(raw).active >= 0
+    return found
 
 
 def test_samples_of_queues(fixtures: Path, tmp_path: Path) -> None:
