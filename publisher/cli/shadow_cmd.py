@@ -59,6 +59,9 @@ def shadow(
     assumed = when.moment(delivered_until, "--delivered-until")
     if assumed is not None and not take_over:
         raise UsageError("--delivered-until goes with --take-over", hint="Without it, nothing is put down")
+    if window != (None, None) and not against:
+        hint = f"Without it all that waits is shown; a window of it: usage-publisher render FORMAT --target {target}"
+        raise UsageError("--from, --until and --month go with --against", hint=hint)
     with session.publisher() as publisher:
         if target not in publisher.config.targets:
             names = ", ".join(publisher.config.targets) or "none is configured"

@@ -148,6 +148,8 @@ def test_taking_over_by_time(shadowed: Inside) -> None:
         (("files", "--take-over"), "--against"),
         (("files", "--delivered-until", "2026-11-01"), "--take-over"),
         (("files", "--month", "2026-11", "--from", "2026-11-01"), "do not go together"),
+        (("files", "--month", "2026-11"), "go with --against"),
+        (("files", "--until", "2026-11-01"), "go with --against"),
         (("summaries", "--against", "old-summaries", "--take-over"), "--delivered-until"),
     ],
 )
