@@ -12,11 +12,11 @@ class Deciding(Opened):
     """See the module."""
 
     def retry(self, state: State, target: str, record_ids: Sequence[str] = ()) -> int:
-        """Let rejected or held records of a target wait again: those named, or all."""
+        """Let rejected, held or superseded records of a target wait again: those named, or all."""
         from publisher.pipeline.decide import retry  # noqa: PLC0415
 
         with self._deciding(target) as (plan, now), self.store.write() as connection:
-            return retry(connection, plan.target_id, target, state, record_ids, now)
+            return retry(connection, plan, target, state, record_ids, now)
 
     def waive(self, state: State, target: str, record_ids: Sequence[str], reason: str) -> int:
         """Decide that rejected or held records are not to be sent, and why."""

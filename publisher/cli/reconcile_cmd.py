@@ -231,7 +231,7 @@ def _advice(one: Found, items: Sequence[Difference]) -> list[str]:
     advice = []
     if "superseded" in kinds:
         advice += [
-            f"{one.target}: superseded runs changed after the service took them, and it keeps its first version",
+            f"{one.target}: superseded runs changed after the service took them, and it has their first version",
             "Look at one:",
             "  usage-publisher jobs RECORD",
             "Let it be, with a reason:",

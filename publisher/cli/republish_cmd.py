@@ -67,7 +67,9 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
         return
     say(f"  {plan.new} new: the service has not got them")
     changed_means = "the service keeps the first version it got" if keeps_first else "the new version replaces the old"
-    say(f"  {plan.changed + plan.kept} changed since they were sent: {changed_means}")
+    say(f"  {plan.changed + (plan.kept if keeps_first else 0)} changed since they were sent: {changed_means}")
+    if plan.kept and not keeps_first:
+        say(f"  {plan.kept} changed and are no longer wanted: they are not sent")
     same_means = "recognised by their record id and ignored" if keeps_first else "replaced by the same"
     say(f"  {plan.unchanged} unchanged: {same_means}")
     if plan.waived:

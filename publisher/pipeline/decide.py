@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, select
 
 from publisher.errors import UsageError
 from publisher.pipeline import rekeyed
 from publisher.pipeline.collect import TargetPlan
+from publisher.pipeline.still_wanted import still_wanted
 from publisher.store import audit, deliveries, flights, groups, sent
 from publisher.store.states import State
 from publisher.store.tables import runs
 
 
 def retry(
-    connection: Connection, target_id: int, target: str, state: State, record_ids: Sequence[str], now: int
+    connection: Connection, plan: TargetPlan, target: str, state: State, record_ids: Sequence[str], now: int
 ) -> int:
     """Let records in this state wait again: those named, or all. Gives how many.
 
     Superseded ones must be named: the service no longer has any version of them, says who asks for it. So must those
-    that are held because their key changed; of all that are held, they are held again.
+    that are held because their key changed; of all that are held, they are held again. Raises `UsageError` for a
+    superseded one that the target no longer wants.
     """
+    target_id = plan.target_id
     if state is State.SUPERSEDED and not record_ids:
         raise UsageError(
             "superseded records are retried by name",
@@ -32,6 +35,7 @@ def retry(
     else:
         ids = _in_state(connection, target_id, target, state, record_ids)
         if state is State.SUPERSEDED:
+            _require_wanted(connection, plan, target, dict(zip(ids, record_ids, strict=True)))
             sent.forget(connection, target_id, ids)
         else:
             rekeyed.forget_first(connection, target_id, ids)
@@ -39,6 +43,17 @@ def retry(
         moved = len(ids)
     audit.note(connection, f"retry {state.word}", target, ", ".join(record_ids) or f"all {moved}", now)
     return moved
+
+
+def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
+    wanted = still_wanted(connection, plan.wish, list(named))
+    unwanted = [record_id for run_id, record_id in named.items() if run_id not in wanted]
+    if unwanted:
+        raise UsageError(
+            f"{target} no longer wants {', '.join(unwanted)} as it is now: nothing of it is to be sent",
+            hint=f"When the service's administrator removed its version: `usage-publisher superseded waive {target} "
+            "RECORD --reason TEXT`",
+        )
 
 
 def waive(

@@ -32,6 +32,7 @@ from publisher.pipeline.reconciling.told import DIMENSIONS, ToldGroup, folded
 from publisher.pipeline.reconciling.told_file import ToldFile, read_file
 from publisher.pipeline.reconciling.told_reports import ToldReports, reports_of_file, reports_of_messages
 from publisher.pipeline.reconciling.verdicts import Verdicts
+from publisher.pipeline.still_wanted import still_wanted
 from publisher.pipeline.tools import Tools
 from publisher.pipeline.viewing import view_of
 from publisher.pipeline.wish import period_kind, sends_sync
@@ -274,15 +275,20 @@ class _OneTarget:
 def let_go_again(store: Store, plan: TargetPlan, settings: Target, found: Found, scratch: Scratch, now: int) -> int:
     """Let what the service was found to lack wait again, in one transaction, and put down who asked for it.
 
-    Gives how many jobs. Those that changed meanwhile wait already, or are superseded, and are left alone. The caller
-    holds the target's lock.
+    Gives how many jobs. Those that changed meanwhile wait already, or are superseded, and are left alone; so are
+    superseded ones that the target no longer wants. The caller holds the target's lock.
     """
     again = scratch.groups_to_send(found.target)
     moved = 0
     with store.write() as connection:
         for page in scratch.to_send(found.target):
-            moves = [(run_id, state, State.WAITING, SENT_AGAIN) for run_id, state in page]
             gone = [run_id for run_id, state in page if state is State.SUPERSEDED]
+            wanted = still_wanted(connection, plan.wish, gone)
+            moves = [
+                (run_id, state, State.WAITING, SENT_AGAIN)
+                for run_id, state in page
+                if state is not State.SUPERSEDED or run_id in wanted
+            ]
             sent.forget(connection, plan.target_id, gone)
             moved += deliveries.move(connection, plan.target_id, moves, now)
         sent.let_groups_wait(connection, plan.target_id, again, now)

@@ -8,8 +8,9 @@ again. Other targets are not touched.
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select, update
 
+from publisher.pipeline import still_wanted
 from publisher.pipeline.collect import TargetPlan
 from publisher.store import audit, confirmations, counters, groups, resends
 from publisher.store.resends import Resend
@@ -22,7 +23,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     """What sending a window again means, in jobs.
 
     `new`: the target has not got them. `changed`: it has an earlier version; `unchanged`: it has this one.
-    `kept`: changed ones of which the service keeps the first version: they are not sent.
+    `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
     `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
     import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
     what is left of it.
@@ -62,6 +63,7 @@ def plan_republish(
 ) -> RepublishPlan:
     """What sending the runs that ended in a window again would mean. `until` is exclusive; epoch seconds."""
     resumes = resends.asked_at(connection, target.target_id, Resend(from_, until, only_missing))
+    window = _in_window(target.target_id, from_, until)
     query = (
         select(
             func.count().filter(_undelivered if resumes is None else _on_its_way),
@@ -70,18 +72,25 @@ def plan_republish(
             func.count().filter(deliveries.c.state == int(State.SUPERSEDED)),
             func.count().filter(deliveries.c.state == int(State.WAIVED)),
             func.count().filter(_assumed),
+            func.count().filter(_superseded_to_send(connection, target, window)),
         )
         .join(runs, deliveries.c.run_id == runs.c.id)
-        .where(_in_window(target.target_id, from_, until))
+        .where(window)
     )
-    new, changed, unchanged, superseded, waived, assumed = connection.execute(query).one()
-    kept = superseded if target.keeps_first else 0
-    changed += 0 if target.keeps_first else superseded
+    new, changed, unchanged, superseded, waived, assumed, to_send = connection.execute(query).one()
+    kept = superseded - to_send
+    changed += to_send
     if resumes is not None:
         changed, unchanged = 0, 0
     elif only_missing:
         changed, unchanged = 0, assumed
     return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes)
+
+
+def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
+    if target.keeps_first:
+        return false()
+    return still_wanted.superseded(connection, target.target_id, target.wish, window)
 
 
 def let_wait_again(
@@ -96,8 +105,9 @@ def let_wait_again(
         (State.REJECTED, deliveries.c.state == int(State.REJECTED)),
         (State.ACCEPTED, _assumed if only_missing else _accepted),
     ]
-    if not target.keeps_first and not only_missing:
-        states.append((State.SUPERSEDED, deliveries.c.state == int(State.SUPERSEDED)))
+    if not only_missing:
+        window = _in_window(target.target_id, plan.from_, plan.until)
+        states.append((State.SUPERSEDED, _superseded_to_send(connection, target, window)))
     for state, condition in states:
         chosen = (
             select(deliveries.c.run_id)

@@ -63,7 +63,7 @@ class ByRecord:
         if told is not None:
             _add(month, told)
             if state is State.SUPERSEDED:
-                page.differences.append(Difference(month.month, "superseded", run.record_id, _KEPT))
+                page.differences.append(Difference(month.month, "superseded", run.record_id, run.reason or _KEPT))
             elif state is State.WAIVED and run.sent:
                 pass  # superseded, and somebody let it be
             elif state is not State.ACCEPTED:

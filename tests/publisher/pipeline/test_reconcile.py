@@ -410,6 +410,19 @@ def test_a_superseded_record_that_is_gone_may_go_again(simulator: Simulator, pki
     assert site.counted("neic") == {State.ACCEPTED: 2}
 
 
+def test_one_that_is_gone_and_no_longer_wanted_does_not_go(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    jobs = make_jobs(2)
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    site.sources["ce1"].add(make_job(1, status="aborted"))
+    site.collect()
+    simulator.sgas.forget([jobs[0].record_id])
+    file = tmp_path / "holdings.json"
+    file.write_bytes(asked(simulator, pki, "GET", "/_simulator/holdings"))
+    assert resent(site, NOV, file=file) == 0
+    assert len(simulator.sgas.records()) == 1
+    assert site.counted("neic") == {State.ACCEPTED: 1, State.SUPERSEDED: 1}
+
+
 # --- a directory
 
 
