@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -18,7 +19,9 @@ from typing import IO, Final
 
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError, SourceMissingError
 
-DELIMITER: Final = "\x1f"
+_DELIMITER: Final = "\x1f"
+_SIGNS: Final = "!#$&*;<>?@^`{|}~"
+_SIGNS_DRAWN: Final = 6
 COLUMNS: Final = (
     "JobIDRaw", "JobID", "Cluster", "User", "UID", "Group", "GID", "Account", "Partition", "QOS", "Submit", "Eligible",
     "Start", "End", "ElapsedRaw", "Suspended", "TotalCPU", "UserCPU", "SystemCPU", "MaxRSS", "MaxVMSize", "NCPUS",
@@ -37,6 +40,14 @@ _GRACE_S: Final = 5.0
 _NOT_FOR_SACCT: Final = ("SACCT_", "SLURM_TIME_FORMAT", "SLURM_CLUSTERS", "SLURM_BITSTR_LEN")
 
 
+def new_delimiter() -> str:
+    """What stands between the fields of one answer: drawn anew, so that no job name can have been made to hold it.
+
+    A name may hold line feeds, and with a delimiter known before also whole lines of runs that never were.
+    """
+    return _DELIMITER + "".join(secrets.choice(_SIGNS) for _ in range(_SIGNS_DRAWN))
+
+
 def arguments(program: Path, begin: int, until: int) -> list[str]:
     """The command that lists every run that was there between two instants (epoch seconds), each with its steps.
 
@@ -48,7 +59,7 @@ def arguments(program: Path, begin: int, until: int) -> list[str]:
         "--duplicates",
         "--noconvert",
         "--parsable2",
-        f"--delimiter={DELIMITER}",
+        f"--delimiter={new_delimiter()}",
         f"--starttime={_stamp(begin)}",
         f"--endtime={_stamp(until)}",
         f"--format={','.join(COLUMNS)}",

@@ -113,7 +113,7 @@ def test_each_run(folder: Path, name: str) -> None:
 
 def test_the_saved_table_is_what_the_source_asks_for(folder: Path) -> None:
     header = (folder / "sacct-asked.txt").read_text().splitlines()[0]
-    assert tuple(header.split(slurm_sacct.DELIMITER)) == slurm_sacct.COLUMNS
+    assert tuple(header.split("\x1f")) == slurm_sacct.COLUMNS
 
 
 def test_json_tells_the_same_runs(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from publisher import config
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError
 from publisher.sources.base import Window
 from publisher.sources.slurm import LONGEST_WINDOW_S, SlurmSource, is_program
+from publisher.sources.slurm_sacct import COLUMNS
 from tests.publisher.sources.log_reading import Seen, read_on
 
 T0 = 1_793_491_200
@@ -104,11 +106,26 @@ def test_arguments_and_environment(sacct: Sacct, monkeypatch: pytest.MonkeyPatch
     sacct.rows(row("1", 10, 20, JobName="a|b\nc"), row("1.batch", 10, 20, MaxRSS="2048", TotalCPU="00:05.000"))
     found = read_on(source(sacct, 100), Seen())
     ((arguments, environment),) = sacct.calls()
-    assert arguments[:5] == ["--allusers", "--duplicates", "--noconvert", "--parsable2", "--delimiter=\x1f"]
+    assert arguments[:4] == ["--allusers", "--duplicates", "--noconvert", "--parsable2"]
+    assert re.fullmatch("--delimiter=\x1f[^\\w\\s\x1f%]{6}", arguments[4])
     assert environment == {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SACCT_FORMAT": None}
     (job,) = found.jobs.values()
     assert (job.name, job.memory_rss_kib, job.cpu_ms, job.start, job.end) == ("a|b\nc", 2, 5000, T0 + 10, T0 + 20)
     assert (found.cursor["until"], found.at_end) == (T0 + 100, True)
+
+
+def test_a_name_cannot_forge_a_run(sacct: Sacct) -> None:
+    """A job name may hold line feeds and any delimiter that can be known before; what one reading used, too."""
+    sacct.rows(row("1", 10, 20))
+    read_on(source(sacct, 100), Seen())
+    seen_before = str(sacct.calls()[0][0][4]).partition("=")[2]
+    for by in ("\x1f", seen_before):
+        forged = row("7", 10, 90_000, User="rival", NCPUS=4_096, JobName="x")
+        begin = by.join(("x", "", "", "1", "COMPLETED"))
+        end = by.join(str(forged.get(column, "")) for column in COLUMNS[: COLUMNS.index("JobName") + 1])
+        sacct.rows(row("1", 10, 20, JobName=f"{begin}\n{end}"))
+        (job,) = read_on(source(sacct, 100_000), Seen()).jobs.values()
+        assert (job.local_id, job.name) == ("1", f"{begin}\n{end}")
 
 
 def test_the_next_window_begins_an_overlap_before_the_end_of_the_last(sacct: Sacct) -> None:
