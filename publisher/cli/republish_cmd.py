@@ -72,6 +72,8 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
         say(f"  {plan.kept} changed and are no longer wanted: they are not sent")
     same_means = "recognised by their record id and ignored" if keeps_first else "replaced by the same"
     say(f"  {plan.unchanged} unchanged: {same_means}")
+    if plan.rekeyed:
+        say(f"  {plan.rekeyed} held, because they would count twice: they are not sent (`usage-publisher held list`)")
     if plan.waived:
         say(f"  {plan.waived} waived: they are not sent")
     say(f"  {plan.to_send} will be sent")
@@ -87,6 +89,7 @@ def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
         "kept_by_the_service": plan.kept,
         "waived": plan.waived,
         "assumed": plan.assumed,
+        "rekeyed": plan.rekeyed,
         "resumes": iso(plan.resumes),
         "to_send": plan.to_send,
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select, update
 
-from publisher.pipeline import still_wanted
+from publisher.pipeline import rekeyed, still_wanted
 from publisher.pipeline.collect import TargetPlan
 from publisher.store import audit, confirmations, counters, groups, resends
 from publisher.store.resends import Resend
@@ -26,7 +26,8 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
     `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
     import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
-    what is left of it.
+    what is left of it. `rekeyed`: held, because they would count twice; they stay so until somebody names them to
+    `held retry`.
     """
 
     from_: int
@@ -38,6 +39,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     waived: int
     assumed: int
     resumes: int | None = None
+    rekeyed: int = 0
 
     @property
     def to_send(self) -> int:
@@ -52,6 +54,7 @@ def _in_window(target_id: int, from_: int, until: int) -> ColumnElement[bool]:
 _undelivered = deliveries.c.state.in_(
     [int(state) for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)]
 )
+_rekeyed = and_(deliveries.c.state == int(State.HELD), func.coalesce(deliveries.c.reason, "") == rekeyed.REASON)
 _on_its_way = deliveries.c.state.in_([int(State.WAITING), int(State.IN_FLIGHT)])
 _accepted = deliveries.c.state == int(State.ACCEPTED)
 _assumed = and_(_accepted, ARE_ASSUMED)
@@ -66,25 +69,26 @@ def plan_republish(
     window = _in_window(target.target_id, from_, until)
     query = (
         select(
-            func.count().filter(_undelivered if resumes is None else _on_its_way),
+            func.count().filter(and_(_undelivered, ~_rekeyed) if resumes is None else _on_its_way),
             func.count().filter(and_(_accepted, ~_same)),
             func.count().filter(and_(_accepted, _same)),
             func.count().filter(deliveries.c.state == int(State.SUPERSEDED)),
             func.count().filter(deliveries.c.state == int(State.WAIVED)),
             func.count().filter(_assumed),
             func.count().filter(_superseded_to_send(connection, target, window)),
+            func.count().filter(_rekeyed),
         )
         .join(runs, deliveries.c.run_id == runs.c.id)
         .where(window)
     )
-    new, changed, unchanged, superseded, waived, assumed, to_send = connection.execute(query).one()
+    new, changed, unchanged, superseded, waived, assumed, to_send, held_back = connection.execute(query).one()
     kept = superseded - to_send
     changed += to_send
     if resumes is not None:
         changed, unchanged = 0, 0
     elif only_missing:
         changed, unchanged = 0, assumed
-    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes)
+    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes, held_back)
 
 
 def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -101,7 +105,7 @@ def let_wait_again(
         return
     resends.begin(connection, target.target_id, Resend(plan.from_, plan.until, only_missing), now)
     states: list[tuple[State, ColumnElement[bool]]] = [
-        (State.HELD, deliveries.c.state == int(State.HELD)),
+        (State.HELD, and_(deliveries.c.state == int(State.HELD), ~_rekeyed)),
         (State.REJECTED, deliveries.c.state == int(State.REJECTED)),
         (State.ACCEPTED, _assumed if only_missing else _accepted),
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from publisher.observe.events import RecordSettled
+from publisher.sources.base import Window
 from publisher.store.states import State
 from publisher.targets.base import Accepted
 from publisher.times import iso
@@ -85,6 +86,9 @@ def test_sent_again_on_request_it_is_still_held(tmp_path: Path) -> None:
     site = delivered(tmp_path, service)
     site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000))
     site.collect()
+    site.publish()
+    plan = site.publisher.plan_republish("apel", Window(NOVEMBER, NOVEMBER + 100_000))
+    assert (plan.new, plan.unchanged, plan.rekeyed, plan.to_send) == (0, 4, 1, 4), "said before anything is sent"
     site.republish("apel", NOVEMBER, NOVEMBER + 100_000)
     assert site.in_state("apel", State.HELD) == {make_job(2).record_id}
     assert len(site.in_state("apel", State.ACCEPTED)) == 4
