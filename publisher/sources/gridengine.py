@@ -27,7 +27,8 @@ from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
 from publisher.sources.parallel import Waiting
 
-_NAMES: Final = re.compile(r"accounting(?:\.jsonl)?(?:[._-](?:\d[\d._T-]*|old))?", re.ASCII)
+_COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"
+_NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
 _HASH: Final = ord("#")
 _BLANK: Final = ord(" ")
 _TASKS_SHOWN: Final = 1_024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -256,6 +257,22 @@ def test_a_window_is_read_again(folder: Path) -> None:
     assert {job.local_id for job in page.jobs} == {"4.3", "20"}
     assert {job.record_id: job for job in page.jobs}.items() <= seen.jobs.items()
     assert next(iter(log.pages(seen.cursor))).read == 0
+
+
+def test_copies_in_the_folder_of_the_cell(folder: Path, tmp_path: Path) -> None:
+    """However a rotation names them; the messages and statistics beside them are no part of the log."""
+    lines = lines_of(folder / "accounting.jsonl")
+    names = (
+        *("accounting-20261120.jsonl.gz", "accounting.1.jsonl", "accounting.jsonl.0", "accounting.jsonl-20261121"),
+        *("accounting.2026-11-21", "accounting.old.jsonl", "accounting.jsonl", "accounting"),
+    )
+    for number, name in enumerate(names):
+        line = lines[0].replace(b'"job_number":1,', b'"job_number":%d,' % (100 + number)) + b"\n"
+        (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    for name in ("reporting", "accounting_summary", "accounting.jsonl.tmp", "statistics.jsonl"):
+        (tmp_path / name).write_bytes(lines[0] + b"\n")
+    seen = read_on(source(tmp_path), Seen())
+    assert {job.local_id for job in seen.jobs.values()} == {str(100 + number) for number in range(len(names))}
 
 
 FORMATS = {"colon": FILES[:2], "jsonl": FILES[2:]}
