@@ -136,6 +136,8 @@ def main() -> None:
 _CommandLineError: Final[type[Any]] = typer.BadParameter.__mro__[2]
 """What a wrong command line raises: click's class, or typer's own where typer has click inside."""
 _INTERRUPTED: Final = 130
+_OF_A_TYPE: Final = "Value error, "
+"""What is put before the messages of our own types."""
 
 
 def _code_of(arguments: list[str]) -> int:
@@ -148,7 +150,8 @@ def _code_of(arguments: list[str]) -> int:
         except _CommandLineError as wrong:
             shown = io.StringIO()
             wrong.show(shown)
-            return _failed(arguments, wrong.format_message(), shown.getvalue().splitlines(), exit_code.USAGE)
+            said, lines = (text.replace(_OF_A_TYPE, "") for text in (wrong.format_message(), shown.getvalue()))
+            return _failed(arguments, said, lines.splitlines(), exit_code.USAGE)
         except typer.Abort:
             return _failed(arguments, "not confirmed", ["usage-publisher: nothing was done"], exit_code.USAGE)
     except OutputClosedError:

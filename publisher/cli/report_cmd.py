@@ -229,7 +229,7 @@ def _interval(from_: str | None, until: str | None, days: int | None, month: str
 def _bin_s(text: str | None) -> int | None:
     if text is None:
         return None
-    size_s = float(text) if text.isascii() and text.isdecimal() else when.seconds(text, "--bin")
+    size_s = when.seconds(text, "--bin")
     if size_s < 1 or size_s != int(size_s):
         raise UsageError("--bin: a bin is a whole number of seconds, at least one")
     return int(size_s)

@@ -35,10 +35,10 @@ def now() -> int:
 
 
 def seconds(text: str, option: str) -> float:
-    """Seconds of an option's value such as 1h. Raises `UsageError`."""
+    """Seconds of an option's value such as 1h, or of a whole number of them. Raises `UsageError`."""
     try:
-        return duration_s(text)
-    except ValueError as error:
+        return duration_s(int(text) if text.isascii() and text.isdecimal() else text)
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"{option}: {error}") from None
 
 

@@ -71,6 +71,8 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("jobs", "--source", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
         (("jobs", "nosuch"), "no job nosuch is known"),
         (("run", "--every", "often"), "--every: a duration is"),
+        (("run", "--every", "9" * 400), "--every: "),
+        (("report", "--view", "nonsense"), "Invalid value for '--view': 'nonsense' is not one of"),
         (("held", "list", "--target", "nosuch"), "there is no target 'nosuch'"),
         (("held", "show", "nosuch"), "record nosuch is not held"),
         (("rejected", "waive", "files", "nosuch"), "a waiver needs a reason"),
