@@ -1,11 +1,15 @@
-"""What people decide: about records that are rejected or held, and what was delivered before us."""
+"""What people decide: about records that are rejected or held, unreadable input, and what was delivered before us."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from publisher.api.opened import Opened
 from publisher.store.states import State
+
+if TYPE_CHECKING:
+    from publisher.store.registry import UnreadableRow
 
 
 class Deciding(Opened):
@@ -24,6 +28,14 @@ class Deciding(Opened):
 
         with self._deciding(target) as (plan, now), self.store.write() as connection:
             return waive(connection, plan, target, state, record_ids, reason, now)
+
+    def settle_unreadable(self, reason: str, sources: Sequence[str] = ()) -> list[UnreadableRow]:
+        """Decide that what `unreadable` lists, of these sources or of all, needs no more care, and why; gives it."""
+        from publisher.pipeline.decide import settle  # noqa: PLC0415
+
+        with self._collected_store().write() as connection:
+            self._require_sources(connection, sources)
+            return settle(connection, sources, reason, self.tools.clock())
 
     def take_over_until(self, target: str, until: int) -> int:
         """Put down what ended up to then, and was never sent from here, as delivered before us; gives how many jobs."""

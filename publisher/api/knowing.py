@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -90,10 +90,11 @@ class Knowing(Opened):
         with store.read() as connection:
             return audit.entries(connection, limit)
 
-    def unreadable(self, limit: int = 1000) -> list[registry.UnreadableRow]:
-        """Input that is no record, newest first."""
+    def unreadable(self, limit: int = registry.LISTED, sources: Sequence[str] = ()) -> list[registry.UnreadableRow]:
+        """Input that is no record, newest first: of these sources, or of all."""
         store = self._store_if_there()
         if store is None:
             return []
         with store.read() as connection:
-            return registry.list_unreadable(connection, limit)
+            self._require_sources(connection, sources)
+            return registry.list_unreadable(connection, limit, sources)

@@ -18,9 +18,12 @@ from publisher.observe.events import Observer, TargetPaused, ignore
 from publisher.pipeline import outbox
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.tools import Tools
+from publisher.store import registry
 from publisher.store.database import Store, open_store
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from publisher.spool.spooler import Spooler
 
 
@@ -123,6 +126,12 @@ class Opened:
 
     def _tell_of_context(self, name: str, trouble: str) -> None:
         self.tools.observer(TargetPaused(f"spool {name}", trouble))
+
+    def _require_sources(self, connection: Connection, names: Sequence[str]) -> None:
+        """Sources that are configured, or were once and were read."""
+        self._require(
+            [name for name in names if registry.get_source(connection, name) is None], self.config.sources, "source"
+        )
 
     @staticmethod
     def _require(names: Sequence[str], known: Mapping[str, object], what: str) -> None:

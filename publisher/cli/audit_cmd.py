@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(limit: Annotated[int, typer.Option("--limit", min=1, help="How many entries, newest first.")] = 100) -> None:
-    """What people did: republish, retry, waive; with who and when."""
+    """What people did: republish, retry, waive, settle; with who and when."""
     with session.publisher() as publisher:
         entries = publisher.audit(limit)
     if session.json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,10 +11,12 @@ import typer
 from publisher.cli import exit_code, when
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
+from publisher.errors import UsageError
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.pipeline.collect import Collected
+    from publisher.store.registry import UnreadableRow
 
 
 def register(app: typer.Typer) -> None:
@@ -27,14 +31,25 @@ def collect(
     unreadable: Annotated[
         bool, typer.Option("--unreadable", help="Read nothing: list the input that is no record.")
     ] = False,
+    settle: Annotated[
+        bool, typer.Option("--settle", help="With --unreadable: what it lists was seen to; count and list it no more.")
+    ] = False,
+    reason: Annotated[str, typer.Option("--reason", help="With --settle: what became of the input.")] = "",
 ) -> None:
     """Read finished jobs from the sources into the store. With --from, a window is read again."""
     from publisher.sources.base import Window  # noqa: PLC0415
 
     begin, end = when.window_bounds(from_, until)
+    if settle and not unreadable:
+        raise UsageError("--settle goes with --unreadable", hint="`collect --unreadable` lists what would be settled")
+    if reason and not settle:
+        raise UsageError("--reason goes with --settle")
     with session.publisher() as publisher:
+        if settle:
+            _tell_settled(publisher.settle_unreadable(reason, sources or ()))
+            return
         if unreadable:
-            _list_unreadable(publisher.unreadable())
+            _list_unreadable(publisher.unreadable(sources=sources or ()))
             return
         window = Window(begin, end) if begin is not None or end is not None else None
         found = publisher.collect(sources or (), window)
@@ -92,20 +107,36 @@ def show_collected(found: dict[str, Collected]) -> None:
         show(make_table("Collected", columns, rows, right=set(columns[1:])))
 
 
-def _list_unreadable(rows: list[Any]) -> None:
+def _list_unreadable(rows: Sequence[UnreadableRow]) -> None:
     if session.json:
         json_object({"unreadable": [_unreadable_json(row) for row in rows]})
         return
+    _show_unreadable(rows)
+    if not rows:
+        say("nothing is unreadable")
+
+
+def _tell_settled(rows: Sequence[UnreadableRow]) -> None:
+    if session.json:
+        json_object({"settled": [_unreadable_json(row) for row in rows]})
+        return
+    _show_unreadable(rows)
+    for name, number in Counter(row.source for row in rows).items():
+        say(f"{name}: {number} settled")
+    if rows:
+        say("`usage-publisher collect --unreadable` lists what is left; what is met again is listed again")
+    else:
+        say("nothing is unreadable")
+
+
+def _show_unreadable(rows: Sequence[UnreadableRow]) -> None:
     for row in rows:
-        place = f"{row.file}:{row.line}" if row.line is not None else row.file
-        data(f"{safe(row.source)}  {safe(place)}  {safe(row.reason)}")
+        data(f"{safe(row.source)}  {safe(row.place)}  {safe(row.reason)}")
         if row.raw:  # of a file that was cut there is nothing to show
             data(f"    {safe(row.raw[:200].decode('utf-8', 'replace'))}")
-    if not rows:
-        say("nothing unreadable was met")
 
 
-def _unreadable_json(row: Any) -> dict[str, Any]:
+def _unreadable_json(row: UnreadableRow) -> dict[str, Any]:
     return {
         "source": row.source,
         "file": row.file,

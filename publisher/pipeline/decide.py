@@ -1,8 +1,12 @@
-"""retry and waive: what people decide about rejected, held and superseded records. Every decision is put down."""
+"""retry, waive and settle: what people decide about rejected, held and superseded records, and unreadable input.
+
+Every decision is put down.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sqlalchemy import Connection, select
 
@@ -10,9 +14,13 @@ from publisher.errors import UsageError
 from publisher.pipeline import rekeyed
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.still_wanted import still_wanted
-from publisher.store import audit, deliveries, flights, groups, sent
+from publisher.plain_text import counted
+from publisher.store import audit, deliveries, flights, groups, registry, sent
 from publisher.store.states import State
 from publisher.store.tables import runs
+
+_PLACES_TOLD: Final = 3
+"""Places of settled input that the audit names."""
 
 
 def retry(
@@ -77,6 +85,34 @@ def waive(
         groups.mark(connection, plan.target_id, groups.REFOLD, ends, now)
     audit.note(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
     return len(ids)
+
+
+def settle(
+    connection: Connection, names: Sequence[str], reason: str, now: int, limit: int = registry.LISTED
+) -> list[registry.UnreadableRow]:
+    """Decide that the unreadable input that is listed, of these sources or of all, needs no more care, and why.
+
+    It is neither counted nor listed any more, until it is met again and is still no record. Gives what was settled.
+    """
+    if not reason.strip():
+        raise UsageError("settling needs a reason", hint="Say with --reason what became of the input")
+    settled = registry.list_unreadable(connection, limit, names)
+    of_source: dict[str, list[registry.UnreadableRow]] = {}
+    for item in settled:
+        of_source.setdefault(item.source, []).append(item)
+    for name, items in of_source.items():
+        registry.drop_unreadable(connection, name, items)
+        audit.note(connection, "settle unreadable", name, f"{_places(items)}: {reason}", now)
+    return settled
+
+
+def _places(items: Sequence[registry.UnreadableRow]) -> str:
+    """How many pieces, of how many files, and where the first of them stand."""
+    files = len({item.file for item in items})
+    told = [f"{item.place} ({item.reason})" for item in items[::-1][:_PLACES_TOLD]]
+    if len(items) > len(told):
+        told.append(f"{len(items) - len(told)} more")
+    return f"{counted(len(items), 'piece')} of {counted(files, 'file')}, {', '.join(told)}"
 
 
 def _in_state(

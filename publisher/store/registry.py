@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, case, func, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from publisher.sources.base import Cursor, Unreadable
 from publisher.store import dialect
 from publisher.store.tables import sources, targets, unreadable
+
+LISTED: Final = 1000
+"""Pieces of unreadable input that are listed, and settled, at a time."""
 
 
 class SourceRow(msgspec.Struct, frozen=True):
@@ -134,6 +137,7 @@ def keep_unreadable(connection: Connection, source_id: int, items: Sequence[Unre
 class UnreadableRow(msgspec.Struct, frozen=True):
     """Input that is no record, as kept."""
 
+    id: int
     source: str
     file: str
     line: int | None
@@ -142,11 +146,17 @@ class UnreadableRow(msgspec.Struct, frozen=True):
     raw: bytes
     seen_at: int
 
+    @property
+    def place(self) -> str:
+        """The file, with the line where it is known."""
+        return f"{self.file}:{self.line}" if self.line is not None else self.file
 
-def list_unreadable(connection: Connection, limit: int = 1000) -> list[UnreadableRow]:
-    """The newest unreadable input."""
+
+def list_unreadable(connection: Connection, limit: int = LISTED, names: Sequence[str] = ()) -> list[UnreadableRow]:
+    """The newest unreadable input: of the sources named, or of all, also of those no longer configured."""
     query = (
         select(
+            unreadable.c.id,
             sources.c.name,
             unreadable.c.file,
             unreadable.c.line,
@@ -159,10 +169,21 @@ def list_unreadable(connection: Connection, limit: int = 1000) -> list[Unreadabl
         .order_by(unreadable.c.id.desc())
         .limit(limit)
     )
+    if names:
+        query = query.where(sources.c.name.in_(names))
     return [
-        UnreadableRow(name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw), at)
-        for name, file, line, offset, reason, raw, at in connection.execute(query)
+        UnreadableRow(
+            key, name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw), at
+        )
+        for key, name, file, line, offset, reason, raw, at in connection.execute(query)
     ]
+
+
+def drop_unreadable(connection: Connection, name: str, items: Sequence[UnreadableRow]) -> None:
+    """Take out unreadable input of one source, and count it no more. What is met again is kept again, as new."""
+    keys = [item.id for item in items]
+    gone = connection.execute(delete(unreadable).where(unreadable.c.id.in_(keys))).rowcount
+    connection.execute(update(sources).where(sources.c.name == name).values(unreadable=sources.c.unreadable - gone))
 
 
 def get_target(connection: Connection, name: str) -> TargetRow | None:

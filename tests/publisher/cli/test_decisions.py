@@ -1,4 +1,4 @@
-"""held and rejected: list, show, retry, waive; every decision is put down."""
+"""held and rejected: list, show, retry, waive; unreadable: settle. Every decision is put down."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from publisher.simulator.faults import Fault
 from publisher.simulator.pki import Pki
 from publisher.simulator.simulator import Simulator
-from tests.publisher.cli.program import BASE, SOURCE, Program
+from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 
 BAD = "ur-ce1.example.org-rLvfjWSagc1E00000039"
 OTHER = "ur-ce1.example.org-avAbsO63BBh600000001"
@@ -75,6 +75,35 @@ def test_only_what_is_rejected_can_be_retried(rejecting: Program) -> None:
     assert f"record {OTHER} is not rejected for target sgas" in done.err
     assert len(rejecting("rejected", "list", "--json").object["records"]) == 1, "all or nothing"
     assert audited(rejecting) == []
+
+
+def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
+    log = fresh.folder / "accounting"
+    log.write_bytes(b"no record\nnor this\n")
+    fresh.configure(f'{BASE}[sources.ge]\ntype = "gridengine"\npath = "{log}"\ncluster = "c"\n{FILES}')
+    fresh("collect")
+    settling = ("collect", "ge", "--unreadable", "--settle")
+    for wrong, said in (
+        (settling, "settling needs a reason"),
+        (("collect", "--settle", "--reason", "x"), "--settle goes with --unreadable"),
+        (("collect", "--unreadable", "--reason", "x"), "--reason goes with --settle"),
+        (("collect", "nosuch", "--unreadable"), "there is no source 'nosuch'"),
+    ):
+        done = fresh(*wrong)
+        assert done.code == 2
+        assert said in done.err
+    assert "Unreadable input:" in fresh("status").out
+    listed = fresh("collect", "--unreadable").ok().out
+    done = fresh(*settling, "--reason", "a test").ok()
+    assert done.out == listed, "what is settled is shown"
+    assert "ge: 2 settled" in done.err
+    assert "Unreadable input:" not in fresh("status").out
+    assert fresh("collect", "--unreadable").ok().err == "nothing is unreadable\n"
+    assert fresh(*settling, "--reason", "a test", "--json").ok().object == {"settled": []}
+    ((action, subject, detail),) = audited(fresh)
+    assert (action, subject) == ("settle unreadable", "ge")
+    assert detail.startswith(f"2 pieces of 1 file, {log}:1 (")
+    assert detail.endswith("): a test")
 
 
 def test_held_records_are_released_by_what_they_lack(collected: Program) -> None:

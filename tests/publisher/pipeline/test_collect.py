@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from formats.job import Job
-from publisher.errors import StoreError
+from publisher.errors import StoreError, UsageError
 from publisher.observe.events import PageStored
 from publisher.pipeline.collect import Collected
+from publisher.pipeline.decide import settle
 from publisher.sources.base import Cursor, Page, Unreadable, Window
-from publisher.store import registry
+from publisher.store import audit, registry
 from publisher.store.states import State
 from publisher.targets.base import Refused, Transient
 from tests.publisher.receivers import Receiver, always
@@ -50,6 +51,85 @@ def test_unreadable_input_met_again_is_kept_once(tmp_path: Path) -> None:
     site.collect()
     assert len(site.publisher.unreadable()) == 1
     assert site.publisher.status().sources["ce1"].unreadable == 1
+
+
+def bad(line: int, file: str = "accounting") -> Unreadable:
+    return Unreadable(file, line, line * 10, "no end time", b"x:%d" % line)
+
+
+def counted_as_unreadable(site: Site) -> dict[str, int]:
+    return {name: source.unreadable for name, source in site.publisher.status().sources.items()}
+
+
+def test_settled_input_is_neither_counted_nor_listed_and_the_audit_says_what_it_was(tmp_path: Path) -> None:
+    one, other = ListSource("ce1"), ListSource("ce2")
+    one.add(*(bad(line) for line in range(1, 5)), bad(1, "accounting.0"), make_job(1))
+    other.add(bad(1))
+    site = Site(tmp_path, [one, other], [Receiver("neic")])
+    site.collect()
+    assert counted_as_unreadable(site) == {"ce1": 5, "ce2": 1}
+    listed = site.publisher.unreadable(sources=["ce1"])
+    assert site.publisher.settle_unreadable("mended, read again", ["ce1"]) == listed
+    assert counted_as_unreadable(site) == {"ce1": 0, "ce2": 1}
+    assert [row.source for row in site.publisher.unreadable()] == ["ce2"]
+    (entry,) = site.publisher.audit()
+    assert (entry.at, entry.who, entry.action, entry.subject) == (site.now, audit.who(), "settle unreadable", "ce1")
+    assert entry.detail == (
+        "5 pieces of 2 files, accounting:1 (no end time), accounting:2 (no end time), accounting:3 (no end time), "
+        "2 more: mended, read again"
+    )
+    assert len(site.publisher.settle_unreadable("a test")) == 1, "of all sources"
+    assert counted_as_unreadable(site) == {"ce1": 0, "ce2": 0}
+    assert site.publisher.audit()[0].detail == "1 piece of 1 file, accounting:1 (no end time): a test"
+    assert site.publisher.settle_unreadable("again") == []
+    assert len(site.publisher.audit()) == 2, "nothing was settled"
+
+
+def test_settled_input_that_is_met_again_is_counted_and_listed_again(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, bad(1), bad(2))
+    site.collect()
+    site.publisher.settle_unreadable("mended")
+    site.collect()
+    assert counted_as_unreadable(site) == {"ce1": 0}, "nothing new was read"
+    site.now += 60
+    site.sources["ce1"].add(bad(2))
+    site.collect()
+    ((line, at),) = [(row.line, row.seen_at) for row in site.publisher.unreadable()]
+    assert (line, at) == (2, site.now)
+    assert counted_as_unreadable(site) == {"ce1": 1}
+
+
+def test_only_what_is_listed_is_settled(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *(bad(line) for line in range(1, 6)))
+    site.collect()
+    with site.publisher.store.write() as connection:
+        settled = settle(connection, (), "too many", site.now, limit=2)
+    assert [row.line for row in settled] == [5, 4]
+    assert [row.line for row in site.publisher.unreadable()] == [3, 2, 1]
+    assert counted_as_unreadable(site) == {"ce1": 3}
+
+
+@pytest.mark.parametrize(("reason", "sources"), [("", []), (" \n", ["ce1"]), ("mended", ["nosuch"])])
+def test_nothing_is_settled_without_a_reason_or_of_an_unknown_source(
+    tmp_path: Path, reason: str, sources: list[str]
+) -> None:
+    site, _ = site_of(tmp_path, bad(1))
+    site.collect()
+    with pytest.raises(UsageError, match=r"needs a reason|there is no source 'nosuch'"):
+        site.publisher.settle_unreadable(reason, sources)
+    assert counted_as_unreadable(site) == {"ce1": 1}
+    assert len(site.publisher.unreadable()) == 1
+    assert site.publisher.audit() == []
+
+
+def test_input_of_a_source_that_is_no_longer_configured_can_be_settled(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, bad(1))
+    site.collect()
+    site.table["sources"] = {"new": {"type": "arc", "path": "x"}}
+    site.reopen()
+    assert len(site.publisher.unreadable(sources=["ce1"])) == 1
+    assert len(site.publisher.settle_unreadable("the host is gone", ["ce1"])) == 1
+    assert site.publisher.unreadable() == []
 
 
 def test_a_running_job_is_never_published_and_counts_as_new_when_it_has_finished(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from publisher.pipeline.check_rules import reading_the_same
 from publisher.pipeline.collect import Collected
 from publisher.pipeline.status import SourceStatus
 from publisher.sources import make_source
+from publisher.sources.base import Window
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import NOW, Site
 
@@ -33,9 +34,9 @@ def site_of(folder: Path, *names: str) -> Site:
     return site
 
 
-def collect(site: Site) -> dict[str, Collected]:
+def collect(site: Site, window: Window | None = None) -> dict[str, Collected]:
     with mock.patch("publisher.api.sending.ReadApart", make_source):
-        found = site.publisher.collect((), None)
+        found = site.publisher.collect((), window)
     assert found is not None
     return found
 
@@ -130,6 +131,27 @@ def test_a_line_that_is_no_record_costs_only_itself(tmp_path: Path, what: str) -
     assert (found.jobs, found.unreadable, found.error, found.read_to_end) == (2, 1, None, True)
     (item,) = site.publisher.unreadable()
     assert item.reason == reason
+
+
+def test_what_is_settled_and_read_again_is_listed_only_where_it_is_still_no_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site, file = site_of(tmp_path), tmp_path / "accounting"
+    torn = [(GOOD % (number, b"NONE", b"NONE"))[:70] + b"\n" for number in (2, 3)]
+    file.write_bytes(SERIAL + torn[0] + torn[1])
+    collect(site)
+    assert (status_of(site).jobs, status_of(site).unreadable) == (1, 2)
+    file.write_bytes(SERIAL + GOOD % (2, b"NONE", b"NONE") + torn[1])
+    assert len(site.publisher.settle_unreadable("job 2 is mended")) == 2
+    assert status_of(site).unreadable == 0
+    collect(site, Window(NOW - 86400 * 365, None))
+    assert (status_of(site).jobs, status_of(site).unreadable) == (2, 1)
+    assert [row.raw for row in site.publisher.unreadable()] == [torn[1][:-1]]
+    show_status(site.publisher.status())
+    assert "some input is unreadable" in " ".join(capsys.readouterr().out.split())
+    site.publisher.settle_unreadable("job 3 is lost")
+    show_status(site.publisher.status())
+    assert "unreadable input" not in " ".join(capsys.readouterr().out.split()).lower()
 
 
 def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
