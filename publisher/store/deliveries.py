@@ -3,7 +3,8 @@
 A run may change, or be no longer wanted, while it is being sent: collecting does not wait for sending. `stale` counts
 the changes since a delivery was put down or taken off, so that nothing which was decided from an earlier version
 settles a later one; it is `UNWANTED` for a run in flight that is no longer wanted. Counters follow the rows that a
-statement really touched. `sent_digest` is that of the version which the service has, or may have.
+statement really touched. `sent_digest` is that of the version which the service has, or may have;
+`publisher.store.flights.SEVERAL` where it keeps the first that reaches it, and that may be one of several.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Final
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    LargeBinary,
     and_,
     bindparam,
     case,
@@ -30,10 +31,19 @@ from publisher.store.tables import OPEN, deliveries
 
 NO_LONGER_WANTED: Final = "the run changed after it was, or may have been, delivered and is no longer wanted"
 CHANGED_AFTER: Final = "the run changed after it was, or may have been, delivered; the service keeps its first version"
-_AWAY: Final = ("changed_at", "batch_id", "sent_digest")
-_away = update(deliveries).where(ONE_IN_STATE).values({name: bindparam(name) for name in _AWAY})
+SEVERAL: Final = bytes(16)
+"""Instead of the digest of a version: the service may have one of several, the first that reached it."""
 _may_have_another = and_(bindparam("keeps_first") == ONE, deliveries.c.sent_digest != bindparam("digest"))
-_FLY: Final = (*_AWAY, "keeps_first", "digest", "state", "target", "run", "before")
+_away = (
+    update(deliveries)
+    .where(ONE_IN_STATE)
+    .values(
+        changed_at=bindparam("changed_at"),
+        batch_id=bindparam("batch_id"),
+        sent_digest=case((_may_have_another, bindparam("several", type_=LargeBinary)), else_=bindparam("digest")),
+    )
+)
+_FLY: Final = ("changed_at", "batch_id", "several", "keeps_first", "digest", "state", "target", "run", "before")
 _fly: Final = dialect.Bulk(
     _away.where(deliveries.c.stale == bindparam("seen")).values(
         state=bindparam("state"), stale=case((_may_have_another, ONE), else_=ZERO)
@@ -79,18 +89,19 @@ def take_off(
     """Mark deliveries as in flight in a batch: (run id, digest of the version sent, changes seen); gives how many.
 
     `before`: they wait, or they are in flight already, in a batch that was not taken. Runs that changed since they were
-    read are left waiting. Where the service keeps first versions and may have another one, the run counts as changed.
+    read are left waiting. Where the service keeps first versions and may have another one, the run counts as changed,
+    and as one of which it may have several, until it is certain that it did not take this one.
     """
     flight = int(State.IN_FLIGHT)
     if before is State.IN_FLIGHT:
         rows = [
-            (now, batch_id, digest, int(keeps_first), digest, flight, target_id, run_id, flight)
+            (now, batch_id, SEVERAL, int(keeps_first), digest, flight, target_id, run_id, flight)
             for run_id, digest, _seen in flying
         ]
         return _fly_on.run(connection, rows)
     waits = int(State.WAITING)
     fresh = [
-        (now, batch_id, digest, int(keeps_first), digest, flight, target_id, run_id, waits, seen)
+        (now, batch_id, SEVERAL, int(keeps_first), digest, flight, target_id, run_id, waits, seen)
         for run_id, digest, seen in flying
     ]
     taken = _fly.run(connection, fresh)

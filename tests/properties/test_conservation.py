@@ -193,6 +193,15 @@ class Conservation(RuleBasedStateMachine):
     def publish_and_die(self, name: str, step: int) -> None:
         self.site.killed_at(step, lambda: self.site.publish(name))
 
+    @rule(name=st.sampled_from(NAMES), step=st.integers(1, 3), days=st.integers(0, 1), wall_s=st.integers(1, 5))
+    def what_was_in_flight_changes_when_a_run_died(self, name: str, step: int, days: int, wall_s: int) -> None:
+        self.site.killed_at(step, lambda: self.site.publish(name))
+        for record_id in sorted(self.site.in_state(name, State.IN_FLIGHT))[:1]:
+            end = NOVEMBER + 3600 + days * 86400
+            self.site.sources["ce1"].add(make_job(int(record_id[-4:]), wall_s=wall_s, end=end))
+            self.site.collect("ce1")
+            self.site.publish(name)
+
     @rule(name=st.sampled_from(NAMES), step=st.integers(0, 6), source=st.sampled_from(SOURCES))
     def collect_in_the_middle_of_publishing(self, name: str, step: int, source: str) -> None:
         with self._beside(step, lambda other: other.collect(source)):
@@ -242,6 +251,16 @@ class Conservation(RuleBasedStateMachine):
         rejected = sorted(self.site.in_state(name, State.REJECTED))[:1]
         if rejected:
             self.site.publisher.waive(State.REJECTED, name, rejected, "not worth the trouble")
+
+    @rule(name=st.sampled_from(NAMES[:2]))
+    def first_versions_are_removed_there(self, name: str) -> None:
+        for record_id in sorted(self.site.in_state(name, State.SUPERSEDED)):
+            try:
+                self.site.publisher.retry(State.SUPERSEDED, name, [record_id])
+            except UsageError:
+                continue  # no longer wanted: nothing of it is to be sent
+            self.receivers[name].held.pop(record_id, None)
+            self.receivers[name].keys.pop(record_id, None)
 
     @rule(seconds=st.integers(-86400, 86400))
     def time_jumps(self, seconds: int) -> None:

@@ -15,7 +15,7 @@ from publisher.pipeline.decide import settle
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store import audit, registry
 from publisher.store.states import State
-from publisher.targets.base import Refused, Transient
+from publisher.targets.base import Refused, Transient, Unknown
 from tests.publisher.receivers import Receiver, always
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
@@ -378,8 +378,6 @@ def test_a_run_that_is_wanted_only_after_a_change_is_put_down_then(tmp_path: Pat
 
 def test_what_may_have_been_stored_in_an_earlier_version_is_not_called_accepted_in_a_later(tmp_path: Path) -> None:
     """SGAS took the first version, but its answer was lost; then the run changed."""
-    from publisher.targets.base import Unknown
-
     site, service = site_of(tmp_path, make_job(1))
     site.collect()
     service.answer = lambda _message, _accepted: Unknown("the connection was cut")
@@ -390,6 +388,46 @@ def test_what_may_have_been_stored_in_an_earlier_version_is_not_called_accepted_
     site.publish()
     assert service.held == {make_job(1).record_id: 100}
     assert site.counted("neic") == {State.SUPERSEDED: 1}
+
+
+@pytest.mark.parametrize("last_s", [7, 100], ids=["still the second", "again the first"])
+@pytest.mark.parametrize("stored", [1, 2])
+def test_what_may_have_been_stored_in_one_of_two_versions_is_called_accepted_in_none(
+    tmp_path: Path, stored: int, last_s: int
+) -> None:
+    """The answers to both versions were lost; SGAS has the first that reached it."""
+    site, service = site_of(tmp_path, make_job(1))
+    site.collect()
+    service.answer = lambda _message, _accepted: Unknown("the connection was cut")
+    service.fault = lambda _message: Unknown("the connection was cut") if service.posts < stored else None
+    site.publish()
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    site.publish()
+    assert service.held == {make_job(1).record_id: 100 if stored == 1 else 7}
+    service.answer = lambda _message, accepted: accepted
+    site.sources["ce1"].add(make_job(1, wall_s=last_s))
+    site.collect()
+    site.publish()
+    assert site.counted("neic") == {State.SUPERSEDED: 1}
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_later_version_that_was_surely_not_stored_leaves_the_earlier_one_known(tmp_path: Path, certain: bool) -> None:
+    """SGAS took the first version, but its answer was lost; the second did not get there; then the first is back."""
+    site, service = site_of(tmp_path, make_job(1))
+    site.collect()
+    service.answer = lambda _message, _accepted: Unknown("the connection was cut")
+    site.publish()
+    service.fault = always(Transient("HTTP 503") if certain else Unknown("the connection was cut"))
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    site.publish()
+    service.fault, service.answer = (lambda _message: None), (lambda _message, accepted: accepted)
+    site.sources["ce1"].add(make_job(1))
+    site.collect()
+    site.publish()
+    assert site.counted("neic") == {(State.ACCEPTED if certain else State.SUPERSEDED): 1}
 
 
 def test_what_was_surely_not_stored_is_accepted_in_its_later_version(tmp_path: Path) -> None:
