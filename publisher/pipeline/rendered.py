@@ -36,6 +36,12 @@ class RenderedPage(msgspec.Struct, frozen=True, array_like=True):
     held: Sequence[Held]
     place: Place
 
+    def until(self, place: Place) -> RenderedPage:
+        """What of it lies up to there."""
+        items = [item for item in self.items if (item.end_time, item.run_id) <= place]
+        held = [each for each in self.held if (each.end_time, each.run_id) <= place]
+        return RenderedPage(items, held, place)
+
 
 class PageRenderer:
     """Reads and renders the deliveries of one target that wait, or of a part of them."""
@@ -50,6 +56,11 @@ class PageRenderer:
         self._format = record_format
         self._demand = demand
         self._size = size
+
+    def place_of(self, number: int) -> Place | None:
+        """Where the so many-th of them stands; None where fewer wait."""
+        with self._store.read() as connection:
+            return ledger.place_of(connection, self._target_id, number, self._part)
 
     def page(self, after: Place | None, *, again: bool) -> RenderedPage | None:
         """The next page; None at the end.

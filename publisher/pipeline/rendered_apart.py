@@ -1,8 +1,8 @@
 """Rendering apart: the rest of a long backlog is read and rendered by a process of its own, while this one sends.
 
-Reading, rendering and sending cost about the same, and a process uses one core. The first pages are made here; where
-many more wait, another process goes on behind them. It only reads the store. Should it end too early, this one goes on
-where it stopped: what it made is the same as what is made here.
+Reading, rendering and sending cost about the same, and a process uses one core. Where many wait, the first of them are
+rendered here, while another process begins behind them. It only reads the store. Should it end too early, this one goes
+on where it stopped: what it made is the same as what is made here.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from publisher.pipeline.viewing import view_of
 from publisher.store.database import Store, open_store
 from publisher.store.part import Part
 
-WORTH_RUNS: Final = 10_000
-"""So many must wait: to begin another process costs as much as to render some thousand runs."""
-PAGES_HERE: Final = 3
+WORTH_RUNS: Final = 20_000
+"""So many must wait: to begin another process costs as much as to render some ten thousand runs."""
+RUNS_HERE: Final = 6_000
+"""So many are rendered here in about the time in which the other process begins."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(RenderedPage)
@@ -47,7 +48,7 @@ class RenderOrder(msgspec.Struct, frozen=True):
 
 
 class RenderedPages:
-    """Pages of a target's backlog, made here or, from the fourth on, in another process."""
+    """Pages of a target's backlog, made here or, behind the first of them, in another process."""
 
     def __init__(self, here: PageRenderer, order: RenderOrder, waiting: int, cores: int | None = None) -> None:
         """`waiting`: about how many runs wait; `cores`: how many this process may use."""
@@ -57,22 +58,30 @@ class RenderedPages:
 
     def pages(self, again: bool) -> Generator[RenderedPage, None, None]:
         """All that waits, oldest end first; `again` as for `PageRenderer.page`. Closed, its process ends."""
+        behind = self._here.place_of(RUNS_HERE) if self._apart else None
         place: Place | None = None
-        for count, page in enumerate(self._pages_here(None, again=again), 1):
-            yield page
-            place = page.place
-            if self._apart and count == PAGES_HERE:
-                break
-        else:
-            return
         try:
-            with apart.Apart(__name__, (self._order, place, again)) as other:
-                for page in map(_decoder.decode, other.frames()):
+            if behind is not None:
+                for page in self._pages_of_both(behind, again=again):
                     yield page
                     place = page.place
                     del page  # one in hand at a time
         except apart.EndedError:
+            behind = None  # the rest is made here
+        if behind is None:
             yield from self._pages_here(place, again=again)
+
+    def _pages_of_both(self, behind: Place, *, again: bool) -> Generator[RenderedPage, None, None]:
+        with apart.Apart(__name__, (self._order, behind, again)) as other:
+            yield from self._pages_until(behind, again=again)
+            yield from map(_decoder.decode, other.frames())
+
+    def _pages_until(self, behind: Place, *, again: bool) -> Generator[RenderedPage, None, None]:
+        for page in self._pages_here(None, again=again):
+            if page.place >= behind:
+                yield page.until(behind)
+                return
+            yield page
 
     def _pages_here(self, place: Place | None, *, again: bool) -> Generator[RenderedPage, None, None]:
         while (page := self._here.page(place, again=again)) is not None:

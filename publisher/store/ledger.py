@@ -56,22 +56,30 @@ def with_runs() -> Select[Any]:
     return select(deliveries.c.end_time, *RUN_COLUMNS).select_from(joined)
 
 
-def _waiting(*, behind: bool) -> Select[Any]:
-    chosen = (
-        select(
-            deliveries.c.end_time,
-            deliveries.c.run_id,
-            deliveries.c.stale,
-            deliveries.c.sent_digest,
-        )
+def _all_waiting(*columns: ColumnElement[Any]) -> Select[Any]:
+    return (
+        select(deliveries.c.end_time, deliveries.c.run_id, *columns)
         .where(
             deliveries.c.target_id == bindparam("target"),
             in_state(State.WAITING),
             deliveries.c.run_id % bindparam("of", type_=BigInteger) == bindparam("index", type_=BigInteger),
         )
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
-        .limit(bindparam("most", type_=Integer))
     )
+
+
+_nth_waiting: Final = _all_waiting().limit(1).offset(bindparam("skipped", type_=Integer))
+
+
+def place_of(connection: Connection, target_id: int, number: int, part: Part = WHOLE) -> tuple[int, int] | None:
+    """End time and run id of the delivery that waits as the so many-th; None where fewer wait. An index scan."""
+    values = {"target": target_id, "skipped": number - 1, "of": part.of, "index": part.index}
+    row = connection.execute(_nth_waiting, values).first()
+    return None if row is None else (row[0], row[1])
+
+
+def _waiting(*, behind: bool) -> Select[Any]:
+    chosen = _all_waiting(deliveries.c.stale, deliveries.c.sent_digest).limit(bindparam("most", type_=Integer))
     if behind:
         place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
         chosen = chosen.where(tuple_(deliveries.c.end_time, deliveries.c.run_id) > place)

@@ -11,7 +11,7 @@ import pytest
 from publisher import apart
 from publisher.errors import StoreMissingError
 from publisher.pipeline import backlog, rendered_apart
-from publisher.pipeline.rendered_apart import PAGES_HERE, RenderedPages, RenderOrder
+from publisher.pipeline.rendered_apart import RenderedPages, RenderOrder
 from publisher.store.part import WHOLE, Part
 from publisher.store.states import State
 from publisher.targets.base import Message, Transient
@@ -21,7 +21,9 @@ from tests.publisher.site import ListSource, Site, make_job, make_jobs
 pytestmark = pytest.mark.either_store
 
 PAGE = 100
-MANY = (PAGES_HERE + 7) * PAGE
+RUNS_HERE = 3 * PAGE - 7
+"""Not at the end of a page."""
+MANY = 10 * PAGE
 WITHOUT_VO = range(50, MANY, 97)
 
 
@@ -30,6 +32,7 @@ def _two_cores_and_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "cores", lambda: 2)
     monkeypatch.setattr(apart, "_PIPE_BYTES", 4096)  # so that the other process has to wait for this one
     monkeypatch.setattr(backlog, "_LOADED", PAGE)
+    monkeypatch.setattr(rendered_apart, "RUNS_HERE", RUNS_HERE)
 
 
 def _site(folder: Path, monkeypatch: pytest.MonkeyPatch, *, worth: int) -> tuple[Site, Receiver]:
@@ -148,7 +151,7 @@ def test_the_parts_of_a_backlog_are_all_of_it(site: Site, waiting: int, cores: i
 
 def test_what_troubles_the_other_process_is_raised_here(site: Site, tmp_path: Path) -> None:
     pages = _pages(site, rendered_apart.WORTH_RUNS, f"sqlite:///{tmp_path}/gone.db").pages(False)
-    for _ in range(PAGES_HERE):
+    for _ in range(3):
         next(pages)
     with pytest.raises(StoreMissingError, match="there is no store"):
         next(pages)

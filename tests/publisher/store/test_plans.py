@@ -34,6 +34,7 @@ LARGE: Final = frozenset({"runs", "deliveries", "versions", "batches", "groups"}
 Question = Callable[[Connection], object]
 OPEN: Final[dict[str, Question]] = {
     "plan, first page": lambda connection: ledger.waiting(connection, 1, None, 10),
+    "plan, place": lambda connection: ledger.place_of(connection, 1, 10),
     "plan, next page": lambda connection: ledger.waiting(connection, 1, BEHIND, 10),
     "in flight": lambda connection: flights.in_flight(connection, 1),
     "land": lambda connection: flights.land(connection, 1, 1, 0, keeps_first=True),
