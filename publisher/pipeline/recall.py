@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, select, tuple_
+from sqlalchemy import Connection, Select, select, tuple_
 
 from publisher.store import batches, runs
 from publisher.store.batches import BatchRow
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.states import State
+from publisher.store.stored import Names, names
 from publisher.store.tables import ASSUMED, classes, deliveries, sources, targets
 from publisher.store.tables import runs as runs_table
 
@@ -89,12 +91,19 @@ def runs_in(
     connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
 ) -> Iterator[tuple[StoredRun, int]]:
     """Runs with their class ids by end time: from `from_` until `until` (exclusive), behind `after` (end, run id)."""
+    query = select(*RUN_COLUMNS, runs_table.c.class_id)
+    for row in connection.execute(_ended_in(query, from_, until, after, limit)):
+        yield stored_run(row[:-1]), row[-1]
+
+
+def _ended_in(
+    query: Select[Any], from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
+) -> Select[Any]:
     joined = runs_table.join(classes, runs_table.c.class_id == classes.c.id).join(
         sources, classes.c.source_id == sources.c.id
     )
     query = (
-        select(*RUN_COLUMNS, runs_table.c.class_id)
-        .select_from(joined)
+        query.select_from(joined)
         .where(runs_table.c.end_time.is_not(None))
         .order_by(runs_table.c.end_time, runs_table.c.id)
         .limit(limit)
@@ -106,5 +115,22 @@ def runs_in(
     if after is not None:
         end, run_id = after
         query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
-    for row in connection.execute(query):
-        yield stored_run(row[:-1]), row[-1]
+    return query
+
+
+class NamedRun(NamedTuple):
+    """What a run is called, its id in the store, its source, and when it ended."""
+
+    run_id: int
+    source: str
+    end: int
+    names: Names
+
+
+def names_in(
+    connection: Connection, from_: int, until: int, after: tuple[int, int] | None, limit: int
+) -> Iterator[NamedRun]:
+    """What the runs are called that `runs_in` gives, in the same order, at a small part of its cost."""
+    query = select(runs_table.c.id, sources.c.name, runs_table.c.end_time, runs_table.c.job)
+    for run_id, source, end, blob in connection.execute(_ended_in(query, from_, until, after, limit)):
+        yield NamedRun(run_id, source, end, names(blob))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase, translate
 from itertools import islice
 from typing import Any, Final
@@ -23,6 +23,8 @@ from publisher.store import runs
 from publisher.times import iso
 
 _MOST: Final = 1_000
+_AT_ONCE: Final = 100
+_PAGE: Final = 4_000
 _INSTANTS: Final = frozenset(
     {"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"}
 )  # fmt: skip
@@ -89,53 +91,63 @@ def _runs(
             yield from by_id
             return
         request.require_interval()
-        kept = _ids_kept(context, request, name)
-        if kept is not None:
-            yield from islice(filter(wanted, _in_order(connection, kept)), _MOST)
-            return
-        matching = 0
-        after: tuple[int, int] | None = None
-        while page := list(recall.runs_in(connection, request.start, request.stop, after, 1000)):
-            for run, _ in page:
-                job = run.job
-                local_id = prefixes.get(run.source, "") + job.local_id if job.local_id else None
-                words = (job.local_id, local_id, job.name, job.global_id)
-                if any(fnmatchcase(word, name) for word in words if word) and wanted(run):
-                    yield run
-                    matching += 1
-                    if matching == _MOST:
-                        return
-            after = (page[-1][0].job.end or 0, page[-1][0].run_id)
+        match = _Match(name, prefixes)
+        kept = _ids_kept(context, request, match)
+        ids = _ids_stored(connection, request, match) if kept is None else kept
+        yield from islice((run for run in _in_order(connection, ids) if wanted(run)), _MOST)
 
 
-def _ids_kept(context: Context, request: ReportRequest, name: str) -> list[int] | None:
-    """Where runs are kept in memory, the ids of those that ended in the interval and match, in order of their ends.
+class _Match:
+    """Whether a job is called so: by its id, that behind the prefix of its source, its name or its global id."""
 
-    None where they are not, and where local ids have a prefix for reports, which are looked for here without it.
-    """
-    if any(context.config.local_id_prefixes.values()):
-        return None
-    match = re.compile(translate(name)).match
+    def __init__(self, pattern: str, prefixes: Mapping[str, str]) -> None:
+        self._match = re.compile(translate(pattern)).match
+        self._prefixes = prefixes
+
+    def __call__(self, source: str, local_id: str | None, name: str | None, global_id: str | None) -> bool:
+        """`local_id` is without a prefix."""
+        match = self._match
+        if local_id and (match(local_id) or (source in self._prefixes and match(self._prefixes[source] + local_id))):
+            return True
+        return bool((name and match(name)) or (global_id and match(global_id)))
+
+    def prefixed(self, source: str, words: tuple[str | None, ...]) -> bool:
+        """The same of the words that a frame has (`publisher.report.frame.OBJECTS`)."""
+        local_id, name, global_id = words
+        without = local_id and local_id.removeprefix(self._prefixes.get(source, ""))
+        return self(source, without, name, global_id)
+
+
+def _ids_stored(connection: Connection, request: ReportRequest, match: _Match) -> Iterator[int]:
+    """The ids of the runs that ended in the interval and match, in order of their ends."""
+    after: tuple[int, int] | None = None
+    while page := list(recall.names_in(connection, request.start, request.stop, after, _PAGE)):
+        for run in page:
+            if match(run.source, run.names.local_id, run.names.name, run.names.global_id):
+                yield run.run_id
+        after = (page[-1].end, page[-1].run_id)
+
+
+def _ids_kept(context: Context, request: ReportRequest, match: _Match) -> list[int] | None:
+    """The same where runs are kept in memory; None where they are not."""
     found: dict[int, int] = {}
-    for frame in context.runs(request).frames(
-        request.start, request.stop, frozenset({"job", "end"}), running_until=None
-    ):
+    runs_kept = context.runs(request)
+    wanted = frozenset({"job", "end", "source"})
+    for frame in runs_kept.frames(request.start, request.stop, wanted, running_until=None):
         if ROW not in frame.numbers:
             return None
-        places = [
-            place
-            for place, words in enumerate(frame.objects["job"])
-            if any(word is not None and match(word) for word in words)
-        ]
+        sources = [words[0] if words else "" for words in runs_kept.codings["source"].values]
+        named = zip(frame.codes["source"].tolist(), frame.objects["job"], strict=True)
+        places = [place for place, (source, words) in enumerate(named) if match.prefixed(sources[source], words)]
         if places:
             ids, ends = (frame.numbers[column][places].tolist() for column in (ROW, "end"))
             found.update(zip(ids, ends, strict=True))
     return sorted(found, key=lambda row: (found[row], row))
 
 
-def _in_order(connection: Connection, ids: list[int]) -> Iterator[runs.StoredRun]:
-    for start in range(0, len(ids), _MOST):
-        page = ids[start : start + _MOST]
+def _in_order(connection: Connection, ids: Iterable[int]) -> Iterator[runs.StoredRun]:
+    left = iter(ids)
+    while page := list(islice(left, _AT_ONCE)):
         by_id = {run.run_id: run for run in runs.by_ids(connection, page)}
         yield from (by_id[row] for row in page if row in by_id)
 

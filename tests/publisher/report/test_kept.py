@@ -46,7 +46,8 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("scarce", {}),
     ("paths", {}),
     ("paths", {"filters": {"job": "*2*"}}),
-    ("job", {"filters": {"job": "*3*"}}),  # the fixture has prefixes: read from the store
+    ("job", {"filters": {"job": "*3*"}}),
+    ("job", {"filters": {"job": "ge-1*"}}),  # behind the prefix of a source
 ]
 
 
@@ -252,7 +253,7 @@ def test_jobs_by_a_pattern_are_found_in_what_is_kept(tmp_path: Path, monkeypatch
         given_ = {"filters": {"job": pattern}}
         monkeypatch.undo()
         from_store = asked(site.publisher, "job", given_)
-        monkeypatch.setattr("publisher.pipeline.recall.runs_in", lambda *_: pytest.fail("the store was searched"))
+        monkeypatch.setattr("publisher.pipeline.recall.names_in", lambda *_: pytest.fail("the store was searched"))
         assert asked(site.publisher, "job", given_, kept) == from_store
     assert reads.count == 0
 
