@@ -18,6 +18,7 @@ import msgspec
 from publisher.plain_text import safe
 from publisher.report.picture.look import (
     MOST_NAMED,
+    alone,
     edges_of,
     end_of,
     folded,
@@ -47,6 +48,8 @@ class Layer(msgspec.Struct, frozen=True):
     colour: str
     line: str
     bars: str
+    dots: str = ""
+    """Points that a line does not show, because nothing is known beside them."""
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -137,6 +140,7 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
                 colour=_colour(one.label, place),
                 line=f"{line}V{HIGH}H{bounds[0]}Z" if filled else line,
                 bars=_bars(bounds, rows),
+                dots="" if filled else "".join(f"M{middles[at]} {rows[at]}h0" for at in alone(one.values)),
             )
         )
         if plot.stacked:

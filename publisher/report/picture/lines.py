@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from publisher.report.picture.axes import days
+from publisher.report.picture.look import alone
 from publisher.report.picture.style import MANY, SHOWN, colour, dashes
 from publisher.report.result import Plot
 
@@ -18,7 +19,7 @@ _MARKED = 40
 
 
 def draw_lines(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
-    """Draw each series as a line; where nothing is known it is broken."""
+    """Draw each series as a line; where nothing is known it is broken. Few points and lone ones are marked."""
     places = [days((left + right) / 2) for left, right in pairwise(edges)]
     for place, one in enumerate(plot.series):
         (line,) = axes.plot(
@@ -26,8 +27,9 @@ def draw_lines(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
             [math.nan if value is None else value for value in one.values],
             color=colour(one.label, place),
             linewidth=0.9 if len(places) > MANY else 1.7,
-            marker="o" if len(places) <= _MARKED else None,
-            markersize=4,
+            marker="o",
+            markevery=None if len(places) <= _MARKED else alone(one.values),
+            markersize=4 if len(places) <= MANY else 2,
             label=SHOWN,
         )
         if dashes(place) and len(places) <= MANY:

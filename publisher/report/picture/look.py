@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -111,6 +111,12 @@ def named_first(plot: Plot, most: int) -> tuple[Plot, int]:
         return plot, 0
     series = tuple(Series(one.label, one.values[:most]) for one in plot.series)
     return msgspec.structs.replace(plot, x=plot.x[:most], series=series), left_out
+
+
+def alone(values: Sequence[float | None]) -> list[int]:
+    """The places of values beside which nothing is known: a line does not show them."""
+    unknown = [True, *(value is None for value in values), True]
+    return [place for place, value in enumerate(values) if value is not None and unknown[place] and unknown[place + 2]]
 
 
 def tops_of(plot: Plot, *, standing: bool) -> float:

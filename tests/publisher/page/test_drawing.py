@@ -82,6 +82,14 @@ def test_a_line_is_broken_where_nothing_is_known() -> None:
     assert layer.line.count("L") == 1
 
 
+def test_points_by_themselves_are_seen() -> None:
+    """A stat_file with a sample every ten minutes, in bins of five: a line has nothing to join."""
+    (layer,) = drawing(plot((None, 5.0, None, 10.0, 10.0, None, 0.0)), START).layers
+    assert re.findall(r"M(\d+) (\d+)h0", layer.dots) == [("2143", "500"), ("9286", "1000")]
+    (joined,) = drawing(plot((1.0, 2.0)), START).layers
+    assert not joined.dots
+
+
 def test_series_stand_on_one_another() -> None:
     made = drawing(plot((1.0, 2.0), (3.0, 2.0), stacked=True), START)
     assert [layer.label for layer in made.layers] == ["s1", "s0"]

@@ -103,6 +103,16 @@ def test_it_is_readable_with_few_bins_and_with_many(bins: int, style: Style) -> 
     assert len(set(ticks)) > len(ticks) // 2
 
 
+@pytest.mark.parametrize("bins", [3, 300, 3000])
+def test_points_by_themselves_are_seen(bins: int) -> None:
+    """A stat_file with a sample every ten minutes, in bins of five: a line has nothing to join."""
+    values = tuple(2.0 if place % 2 else None for place in range(bins))
+    starts = tuple(START + 300 * place for place in range(bins))
+    plot = Plot(title="Load", style="line", x=starts, step_s=300, unit="load", series=(Series("load", values),))
+    found = pixels(draw(plot, START + bins * 300, Look(legend=False), "png"))[2]
+    assert rgb(COLOURS[0]) in found
+
+
 def test_what_is_chosen_is_shown() -> None:
     plain = texts(draw(over_time(4, 2), START + 4 * 3600, Look(legend=False), "svg"))
     assert {"Queue utilization", "queues at work", "2026-11-01 00:00 until 2026-11-01 04:00, UTC"} <= set(plain)
