@@ -21,14 +21,16 @@ _MARKED = 40
 def draw_lines(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
     """Draw each series as a line; where nothing is known it is broken. Few points and lone ones are marked."""
     places = [days((left + right) / 2) for left, right in pairwise(edges)]
+    few = len(places) <= _MARKED
     for place, one in enumerate(plot.series):
+        lone = alone(one.values)
         (line,) = axes.plot(
             places,
             [math.nan if value is None else value for value in one.values],
             color=colour(one.label, place),
             linewidth=0.9 if len(places) > MANY else 1.7,
-            marker="o",
-            markevery=None if len(places) <= _MARKED else alone(one.values),
+            marker="o" if few or lone else None,
+            markevery=None if few else lone,
             markersize=4 if len(places) <= MANY else 2,
             label=SHOWN,
         )
