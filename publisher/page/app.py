@@ -33,6 +33,7 @@ from publisher.page.sessions import Sessions
 from publisher.page.status_page import status_page
 from publisher.page.wire import Guarded
 from publisher.pipeline.status import Status
+from publisher.plain_text import safe
 from publisher.report import forms
 from publisher.report.picture.draw import CONTENT_TYPES, draw
 from publisher.report.picture.look import Look
@@ -46,6 +47,8 @@ _SECURE_COOKIE: Final = "__Host-session"
 _MOST_LOGIN_BYTES: Final = 4_000
 _AT_A_TIME: Final = 2
 """Reports and pictures that are made at a time; the rest wait."""
+_PICTURE_LABELS: Final = {"ps": "PostScript", "pdf": "PDF", "png": "PNG", "svg": "SVG"}
+_TEXT_LABELS: Final = {"csv": "CSV", "json": "JSON"}
 _TEXTS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -154,9 +157,9 @@ class _Pages:
         except (UsageError, StoreMissingError) as error:
             return _page(problem_page(view, _label(view), str(error), asking.choice(query), around), 400)
         links = [
-            {"href": f"/{view}.{form}?{asking.as_query(query)}", "label": label} for form, label in _downloads(report)
+            {"href": f"/{view}.{form}?{asking.as_query(query)}", "label": label} for form, label in _TEXT_LABELS.items()
         ]
-        return _page(report_page(report, asked.choice, around | {"links": links}))
+        return _page(report_page(report, asked.choice, around | {"links": links, "prints": _prints(view, report)}))
 
     async def download(self, request: Request) -> Response:
         """A view as a picture, CSV or JSON."""
@@ -329,9 +332,14 @@ def _page(text: str, code: int = 200, headers: Mapping[str, str] | None = None) 
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), code, headers)
 
 
-def _downloads(report: Report) -> list[tuple[str, str]]:
-    pictures = [("ps", "PostScript"), ("pdf", "PDF"), ("png", "PNG"), ("svg", "SVG")] if report.plots else []
-    return [*pictures, ("csv", "CSV"), ("json", "JSON")]
+def _prints(view: str, report: Report) -> list[dict[str, Any]]:
+    """What each picture is printed by; of the two measures of utilization, the one that is chosen is the first."""
+    forms = [(f"/{view}.{form}", label) for form, label in _PICTURE_LABELS.items()]
+    if len(report.plots) < 2 or view == "utilization":
+        return [{"title": "", "plot": None, "forms": forms}] if report.plots else []
+    return [
+        {"title": safe(plot.title), "plot": place, "forms": forms} for place, plot in enumerate(report.plots, start=1)
+    ]
 
 
 def _address(request: Request) -> str:

@@ -194,7 +194,9 @@ def choice(query: Mapping[str, str]) -> Choice:
 def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The form of a view, with what was asked in it. A start that is left open stays so."""
     found = _when(view, query, now)
-    for key in _SELECTED_BY.get(view, _PATTERNS):
+    # What else an address selects by is shown, so that sending the form does not leave it out.
+    others = tuple(key for key in _SELECTED_BY.get(view, KEYS) if key not in _PATTERNS and query.get(key))
+    for key in (*_SELECTED_BY.get(view, _PATTERNS), *others):
         mine = key == "owner" and person.owner is not None
         value = person.name if mine else query.get(key, "")
         found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else "any", fixed=mine))
@@ -203,7 +205,8 @@ def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tup
         found.append(_select("bin", "Bin", query.get("bin", ""), (("", "as suits"), *((size, size) for size in sizes))))
     if (allowed := _BY.get(view, ())) and not (view == "charges" and person.owner is not None):
         label = "Stacked by" if view == "utilization" else "By"
-        options = (("", "nothing"), *((key, _label(key)) for key in allowed))
+        none = "as configured" if view == "charges" else "nothing"
+        options = (("", none), *((key, _label(key)) for key in allowed))
         found.append(_select("by", label, query.get("by", _BY_DEFAULT.get(view, "")), options))
         if view in _BY_TWO:
             found.append(_select("by2", "And by", query.get("by2", ""), options))

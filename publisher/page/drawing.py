@@ -28,7 +28,7 @@ from publisher.report.picture.look import (
     named_first,
     tops_of,
 )
-from publisher.report.picture.style import COLOURS, MANY
+from publisher.report.picture.style import COLOURS, MANY, shortened
 from publisher.report.picture.ticks import Tick, time_ticks, value_ticks
 from publisher.report.result import Plot, Series
 from publisher.times import iso
@@ -39,6 +39,10 @@ HIGH: Final = 1_000
 _MOST_POINTS: Final = 2_000
 MOST_ROWS: Final = 60
 """Rows of a heat map that have a label each; of more, every so manieth has one."""
+
+
+_LABEL_LENGTH: Final = 24
+"""So many letters of a row's label have room; the middle of longer ones is left out, and the table has them."""
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -236,12 +240,13 @@ def _heat(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     start, end = edges[0], end_of(plot, stop)
     step = -(-len(plot.series) // MOST_ROWS)
     shown = range(0, len(plot.series), step)
+    labels = ((row + 0.5, shortened(plot.series[row].label, _LABEL_LENGTH)) for row in shown)
     known = [cell for row in plot.series for cell in row.values if cell is not None]
     mean = f"{sum(known) / len(known):.0%} on average" if known else "nothing is known"
     return Drawing(
         kind="heat", title=title, unit=unit, across=tuple(time_ticks(start, end)),
         wide=round((edges[-1] - start) / (end - start) * 100, 3),
-        up=tuple(Tick((row + 0.5) / len(plot.series), safe(plot.series[row].label)) for row in shown),
+        up=tuple(Tick(middle / len(plot.series), label) for middle, label in labels),
         names=tuple(safe(row.label) for row in plot.series), shades=_picture(plot),
         summary=f"{title}: {len(plot.series)} rows, {mean}. The table below has every value.",
     )  # fmt: skip

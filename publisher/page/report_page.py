@@ -49,7 +49,7 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
             "lined": any(chart.kind in {"time", "heat"} for chart in charts),
             "look_class": choice.classes, "notes": [safe(note) for note in report.notes],
             "nothing": safe(report.nothing) if report.nothing else None, "table": table(report), "fields": (),
-            "problem": None, "links": (), **around,
+            "problem": None, "links": (), "prints": (), **around,
         },
     )  # fmt: skip
 

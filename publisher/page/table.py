@@ -21,11 +21,12 @@ _LARGE: Final = 1000
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The head of a column; `number` stands to the right."""
+    """The head of a column; `number` stands to the right, `instant` in one line."""
 
     name: str
     unit: str
     number: bool
+    instant: bool
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -44,7 +45,7 @@ class Table(msgspec.Struct, frozen=True):
 def table(report: Report) -> Table:
     """The table of a report."""
     columns = shown_columns(report)
-    heads = tuple(Heading(_name(one), _unit(one), not is_text(one)) for one in columns)
+    heads = tuple(Heading(_name(one), _unit(one), not is_text(one), one.kind == "instant") for one in columns)
     keys = told_apart(report)
     places = [(report.columns.index(one), one.kind, one.name in keys) for one in columns]
     rows = tuple(

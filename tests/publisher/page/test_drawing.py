@@ -119,6 +119,17 @@ def test_a_heat_map_has_a_pixel_a_cell() -> None:
     assert list(zlib.decompress(png[start + 4 : start + 4 + length])) == [0, 0, 250, 255, 0, 125, 250, 0]
 
 
+def test_labels_of_rows_have_room() -> None:
+    names = ("n1", "batch-cluster-with-a-long-name.example.org/node0017")
+    rows = tuple(Series(name, (0.5,)) for name in names)
+    made = drawing(Plot(title="T", style="heat", x=(START,), step_s=DAY, unit="share", series=rows), START + DAY)
+    short, shortened = [tick.text for tick in made.up]
+    assert short == "n1"
+    assert len(shortened) <= 24
+    assert (shortened[:5], shortened[-4:]) == ("batch", "0017")
+    assert made.names == names
+
+
 def test_bars_over_names() -> None:
     both = (Series("s", (1.0, 4.0)), Series("t", (1.0, 0.0)))
     named = Plot(title="T", style="bar", x=("a", "b"), unit="u", stacked=True, series=both)

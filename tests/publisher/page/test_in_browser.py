@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 from tests.publisher.cli.program import Program
@@ -185,3 +187,30 @@ def test_a_file_by_itself(browser: Browser, month: Program, pictures: Path) -> N
         looks_right(tab, 1200)
         assert all(url.startswith(("file:", "data:")) for url in tab.requests())
         tab.picture(pictures / "page-file.png")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_what_is_printed_is_what_is_seen(browser: Browser, page: str, *, scripts: bool) -> None:
+    """Also where nothing was sent since it was chosen, with and without scripts."""
+    sent = (
+        "(() => {{ const one = document.querySelectorAll('.print')[{}]; const form = new FormData(one.form, one);"
+        "return one.formAction + '?' + new URLSearchParams(form); }})()"
+    )
+    with browser.tab(scripts=scripts) as tab:
+        tab.open(f"{page}/?{MONTH}&account=*")
+        assert tab.value("document.querySelectorAll('.print').length") == 4
+        for chosen in ("#style-bar", "#measure-cpu", "#legend"):
+            tab.click(chosen)
+        assert tab.is_seen(".measure-cpu .as-bar")
+        printed = str(tab.value(sent.format(3)))
+        given = parse_qs(urlsplit(printed).query)
+        assert (urlsplit(printed).path, given["measure"], given["style"]) == ("/utilization.svg", ["cpu"], ["bar"])
+        assert given["account"] == ["*"]
+        assert "legend" not in given
+        picture = httpx.get(printed).text
+        assert "CPU utilization" in picture
+        assert "CPU, user" not in picture
+        tab.open(f"{page}/scarce?{MONTH}")
+        second = str(tab.value(sent.format(7)))
+        assert "Wait that nine jobs in ten did not exceed" in httpx.get(second).text
+        looks_right(tab, 1200)
