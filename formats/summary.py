@@ -21,6 +21,7 @@ from formats.identity import DIGEST_BYTES
 from formats.job import Job
 from formats.machine import infrastructure_of
 from formats.month import SECONDS_A_DAY, Month, month_bounds, month_of
+from formats.month_key import MonthKey
 from formats.record import Note
 from formats.rules import INT32
 from formats.view import View
@@ -39,15 +40,12 @@ LONGEST_MS: Final = INT32 * 1000 + 499
 _CACHED_IDENTITIES: Final = 200_000
 
 
-class GroupKey(msgspec.Struct, frozen=True, order=True):
+class GroupKey(MonthKey, frozen=True, order=True):
     """The primary key of a summary at the receiver. `score_milli`: the benchmark's score in thousandths.
 
     In normalised summaries the score is not part of the key and 0 here, in their version 0.3 neither is the benchmark.
     """
 
-    site: str
-    year: int
-    month: int
     user: str
     vo: str
     vo_group: str
@@ -58,16 +56,6 @@ class GroupKey(msgspec.Struct, frozen=True, order=True):
     score_milli: int
     nodes: int
     processors: int
-
-    @property
-    def when(self) -> Month:
-        """The month of the group."""
-        return Month(self.year, self.month)
-
-    @property
-    def text(self) -> str:
-        """The key as one line: a JSON list, the same for equal keys only."""
-        return msgspec.json.encode(msgspec.structs.astuple(self)).decode("ascii")
 
     def folded(self) -> GroupKey:
         """The key as the receiver's database compares it."""

@@ -15,28 +15,16 @@ from formats import apel_values as values
 from formats.apel_rules import JOB_NUMBERS, compared
 from formats.identity import DIGEST_BYTES
 from formats.job import Job
-from formats.month import Month, month_of
+from formats.month import month_of
+from formats.month_key import MonthKey
 from formats.record import Note
 from formats.view import View
 
 
-class SyncKey(msgspec.Struct, frozen=True, order=True):
+class SyncKey(MonthKey, frozen=True, order=True):
     """The primary key of a sync count at the receiver."""
 
-    site: str
-    year: int
-    month: int
     submit_host: str
-
-    @property
-    def when(self) -> Month:
-        """The month of the count."""
-        return Month(self.year, self.month)
-
-    @property
-    def text(self) -> str:
-        """The key as one line: a JSON list."""
-        return msgspec.json.encode(msgspec.structs.astuple(self)).decode("ascii")
 
     def folded(self) -> SyncKey:
         """The key as the receiver's database compares it."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from publisher.cli.output import data
+from publisher.cli.output import data, flush
 from publisher.errors import UsageError
 
 
@@ -44,3 +44,4 @@ def demo(
 
 def _say(text: str) -> None:
     data(text)
+    flush()  # the commands that are shown write by themselves, to the same place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from publisher.errors import CredentialError, StoreError, UsageError
@@ -16,12 +16,18 @@ STORE, USAGE, CREDENTIALS, WAITING, REJECTED, DONE = 5, 2, 4, 1, 3, 0
 
 
 def of_run(
-    collected: Iterable[Collected], delivered: Mapping[str, Delivery], status: Status | None, *, busy: bool = False
+    collected: Iterable[Collected],
+    delivered: Mapping[str, Delivery],
+    status: Status | None,
+    *,
+    busy: bool = False,
+    only: Collection[str] = (),
 ) -> int:
     """The exit code of a collect, a publish or both. `delivered` by target; `status` is that after the run, None after
     a collect alone.
 
-    `busy`: another run was collecting, so that what waits by now is its affair.
+    `busy`: another run was collecting, so that what waits by now is its affair. `only`: the targets that were asked
+    for; none: all.
     """
     deliveries = list(delivered.values())
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]
@@ -35,17 +41,17 @@ def of_run(
         return CREDENTIALS
     unread = any(source.error is not None for source in collected)
     stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
-    if unread or stopped or (status is not None and not busy and _waits(status, delivered)):
+    if unread or stopped or (status is not None and not busy and _waits(status, delivered, only)):
         return WAITING
     return REJECTED if any(item.sent.rejected or item.sent.held for item in deliveries) else DONE
 
 
-def _waits(status: Status, delivered: Mapping[str, Delivery]) -> bool:
-    """Something waits for a service that is not merely not due yet, or served by another run just now."""
+def _waits(status: Status, delivered: Mapping[str, Delivery], only: Collection[str]) -> bool:
+    """Something waits for a service that was asked for, and is not merely not due yet, or served by another run."""
     return any(
         not target.shadow and (target.waiting > target.not_due or target.in_flight)
         for name, target in status.targets.items()
-        if name not in delivered or not _is_left_for_later(delivered[name])
+        if (name in only or not only) and (name not in delivered or not _is_left_for_later(delivered[name]))
     )
 
 

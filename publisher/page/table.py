@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from publisher.plain_text import safe
-from publisher.report.forms import UNTOLD, is_text, shown_columns, told_apart
-from publisher.report.result import Cell, Column, Kind, Report
+from publisher.report.forms import is_text, shown_columns, told_apart
+from publisher.report.result import UNTOLD, Cell, Column, Kind, Report
 from publisher.times import iso
 
 MOST_ROWS: Final = 5_000

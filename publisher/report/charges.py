@@ -31,12 +31,11 @@ from publisher.report.inventory import KIB_A_GIB, Inventory
 from publisher.report.placing import WANTED, Placing
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
-from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.result import UNTOLD, Cell, Column, Plot, Report, Series
 from publisher.report.selection import Selection
 from publisher.times import iso
 
 CHARGED_BY: Final = ("owner", "group", "project", "account", "vo")
-UNTOLD: Final = "(not told)"
 _FACTOR_KEYS: Final = ("group", "owner", "project", "vo", "queue", "status", "account")
 _UNIT_MS: Final = {
     "cores": 3_600_000,

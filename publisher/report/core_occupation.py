@@ -20,11 +20,10 @@ from formats.occupation import Occupation
 from formats.tally_columns import Ints
 from publisher.errors import UsageError
 from publisher.report.held import Held, HeldFrame, names_of
-from publisher.report.inventory import UNTOLD
 from publisher.report.periods import Period, edges
 from publisher.report.reading import Context, running_note
 from publisher.report.request import ReportRequest
-from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.result import UNTOLD, Cell, Column, Plot, Report, Series
 
 MOST_CELLS: Final = 250_000
 """Cores times periods: more are no report that anybody reads."""

@@ -9,15 +9,13 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from publisher.report.result import Cell, Column, Report
+from publisher.report.result import UNTOLD, Cell, Column, Report
 from publisher.times import iso
 
 _TEXT: Final = ("text", "instant")
 _DIGITS: Final = 4
 _DIGITS_OF_SECONDS: Final = 3
 """Times are kept in milliseconds."""
-UNTOLD: Final = "(not told)"
-"""A group without a name, as people read it; CSV and JSON have an empty text."""
 
 
 def shown_columns(report: Report) -> list[Column]:

@@ -14,11 +14,12 @@ from formats.occupation import Occupation, most_at_once
 from formats.tally_columns import Ints
 from publisher.report.core_numbers import CoreNumbers
 from publisher.report.frame import Frame
-from publisher.report.inventory import UNTOLD, Inventory, KnownNode
+from publisher.report.inventory import Inventory, KnownNode
 from publisher.report.periods import edges, periods, zone_of
 from publisher.report.placing import WANTED, Placed, Placing
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest, Resource
+from publisher.report.result import UNTOLD
 
 UNITS: Final[dict[Resource, str]] = {"cores": "cores", "memory": "GiB", "vmem": "GiB", "gpus": "GPUs"}
 _ESTIMATED: Final = (

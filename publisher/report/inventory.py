@@ -10,10 +10,9 @@ import msgspec
 from publisher.config_reports import Node
 from publisher.report.periods import Period
 from publisher.report.request import Resource
+from publisher.report.result import UNTOLD
 
 KIB_A_GIB: Final = 1 << 20
-UNTOLD: Final = "(not told)"
-"""The node of runs whose source names none."""
 INFERRED: Final = "(inferred)"
 """The type of nodes that stand in no table."""
 

@@ -12,6 +12,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+UNTOLD: Final = "(not told)"
+"""What stands for the name of a group that has none, or of a host that no source tells."""
+
 VIEWS: Final[Mapping[str, str]] = {
     "utilization": "Queue and CPU utilization in bins, as DQS measures them.",
     "totals": "What runs used, summed by up to two keys, as qacct gives it.",

@@ -12,12 +12,11 @@ import msgspec
 import numpy as np
 
 from formats.tally_columns import Ints, sum_by
-from publisher.report.forms import UNTOLD
 from publisher.report.frame import Frame
 from publisher.report.grouping import BY_PERIOD, Groups, columns_of
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
-from publisher.report.result import Column, Plot, Report, Series
+from publisher.report.result import UNTOLD, Column, Plot, Report, Series
 from publisher.report.selection import Met, Selection
 
 _WANTED: Final = frozenset(

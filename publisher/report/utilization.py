@@ -13,7 +13,7 @@ from publisher.errors import UsageError
 from publisher.report.grouping import GROUPED_BY, OTHERS, Groups, columns_of
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
-from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.result import UNTOLD, Cell, Column, Plot, Report, Series
 from publisher.report.selection import Met, Selection
 
 _WANTED: Final = frozenset({"user_ms", "system_ms", "slots"})
@@ -159,7 +159,7 @@ def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
     ]
     shown = ("queue", "slots", "queue_mean") if request.measure == "queue" else ("cpu_user", "cpu_system")
     series = [
-        Series(name or "(not told)", tuple(_amount(request, one) for one in measured(bins, iter(each))))
+        Series(name or UNTOLD, tuple(_amount(request, one) for one in measured(bins, iter(each))))
         for name, each in _largest(request, sums)
     ]
     whole = next(iter(cells.values()), ()) or measured(bins, iter([Sums(0, 0, 0, 0, 0)] * bins.count))

@@ -18,7 +18,7 @@ from publisher.report.grouping import BY_PERIOD, Groups, columns_of
 from publisher.report.periods import Period, periods, zone_of
 from publisher.report.reading import Context, running_note
 from publisher.report.request import PERIODS, ReportRequest
-from publisher.report.result import Cell, Column, Plot, Report, Series
+from publisher.report.result import UNTOLD, Cell, Column, Plot, Report, Series
 from publisher.report.spans import unit_for
 
 SIZE: Final = "size"
@@ -200,7 +200,7 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
         return (Plot(title=title, style="line", x=tuple(one.start for one in cut), unit=unit.name, series=series),)
     shown = sorted(sorted(rows, key=lambda row: -_number(row[1]))[:_MOST_BARS], key=rows.index)
     series = tuple(Series(name, tuple(in_units(row, place) for row in shown)) for name, place in places.items())
-    names = tuple(str(row[0] or "(not told)") for row in shown)
+    names = tuple(str(row[0] or UNTOLD) for row in shown)
     return (Plot(title=title, style="bar", x=names, unit=unit.name, series=series),)
 
 

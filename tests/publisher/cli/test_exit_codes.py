@@ -68,6 +68,14 @@ def test_1_a_source_could_not_be_read(fresh: Program) -> None:
     assert fresh("run").code == 0
 
 
+def test_0_where_only_a_target_that_was_not_asked_for_waits(collected: Program, simulator: Simulator) -> None:
+    simulator.faults.replace([Fault("status", code=503)])
+    collected.configure(BASE + SOURCE + sgas(simulator) + FILES)
+    assert collected("publish", "files").code == 0
+    assert collected("publish", "sgas").code == 1
+    assert collected("publish").code == 1
+
+
 def test_1_something_waits_for_a_service(collected: Program, simulator: Simulator) -> None:
     simulator.faults.replace([Fault("status", code=503)])
     collected.configure(BASE + SOURCE + sgas(simulator) + FILES)
