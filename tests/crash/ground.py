@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from publisher.simulator import Simulator
-from publisher.store.states import State
+from publisher.store.states import BatchState, State
 from publisher.targets.base import Message
 from tests import oracle
 from tests.crash.child import Command, Fate, Nursery, Task, Unit
@@ -42,14 +42,15 @@ timeout = 3600
 
 
 class Toll(msgspec.Struct, frozen=True):
-    """How many jobs were lost, and how many records sent in vain."""
+    """How many jobs were lost, and how many records sent in vain; `flying`: messages that were on their way."""
 
     lost: int = 0
     twice: int = 0
+    flying: int = 0
 
     def or_worse(self, other: Toll) -> Toll:
-        """The most of both."""
-        return Toll(max(self.lost, other.lost), max(self.twice, other.twice))
+        """The most of each."""
+        return Toll(max(self.lost, other.lost), max(self.twice, other.twice), max(self.flying, other.flying))
 
 
 class Ground:
@@ -149,6 +150,13 @@ class Ground:
             assert books.counters == Counter(books.states.values())
         else:
             oracle.assert_conserved(books.states, books, self.arrived())
+
+    def flying(self) -> int:
+        """Messages of which the store does not say what became of them."""
+        rows = oracle.rows_of(self.folder / "store.db")
+        if not rows("SELECT name FROM sqlite_master WHERE name = 'batches'"):
+            return 0
+        return len(rows(f"SELECT id FROM batches WHERE state = {int(BatchState.IN_FLIGHT)}"))
 
     def toll(self, times: int = 1) -> Toll:
         """What is lost and what came oftener than so many times, counted from what the service really holds."""
