@@ -1,11 +1,15 @@
 """Ads of `condor_history -xml`, one after the other, in memory that is bounded by the largest ad.
 
+A file may hold several documents one behind the other, as when the output of the command is appended to it. One that is
+cut off or damaged costs what is behind that place in it, and no other.
+
 Input is hostile: no entities, no DTD, no network, no huge texts. The document type that HTCondor writes names a DTD,
 which is not read; one that declares anything itself is refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -17,44 +21,107 @@ from publisher.sources.lines import Refused
 _BLOCK: Final = 1 << 16
 _MOST_BYTES: Final = 16 * 2**20
 """Between the ends of two ads."""
+_MARK: Final = re.compile(rb"(?P<begin><\?xml[ \t\r\n])|(?P<end></classads[ \t\r\n]{0,16}>)|(?P<entity><!ENTITY)")
+"""Where a document begins or ends, or declares an entity: in what a document tells, `<` is always spelled `&lt;`."""
+_LONGEST_MARK: Final = 32
+_PLACE: Final = re.compile(r", line \d+, column \d+$")
+_BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
 def ads(read: Callable[[int], bytes]) -> Iterator[dict[str, Value] | Refused]:
-    """The attributes of each ad, names in lower case; what cannot be read ends the document with a `Refused`."""
-    parser = etree.XMLPullParser(
-        events=("end",), tag="c", resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False,
-        remove_comments=True, remove_pis=True,
-    )  # fmt: skip
-    since = 0
-    first = True
-    while block := read(_BLOCK):
-        if first and b"<!ENTITY" in block:
-            yield Refused("the document declares entities; HTCondor's do not")
+    """The attributes of each ad, names in lower case; what cannot be read ends its document with a `Refused`."""
+    document = _Document(line=1)
+    for kind, piece in _pieces(read):
+        if kind == "begin":  # the one before may have been cut off
+            yield from document.close()
+            document = _Document(document.line)
+        if kind == "entity":
+            yield from document.refuse("the document declares entities; HTCondor's do not")
+        yield from document.feed(piece)
+        if kind == "end":
+            yield from document.close()
+            document = _Document(document.line)
+    yield from document.close()
+
+
+class _Document:
+    """A document that is being read. `line`: the line of the file that comes next."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self._begins = line
+        self._parser: Any = None
+        self._since = 0
+        self._over = False
+
+    def feed(self, piece: bytes) -> Iterator[dict[str, Value] | Refused]:
+        """The ads that end in the next piece of it."""
+        if self._parser is None:
+            bare = piece.lstrip(_BLANK)
+            self.line += piece[: len(piece) - len(bare)].count(b"\n")
+            self._begins, piece = self.line, bare
+        self.line += piece.count(b"\n")
+        if self._over or not piece:
             return
-        first = False
-        since += len(block)
+        if self._parser is None:
+            self._parser = etree.XMLPullParser(
+                events=("end",), tag="c", resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False,
+                remove_comments=True, remove_pis=True,
+            )  # fmt: skip
+        self._since += len(piece)
+        yield from self._parsed(self._parser.feed, piece)
+        if self._since > _MOST_BYTES:
+            yield from self.refuse(f"an ad of more than {_MOST_BYTES} bytes")
+
+    def close(self) -> Iterator[dict[str, Value] | Refused]:
+        """What is missing at its end."""
+        if self._parser is not None:
+            yield from self._parsed(self._parser.close)
+
+    def refuse(self, reason: str) -> Iterator[Refused]:
+        """Read no more of it, and say why; once."""
+        if not self._over:
+            self._over, self._parser = True, None
+            yield Refused(reason)
+
+    def _parsed(self, step: Callable[..., Any], *piece: bytes) -> Iterator[dict[str, Value] | Refused]:
+        """The ads that end in a step of the parser, those before a damage too; then the damage."""
+        damage: etree.XMLSyntaxError | None = None
+        events = self._parser.read_events()
         try:
-            parser.feed(block)
-            for _, found in parser.read_events():
-                element: Any = found
-                parent = element.getparent()
-                if parent is not None and parent.tag != "classads":
-                    continue  # an ad inside an ad
-                since = 0
-                yield _attributes(element)
-                element.clear()
-                while element.getprevious() is not None and parent is not None:
-                    del parent[0]
+            step(*piece)
         except etree.XMLSyntaxError as error:
-            yield Refused(f"the XML is cut off or damaged: {error.msg}")
-            return
-        if since > _MOST_BYTES:
-            yield Refused(f"an ad of more than {_MOST_BYTES} bytes")
-            return
-    try:
-        parser.close()
-    except etree.XMLSyntaxError as error:
-        yield Refused(f"the XML is cut off or damaged: {error.msg}")
+            damage = error
+        for _, element in events:
+            parent = element.getparent()
+            if parent is not None and parent.tag != "classads":
+                continue  # an ad inside an ad
+            self._since = 0
+            yield _attributes(element)
+            element.clear()
+            while element.getprevious() is not None and parent is not None:
+                del parent[0]
+        if damage is not None:
+            line = self._begins + (damage.lineno or 1) - 1
+            what = _PLACE.sub("", str(damage.msg))
+            yield from self.refuse(f"the XML is cut off or damaged in line {line} of the file: {what}")
+
+
+def _pieces(read: Callable[[int], bytes]) -> Iterator[tuple[str, bytes]]:
+    """Everything that is read, in pieces: each mark by itself with its kind, and what stands between them."""
+    rest = b""
+    while block := read(_BLOCK):
+        data = rest + block
+        at = 0
+        for mark in _MARK.finditer(data):
+            yield "", data[at : mark.start()]
+            yield mark.lastgroup or "", mark[0]
+            at = mark.end()
+        cut = data.rfind(b"<", max(at, len(data) - _LONGEST_MARK))
+        cut = len(data) if cut < 0 else cut  # a mark may go on in the next block
+        yield "", data[at:cut]
+        rest = data[cut:]
+    yield "", rest
 
 
 def _attributes(element: Any) -> dict[str, Value]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from publisher import config
 from publisher.errors import ConfigError
 from publisher.sources.htcondor import HTCondorSource
 from publisher.sources.htcondor_lines import HTCondorParser
+from publisher.sources.htcondor_xml import ads
 from publisher.sources.lines import Line, Refused
 from publisher.sources.recognise import looks_like
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_records, read_on
@@ -163,6 +166,63 @@ def test_a_document_that_is_cut_off_is_told(fixtures: Path, tmp_path: Path, seen
     assert len(found.unreadable) == 1
     path.write_bytes(whole)
     assert read_on(source(path), found).jobs == seen.jobs
+
+
+@pytest.mark.parametrize("between", [b"", b"\n", b"\xef\xbb\xbf", b"\r\n \n"])
+@pytest.mark.parametrize("name", ["history.xml", "history.json"])
+def test_documents_one_behind_the_other_are_all_read(
+    fixtures: Path, tmp_path: Path, seen: Seen, name: str, between: bytes
+) -> None:
+    whole = (fixtures / "htcondor" / name).read_bytes()
+    path = tmp_path / name
+    path.write_bytes(whole + between + whole.replace(b"schedd.example.org", b"schedd2.example.org") + between)
+    found = read_on(source(path), Seen())
+    assert (found.unreadable, found.at_end) == ([], True)
+    assert len(found.jobs) == 2 * len(seen.jobs)
+
+
+_AD = b'<c><a n="ClusterId"><i>%d</i></a></c>\n'
+_XML = b'<?xml version="1.0"?>\n<!DOCTYPE classads SYSTEM "classads.dtd">\n<classads>\n%s</classads>\n'
+_CUT = "the XML is cut off or damaged in line"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (_XML % (_AD % 1) + _XML % (_AD % 2), [1, 2]),
+        (b"<classads>%s</classads >" % (_AD % 1) * 2, [1, 1]),
+        (_AD % 1, [1]),
+        ((_XML % (_AD % 1 + _AD % 2))[:-20] + _XML % (_AD % 3), [1, 5, 3]),
+        (_XML % (_AD % 1) + b"-- no jobs\n" + _XML % (_AD % 2), [1, 6, 2]),
+        (_XML % (_AD % 1 + b'<c><a n="x"></c>' + _AD % 2) + _XML % (_AD % 3), [1, 5, 3]),
+        (_XML % (_AD % 1) + _XML % (_AD % 2 + b"\xff" + _AD % 3), [1, 2, 10]),
+        (b'<!DOCTYPE classads [<!ENTITY x "y">]>' + _XML % (_AD % 1) + _XML % (_AD % 2), [0, 1, 2]),
+        (_XML % (_AD % 1) + _XML % b"" + b"  \n", [1]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 7, 1 << 16])
+def test_a_damaged_document_costs_no_other(content: bytes, expected: list[int], size: int) -> None:
+    """Ids of the ads in their order; for what is refused the line of the file, 0 for the entity."""
+    file = io.BytesIO(content)
+    told: list[object] = []
+    for each in ads(lambda most: file.read(min(most, size))):
+        if isinstance(each, Refused):
+            told.append(int(each.reason.removeprefix(_CUT).split()[0]) if each.reason.startswith(_CUT) else 0)
+        else:
+            told.append(each["clusterid"])
+    assert told == expected
+
+
+def test_documents_one_behind_the_other_need_no_more_memory() -> None:
+    """A parser is for one document: what was read of the earlier ones is gone."""
+    document = _XML % b"".join(_AD % n for n in range(500))
+    blocks = iter([document] * 40)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in ads(lambda _: next(blocks, b""))) == 20_000
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=25)
