@@ -1,16 +1,23 @@
 """Formats by name: those of `formats.registry`, and those with one record a run that add-ons bring.
 
-An add-on's format is a callable of a `View` that gives a `formats.record.RecordFormat`.
+An add-on's format is a callable of a `View` that gives a `formats.record.RecordFormat`. A record that it fails at is
+held with what went wrong, as one that it says it cannot render; the others go on.
 """
 
 from __future__ import annotations
 
-from formats.record import RecordFormat
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from formats.job import Job
+from formats.record import CannotRenderError, RecordFormat, Rendered
 from formats.registry import FORMAT_NAMES, RECORD_FORMATS
 from formats.registry import record_format as built_in
 from formats.view import View
 from publisher import add_ons
-from publisher.errors import UsageError
+from publisher.errors import TargetError, UsageError
 
 
 def require_format(name: str) -> None:
@@ -28,5 +35,37 @@ def record_format(name: str, view: View) -> RecordFormat:
     make = None if name in RECORD_FORMATS else add_ons.load(add_ons.FORMATS, name, key="records")
     if make is None:
         return built_in(name, view)
-    form: RecordFormat = make(view)
-    return form
+    with add_ons.blamed("format", name, TargetError):
+        return AddedFormat(name, make(view))
+
+
+class AddedFormat:
+    """A format that raises nothing but errors of ours."""
+
+    def __init__(self, name: str, made: RecordFormat) -> None:
+        self.name = name
+        self.content_type = str(made.content_type)
+        self.overhead_bytes = int(made.overhead_bytes)
+        self.separator_bytes = int(made.separator_bytes)
+        self._made = made
+
+    def record(self, job: Job, created: int) -> Rendered:
+        """See `formats.record.RecordFormat`."""
+        try:
+            made = self._made.record(job, created)
+            _decode(_encode(made))
+        except CannotRenderError:
+            raise
+        except Exception as error:
+            why = f"the add-on failed at this record: {add_ons.what_went_wrong(error)}. {add_ons.ITS_DEFECT}"
+            raise CannotRenderError(self.name, why) from error
+        return made
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """See `formats.record.RecordFormat`."""
+        with add_ons.blamed("format", self.name, TargetError):
+            return bytes(memoryview(self._made.message(bodies)))
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Rendered).decode

@@ -14,7 +14,9 @@ from types import MappingProxyType
 from typing import Final
 
 from publisher import config
+from publisher.add_ons import what_went_wrong
 from publisher.errors import ConfigError
+from publisher.sources.added import AddedSource
 from publisher.sources.base import Source
 
 ENTRY_POINT_GROUP: Final = "usage_publisher.sources"
@@ -49,13 +51,13 @@ def make_source(name: str, settings: config.Source) -> Source:
         )
     try:
         make: Callable[[str, config.Source], Source] = found.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise ConfigError(
-            f"type of source {settings.type!r} ({found.value}) cannot be loaded: {error}",
+            f"type of source {settings.type!r} ({found.value}) cannot be loaded: {what_went_wrong(error)}",
             key=f"sources.{name}.type",
             hint="Reinstall the package that brings it",
         ) from error
-    return make(name, settings)
+    return make(name, settings) if settings.type in BUILT_IN else AddedSource(name, settings, make)
 
 
 def known_kinds() -> dict[str, EntryPoint]:

@@ -7,6 +7,7 @@ Modules are imported when a target of their kind is made, so that commands that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -43,4 +44,6 @@ def _factory(name: str, kind: str) -> TargetFactory:
     if made is None:
         known = ", ".join([*_BUILT_IN, *add_ons.names(add_ons.TARGETS)])
         raise ConfigError(f"there is no kind of target {kind!r}; known are {known}", key=f"targets.{name}.type")
-    return cast("TargetFactory", made)
+    from publisher.targets.added import added_target  # noqa: PLC0415
+
+    return partial(added_target, kind, made)

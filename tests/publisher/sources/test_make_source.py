@@ -9,6 +9,7 @@ import pytest
 
 from publisher import config, sources
 from publisher.errors import ConfigError
+from publisher.sources.added import AddedSource
 from publisher.sources.arc import ArcSource
 
 
@@ -44,7 +45,9 @@ def test_an_unknown_type_unlike_any() -> None:
 
 def test_a_type_of_an_add_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     of_add_on("mine", "publisher.sources.arc:ArcSource", monkeypatch)
-    assert isinstance(sources.make_source("x", config.Source(type="mine", path=tmp_path)), ArcSource)
+    made = sources.make_source("x", config.Source(type="mine", path=tmp_path))
+    assert (type(made), made.name, made.kind) == (AddedSource, "x", "arc")
+    assert [finding.level for finding in made.check()] == ["red"]
 
 
 @pytest.mark.parametrize("value", ["no_such_module_at_all:Source", "publisher.sources.arc:NoSuchName"])

@@ -537,17 +537,23 @@ def test_an_unknown_kind_names_the_known_ones(pki: Pki) -> None:
 
 
 def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pigeon_add_on.py").write_text("def make(name, settings, context):\n    return (name, settings.type)\n")
+    (tmp_path / "pigeon_add_on.py").write_text(
+        "class Pigeon:\n"
+        "    kind = 'pigeon'\n"
+        "    def __init__(self, name, settings, context):\n        self.limit = len(name + settings.type)\n"
+        "    def payload_limit_bytes(self):\n        return self.limit\n"
+    )
     information = tmp_path / "pigeon_add_on-1.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon-add-on\nVersion: 1\n")
-    (information / "entry_points.txt").write_text("[usage_publisher.targets]\npigeon = pigeon_add_on:make\n")
+    (information / "entry_points.txt").write_text("[usage_publisher.targets]\npigeon = pigeon_add_on:Pigeon\n")
     monkeypatch.syspath_prepend(tmp_path)
 
     class Settings:
         type = "pigeon"
 
-    assert make_target("t", Settings(), context(pki)) == ("t", "pigeon")  # type: ignore[comparison-overlap]
+    made = make_target("t", Settings(), context(pki))
+    assert (made.name, made.kind, made.payload_limit_bytes()) == ("t", "pigeon", 7)
 
 
 @pytest.mark.parametrize(
