@@ -55,10 +55,19 @@ class Services:
         return found
 
 
-@contextlib.contextmanager
-def services(folder: Path) -> Iterator[Services]:
+def services(folder: Path) -> contextlib.AbstractContextManager[Services]:
     """Running while inside."""
-    command = [sys.executable, "-m", "publisher.simulator", "--directory", str(folder), "--limit-bytes", str(2**30)]
+    return _running("publisher.simulator", "--directory", str(folder), "--limit-bytes", str(2**30))
+
+
+def counting(folder: Path) -> contextlib.AbstractContextManager[Services]:
+    """An SGAS alone that judges nothing, running while inside."""
+    return _running("tests.bench.counting", str(folder))
+
+
+@contextlib.contextmanager
+def _running(*module: str) -> Iterator[Services]:
+    command = [sys.executable, "-m", *module]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
