@@ -19,7 +19,7 @@ from publisher.store.tables import classes, runs, sources, versions
 
 _COLUMNS: Final = dialect.column_names(runs.c)
 _insert_runs: Final = dialect.Bulk(insert(runs), _COLUMNS)
-_CHANGED: Final = tuple(name for name in _COLUMNS if name not in {"id", "record_id", "local_id", "global_id"})
+_CHANGED: Final = tuple(name for name in _COLUMNS if name not in {"id", "record_id"})
 _update_runs: Final = dialect.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _CHANGED}),
     (*_CHANGED, "run"),
@@ -165,9 +165,9 @@ def _change(connection: Connection, interner: Interner, changed: list[tuple[Seal
     rows = []
     put = []
     for (run, before), class_id in zip(changed, class_ids, strict=True):
-        sums = (run.wall_ms, run.cpu_ms)
+        told = (run.wall_ms, run.cpu_ms, run.local_id, run.global_id)
         rows.append(
-            (class_id, int(run.finished), run.end, *sums, run.digest, now, run.stored, run.untold, before.run_id)
+            (class_id, int(run.finished), run.end, *told, run.digest, now, run.stored, run.untold, before.run_id)
         )
         put.append(
             Put(

@@ -151,6 +151,21 @@ def test_a_finished_run_that_a_source_calls_running_again_stays_finished(tmp_pat
     assert site.counted("neic") == {State.ACCEPTED: 1}
 
 
+def test_a_run_is_found_by_the_ids_that_it_has_now(tmp_path: Path) -> None:
+    """A database may tell the batch system's id of a job only when it has ended."""
+    site, _ = site_of(tmp_path, make_job(1, local_id=None, status="running", end=None), make_job(2, local_id="17"))
+    site.collect()
+    site.sources["ce1"].add(make_job(1, local_id="4711"), make_job(2, local_id="18", global_id="ce1/18"))
+    site.collect()
+    by_name = {name: [known.run.record_id for known in site.publisher.job(name)] for name in ("4711", "18", "ce1/18")}
+    assert by_name == {
+        "4711": [make_job(1).record_id],
+        "18": [make_job(2).record_id],
+        "ce1/18": [make_job(2).record_id],
+    }
+    assert site.publisher.job("17") == []
+
+
 def test_the_same_record_from_two_sources_counts_once(tmp_path: Path) -> None:
     one, other = ListSource("ce1"), ListSource("ce2")
     one.add(*make_jobs(3))
