@@ -6,12 +6,14 @@ that its protocol does not have is told as its defect, and ends nothing but what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from publisher.errors import ConfigError, PublisherError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 SOURCES: Final = "usage_publisher.sources"
 FORMATS: Final = "usage_publisher.formats"
@@ -20,7 +22,7 @@ TARGETS: Final = "usage_publisher.targets"
 
 def names(group: str) -> list[str]:
     """The names that installed packages add to a group, in order."""
-    return sorted({point.name for point in entry_points(group=group)})
+    return sorted({point.name for point in _points(group)})
 
 
 def load(group: str, name: str, key: str) -> Any:
@@ -28,7 +30,7 @@ def load(group: str, name: str, key: str) -> Any:
 
     Raises `ConfigError` for one that is there and cannot be loaded.
     """
-    found = next(iter(entry_points(group=group, name=name)), None)
+    found = next((point for point in _points(group) if point.name == name), None)
     if found is None:
         return None
     try:
@@ -61,3 +63,9 @@ def blamed(kind: str, name: str, told_as: type[PublisherError]) -> Iterator[None
         raise
     except Exception as error:
         raise told_as(f"the add-on {name!r} failed as a {kind}: {what_went_wrong(error)}", hint=ITS_DEFECT) from error
+
+
+def _points(group: str) -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - loads what reads mail, for what few have
+
+    return entry_points(group=group)

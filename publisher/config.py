@@ -231,7 +231,7 @@ class ReportingSettings(TargetSettings):
     period: PeriodKind = Field(default="month", description="What each report is of; it is sent when that is complete.")
     bin: Seconds = Field(default=3600.0, description="Size of a bin, whole seconds.")
     measure: Measure = Field(default="queue", description="What a report says it is about.")
-    select: Selected = Field(default=Selected(), description="Only jobs that match.")
+    select: Selected = Field(default_factory=Selected, description="Only jobs that match.")
 
     @model_validator(mode="after")
     def _reports_make_sense(self) -> Self:
@@ -340,17 +340,17 @@ class Config(Settings):
     """The whole file."""
 
     site: Site
-    store: Store = Store()
+    store: Store = Field(default_factory=Store)
     sources: dict[str, Source] = Field(default_factory=dict)
     targets: dict[str, Target] = Field(default_factory=dict)
     map: tuple[MapRule, ...] = ()
     nodes: tuple[Node, ...] = ()
-    charges: Charges = Charges()
-    credentials: Credentials = Credentials()
-    metrics: Metrics = Metrics()
-    notices: Notices = Notices()
-    log: Log = Log()
-    serve: Serve = Serve()
+    charges: Charges = Field(default_factory=Charges)
+    credentials: Credentials = Field(default_factory=Credentials)
+    metrics: Metrics = Field(default_factory=Metrics)
+    notices: Notices = Field(default_factory=Notices)
+    log: Log = Field(default_factory=Log)
+    serve: Serve = Field(default_factory=Serve)
     spool: dict[str, SpoolContext] = Field(default_factory=dict)
     file: Path | None = Field(default=None, exclude=True)
 

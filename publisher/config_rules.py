@@ -44,7 +44,7 @@ class When(Settings):
 class MapRule(Settings):
     """`[[sources.NAME.map]]`, or `[[map]]` for all sources: the grid identity of jobs whose source does not tell it."""
 
-    when: When = Field(default=When(), description="Which jobs; see below. Without it: every job.")
+    when: When = Field(default_factory=When, description="Which jobs; see below. Without it: every job.")
     vo: str | None = Field(default=None, min_length=1, description="Virtual organisation.")
     fqans: Annotated[tuple[str, ...], AfterValidator(_fqans)] = Field(
         default=(), description="VOMS attributes, the primary one first."

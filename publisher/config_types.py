@@ -46,6 +46,10 @@ Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterVal
 
 
 class Settings(BaseModel):
-    """Base of all tables: frozen, and an unknown key is an error."""
+    """Base of all tables: frozen, and an unknown key is an error.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    What validates a table is made when it is first needed: that of the whole file then holds all the others, and a
+    process that is given settings which were validated needs none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)

@@ -115,7 +115,7 @@ class _Answers:
                 self._tell(f"there is no {place} yet")
             kind = _ask("What it is (arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf)", kind)
         if kind not in known_kinds():
-            raise UsageError(f"there is no type of source {kind!r}; there are {', '.join(sorted(known_kinds()))}")
+            raise UsageError(f"there is no type of source {kind!r}; there are {', '.join(known_kinds())}")
         self.tables["sources"] = {"ce1": {"type": kind, "path": str(place)}}
         self._try(f"{place} ({kind})", lambda: make_source("ce1", self._config().sources["ce1"]).check())
 

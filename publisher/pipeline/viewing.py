@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from formats.view import View
 from publisher.config import Config, Target
-from publisher.credentials import read_secret
 
 
 def view_of(target: Target, config: Config) -> View:
@@ -12,6 +11,11 @@ def view_of(target: Target, config: Config) -> View:
 
     Raises `CredentialError` when the key for hashed names cannot be read.
     """
+    dn_key = b""
+    if target.dn_key is not None:
+        from publisher.credentials import read_secret  # noqa: PLC0415 - much to load for what few have
+
+        dn_key = read_secret(target.dn_key, "the key for hashed names")
     return View(
         site=config.site.name,
         version=target.version,
@@ -27,5 +31,5 @@ def view_of(target: Target, config: Config) -> View:
         service_class_as_service_level=target.service_class_as_service_level,
         machine_name=target.machine_name,
         dn=target.dn,
-        dn_key=read_secret(target.dn_key, "the key for hashed names") if target.dn_key is not None else b"",
+        dn_key=dn_key,
     )

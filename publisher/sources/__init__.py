@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from publisher import config
-from publisher.add_ons import what_went_wrong
+from publisher import add_ons, config
 from publisher.errors import ConfigError
 from publisher.sources.added import AddedSource
 from publisher.sources.base import Source
-
-ENTRY_POINT_GROUP: Final = "usage_publisher.sources"
 
 BUILT_IN: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -40,28 +37,23 @@ def make_source(name: str, settings: config.Source) -> Source:
 
     Raises `ConfigError` for an unknown type, naming those that are known, and for an add-on that cannot be loaded.
     """
-    kinds = known_kinds()
-    found = kinds.get(settings.type)
-    if found is None:
+    make: Callable[[str, config.Source], Source] | None
+    if settings.type in BUILT_IN:
+        module, _, attribute = BUILT_IN[settings.type].partition(":")
+        make = getattr(import_module(module), attribute)
+    else:
+        make = add_ons.load(add_ons.SOURCES, settings.type, key=f"sources.{name}.type")
+    if make is None:
+        kinds = known_kinds()
         near = difflib.get_close_matches(settings.type, kinds, n=1)
         raise ConfigError(
-            f"unknown type of source {settings.type!r}; known are {', '.join(sorted(kinds))}",
+            f"unknown type of source {settings.type!r}; known are {', '.join(kinds)}",
             key=f"sources.{name}.type",
             hint=f'Did you mean "{near[0]}"?' if near else "An add-on brings its type when it is installed beside this",
         )
-    try:
-        make: Callable[[str, config.Source], Source] = found.load()
-    except Exception as error:
-        raise ConfigError(
-            f"type of source {settings.type!r} ({found.value}) cannot be loaded: {what_went_wrong(error)}",
-            key=f"sources.{name}.type",
-            hint="Reinstall the package that brings it",
-        ) from error
     return make(name, settings) if settings.type in BUILT_IN else AddedSource(name, settings, make)
 
 
-def known_kinds() -> dict[str, EntryPoint]:
-    """Every type of source by name. A type of this program cannot be replaced by an add-on's of the same name."""
-    kinds = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-    kinds.update({name: EntryPoint(name, value, ENTRY_POINT_GROUP) for name, value in BUILT_IN.items()})
-    return kinds
+def known_kinds() -> list[str]:
+    """Every type of source, in order."""
+    return sorted({*BUILT_IN, *add_ons.names(add_ons.SOURCES)})

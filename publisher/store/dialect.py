@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     ColumnElement,
@@ -33,13 +33,16 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.base import ColumnCollection
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
 from publisher.store import postgresql as server
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.postgresql import Insert as ServerInsert
 
 _WRITES: Final = "publisher.writes"
 _SORTS_ON_DISK: Final = "publisher.sorts_on_disk"
@@ -184,7 +187,7 @@ def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]], *, 
 
 @lru_cache
 def _setting(dialect: str, table: Table, keys: tuple[str, ...], columns: tuple[str, ...]) -> Executable:
-    statement = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    statement = _insert(dialect, table)
     others = {name: statement.excluded[name] for name in columns if name not in keys}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=others)
 
@@ -196,7 +199,7 @@ def add_up(connection: Connection, table: Table, values: dict[str, Any], *, keys
 
 @lru_cache
 def _adding(dialect: str, table: Table, keys: tuple[str, ...], column: str) -> Executable:
-    statement = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    statement = _insert(dialect, table)
     added = {column: table.c[column] + statement.excluded[column]}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=added)
 
@@ -205,7 +208,7 @@ def insert_missing(connection: Connection, table: Table, rows: list[dict[str, An
     """Insert rows, leaving out those that break a uniqueness rule; gives how many are new."""
     if not rows:
         return 0
-    statement = _insert(connection, table).on_conflict_do_nothing()
+    statement = _insert(connection.dialect.name, table).on_conflict_do_nothing()
     return connection.execute(statement, rows, execution_options=_COUNTED).rowcount
 
 
@@ -216,18 +219,22 @@ def insert_missing_rows(connection: Connection, table: Table, rows: Sequence[tup
 
 @lru_cache
 def _inserting_missing(dialect: str, table: Table) -> Bulk:
-    statement = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    statement = _insert(dialect, table)
     return Bulk(statement.on_conflict_do_nothing(), column_names(table.c))
 
 
-def insert_from_select(connection: Connection, table: Table, columns: Sequence[str], query: Executable) -> int:
+def insert_from_select(connection: Connection, table: Table, columns: Sequence[str], query: Select[Any]) -> int:
     """`INSERT ... SELECT`, leaving out rows whose key is there already; gives how many were inserted."""
-    statement = _insert(connection, table).from_select(list(columns), query).on_conflict_do_nothing()
+    statement = _insert(connection.dialect.name, table).from_select(list(columns), query).on_conflict_do_nothing()
     return connection.execute(statement, execution_options=_COUNTED).rowcount
 
 
-def _insert(connection: Connection, table: Table) -> Any:
-    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+def _insert(dialect: str, table: Table) -> sqlite.Insert | ServerInsert:
+    if dialect == "sqlite":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - much to load, for a store on a server
+
+    return postgresql.insert(table)
 
 
 def allocate_run_ids(connection: Connection, table: Table, count: int) -> Sequence[int]:

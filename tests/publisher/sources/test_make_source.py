@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from publisher import config, sources
+from publisher import add_ons, config, sources
 from publisher.errors import ConfigError
 from publisher.sources.added import AddedSource
 from publisher.sources.arc import ArcSource
 
 
 def of_add_on(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(name, value, sources.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(sources, "entry_points", lambda group: [point] if group == point.group else [])
+    point = EntryPoint(name, value, add_ons.SOURCES)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == point.group else [])
 
 
 def test_every_built_in_type_can_be_loaded() -> None:
     for name in sources.BUILT_IN:
-        assert callable(sources.known_kinds()[name].load())
+        module, _, attribute = sources.BUILT_IN[name].partition(":")
+        assert callable(getattr(import_module(module), attribute))
+    assert set(sources.BUILT_IN) <= set(sources.known_kinds())
 
 
 def test_a_built_in_type(tmp_path: Path) -> None:
