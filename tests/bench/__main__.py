@@ -59,11 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.append(found)
         print("| " + " | ".join(cells(found)) + " |", flush=True)
         if options.json is not None:
-            report = {"machine": machine(), "scale": scale, "rows": results}
+            far = list(floor.distances(results))
+            report = {"machine": machine(), "scale": scale, "rows": results, "distances": far}
             options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     for result in results:
         if result.get("note"):
             print(f"\n{result['row']}: {result['note']}.")
+    for distance in floor.distances(results):
+        print(f"\n{distance}.")
     return int(any("error" in result for result in results))
 
 

@@ -6,7 +6,9 @@ import socket
 import ssl
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from publisher.simulator.pki import make_pki
 from tests.bench.measure import Bench
@@ -14,9 +16,29 @@ from tests.bench.rows import Sizes, row
 
 RECORD_BYTES = 2_400
 _BLOCK = 2**16
+_BYTES = "floor: bytes of records over TLS"
+_READ, _SIGN = "collect arc, all new", "sign messages of 700 kB"
+_SIGNED_RECORDS = {"ARC database to AMS, CAR": 500}
+"""Records a message, of the rows of delivery whose messages are signed."""
 
 
-@row("floor: bytes of records over TLS", Sizes(10_000, 100_000, 1_000_000))
+def distances(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How many times the sum of the floors the rows of delivery take: ARC's rows read with bare sqlite3, a signature a
+    message, the bytes over TLS, one after the other. Nothing where one of the floors was not measured."""
+    measured = {result["row"]: result for result in results if "error" not in result}
+    if not {_BYTES, _READ, _SIGN} <= measured.keys():
+        return
+    bytes_s, read_s = 1 / measured[_BYTES]["per_s"], 1 / measured[_READ]["baseline"]["per_s"]
+    sign_s = 1 / measured[_SIGN]["baseline"]["per_s"]
+    for name, found in measured.items():
+        if name.startswith("ARC database to") and "summaries" not in name:
+            floor_s = found["records"] * (read_s + bytes_s)
+            if name in _SIGNED_RECORDS:
+                floor_s += found["records"] / _SIGNED_RECORDS[name] * sign_s
+            yield f"{name}: {found['wall_s'] / floor_s:.1f} times the {floor_s:.2f} s that the floors take in sum"
+
+
+@row(_BYTES, Sizes(10_000, 100_000, 1_000_000))
 def tls_bytes(bench: Bench) -> None:
     """As many bytes as so many usage records have (2.4 kB each), over one connection to another process."""
     pki = make_pki(bench.folder / "pki")
