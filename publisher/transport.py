@@ -9,14 +9,20 @@ Connections are kept. A service may close one between two posts; a request that 
 return, is sent once more on a new connection. Even if it was processed that does no harm: the ids are the same.
 """
 
+# ruff: noqa: E402 - a line before the imports is for them
 from __future__ import annotations
 
 import ipaddress
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
+
+# httpx offers a command of its own, which loads rich and pygments where they are installed: 35 ms and 5 MiB that no
+# service needs. A module that is None is not found, and httpx does without its command.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 import httpcore
 import httpx
