@@ -150,8 +150,7 @@ def test_an_add_on_whose_import_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "broken_add_on.py").write_text("raise RuntimeError('no licence')\n")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("mine", "broken_add_on:Source", add_ons.SOURCES)
-    monkeypatch.setattr(sources, "entry_points", lambda group: [point])
-    monkeypatch.setattr(add_ons, "entry_points", lambda group, **_name: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
         sources.make_source("x", config.Source(type="mine"))
     with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
