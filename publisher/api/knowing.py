@@ -42,13 +42,19 @@ class Knowing(Opened):
         return status(self._store_if_there(), self.config, self.tools.clock)
 
     def job(self, name: str) -> list[KnownRun]:
-        """The runs with this record id, global id or local id (with or without the source's prefix), and where each
-        went."""
+        """The runs with this record id, global id or local id (with or without the source's prefix), where each went,
+        and why each target that does not want it does not."""
+        from publisher.pipeline.unwanted import why_unwanted  # noqa: PLC0415 - loads the rules, which lists need not
+
         store = self._store_if_there()
         if store is None:
             return []
         with store.read() as connection:
-            return recall.known_runs(connection, name, self.config.local_id_prefixes)
+            runs = recall.found(connection, name, self.config.local_id_prefixes)
+            unwanted = why_unwanted(connection, self.config, self.config.targets, runs)
+            return [
+                recall.KnownRun(run, recall.whereabouts(connection, run.run_id), unwanted[run.run_id]) for run in runs
+            ]
 
     def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
         """Runs that ended in a window, by end time, and where each went. Memory does not grow with their number."""

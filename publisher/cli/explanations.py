@@ -29,6 +29,8 @@ def show_explanations(explanations: list[Explanation]) -> None:
 
 def _show(explanation: Explanation) -> None:
     data(safe(f"{explanation.record_id}, from source {explanation.source}"))
+    if explanation.unwanted is not None:
+        data("  " + safe(f"not wanted by the target: {explanation.unwanted}; what follows is what it would get"))
     if explanation.held is not None:
         data("  " + safe(f"held: {explanation.held}"))
     else:

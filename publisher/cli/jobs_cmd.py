@@ -103,8 +103,8 @@ def show_run(known: KnownRun) -> None:
     for name, value in facts(known).items():
         for number, line in enumerate(_lines(value)):
             data(f"  {'' if number else name:<22} {safe(line)}")
-    if not known.whereabouts:
-        data("  no target wants it")
+    if not known.whereabouts and not known.unwanted:
+        data("  no target was told of it")
     for place in known.whereabouts:
         line = f"  -> {safe(place.target)}: {place.state.word} since {iso(place.changed_at)}"
         if place.batch is not None:
@@ -114,6 +114,10 @@ def show_run(known: KnownRun) -> None:
         line += f", seen there {iso(place.confirmed_at)}" if place.confirmed_at is not None else ""
         why = "delivered before us, as far as is known" if place.assumed else place.reason
         data(line + (f"\n     {safe(why)}" if why else ""))
+        if place.target in known.unwanted:
+            data(f"     not wanted now: {safe(known.unwanted[place.target])}")
+    for target in sorted(known.unwanted.keys() - {place.target for place in known.whereabouts}):
+        data(f"  -> {safe(target)}: not wanted: {safe(known.unwanted[target])}")
 
 
 def facts(known: KnownRun) -> dict[str, Any]:
@@ -169,6 +173,7 @@ def run_json(known: KnownRun) -> dict[str, Any]:
             }
             for place in known.whereabouts
         },
+        "unwanted": dict(known.unwanted),
     }
 
 

@@ -10,7 +10,6 @@ from publisher.pipeline.status import Status
 from publisher.pipeline.wish import Wish
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
-from publisher.times import iso
 
 
 def wishes(config: Config, store: Store, found: Status) -> Iterator[Finding]:
@@ -25,9 +24,10 @@ def wishes(config: Config, store: Store, found: Status) -> Iterator[Finding]:
         wish = Wish(name, config.targets[name], config)
         reasons = {wish.why_not(source, facts) for source, facts in known}
         if None in reasons:
-            if wish.since is None or wish.since <= max(ends):
+            why = wish.why_not_end(max(ends))
+            if why is None:
                 continue  # planned by the next publish
-            reasons = {f"ended before its `since`, {iso(wish.since)}"}
+            reasons = {why}
         listed = "; ".join(sorted(reason for reason in reasons if reason is not None))
         text = f"no job of those collected is for it: {listed}"
         yield Finding(

@@ -18,6 +18,7 @@ from publisher.errors import UsageError
 from publisher.pipeline import recall
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.explain_group import ExplainedGroup, GroupFinder
+from publisher.pipeline.unwanted import why_unwanted
 from publisher.pipeline.viewing import view_of
 from publisher.store import registry
 from publisher.store.database import Store
@@ -27,7 +28,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """A record of a run: its values, what was altered in it (`notes`), or why it is `held`.
 
     `added` are the facts that the configuration gave and the source did not; `rules` the mapping and benchmark rules
-    that gave something. `group`: of a summary, what else is in it.
+    that gave something. `group`: of a summary, what else is in it. `unwanted`: why the target does not want the run.
     """
 
     record_id: str
@@ -38,6 +39,7 @@ class Explanation(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
     held: str | None = None
     group: ExplainedGroup | None = None
+    unwanted: str | None = None
 
 
 def explanations(store: Store, config: Config, format_name: str, target: str | None, name: str) -> list[Explanation]:
@@ -60,6 +62,7 @@ def explanations(store: Store, config: Config, format_name: str, target: str | N
     with store.read() as connection:
         found = [run for run in recall.found(connection, name, config.local_id_prefixes) if not run.job.slave]
         row = registry.get_target(connection, target) if target is not None else None
+        unwanted = why_unwanted(connection, config, [target] if target is not None else [], found)
     if not found:
         raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
     groups = GroupFinder(store, demand, enrichers, view, format_name, row.id if row is not None else None)
@@ -67,7 +70,9 @@ def explanations(store: Store, config: Config, format_name: str, target: str | N
     for run in found:
         met = enrichers.apply(run.source, run.job)
         added = tuple(fact for fact in run.job.__struct_fields__ if getattr(run.job, fact) != getattr(met, fact))
-        told = Explanation(run.record_id, run.source, (), added, enrichers.used_by(run.source, run.job))
+        why = unwanted[run.run_id].get(target) if target is not None else None
+        rules = enrichers.used_by(run.source, run.job)
+        told = Explanation(run.record_id, run.source, (), added, rules, unwanted=why)
         try:
             if format_name in GROUP_RULES:
                 group = groups.of(run)

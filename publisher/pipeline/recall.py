@@ -35,10 +35,11 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 
 class KnownRun(msgspec.Struct, frozen=True):
-    """A run as stored, and its whereabouts."""
+    """A run as stored, and its whereabouts. `unwanted`: why each target that does not want it does not, if asked."""
 
     run: StoredRun
     whereabouts: list[Whereabouts]
+    unwanted: Mapping[str, str] = {}
 
 
 def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: int = 100) -> list[StoredRun]:
@@ -50,11 +51,6 @@ def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: 
         behind = runs.find(connection, local_id, most)
         known += [run for run in behind if prefixes.get(run.source) == prefix and run.job.local_id == local_id]
     return sorted({run.run_id: run for run in known}.values(), key=lambda run: run.job.slave)[:most]
-
-
-def known_runs(connection: Connection, name: str, prefixes: Mapping[str, str]) -> list[KnownRun]:
-    """The runs that `found` finds, and their whereabouts."""
-    return [KnownRun(run, whereabouts(connection, run.run_id)) for run in found(connection, name, prefixes)]
 
 
 def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:

@@ -13,6 +13,7 @@ from publisher.config import REPORT_KINDS, SNAPSHOT_KINDS, Config, ReportingSett
 from publisher.enrich import ENRICHING, Enrichers
 from publisher.pipeline.demand import unknown_vo_of
 from publisher.store.classes import JobClass, awaits_grid_log
+from publisher.times import iso
 
 RULES_VERSION: Final = 1
 """Raised when a new version of the program would hold or plan differently, so that what is held is planned anew."""
@@ -61,6 +62,12 @@ class Wish:
     def wants_end(self, end_time: int | None) -> bool:
         """Whether a run that ended then is wanted."""
         return end_time is not None and (self.since is None or end_time >= self.since)
+
+    def why_not_end(self, end_time: int | None) -> str | None:
+        """Why a run that ended then is not wanted; None where it is."""
+        if self.wants_end(end_time):
+            return None
+        return "of no end yet" if end_time is None else f"ended before its `since`, {iso(self.since)}"
 
     def numbers_between(self, from_: int, until: int) -> list[int]:
         """The numbers of the months, or of the reports' periods, that the instants until `until` (exclusive) touch."""

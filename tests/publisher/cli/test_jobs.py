@@ -30,6 +30,21 @@ def test_in_full_for_people(published: Program) -> None:
     assert "({" not in text
 
 
+def test_why_a_target_does_not_want_it(collected: Program) -> None:
+    text = collected.config.read_text()
+    collected.config.write_text(text.replace("[targets.files]\n", '[targets.files]\nsince = "2026-11-01"\n'))
+    done = collected("jobs", "1000001").ok()
+    assert "     not wanted now: ended before its `since`, 2026-11-01T00:00:00Z\n" in done.out
+    (job,) = collected("jobs", "1000001", "--json").ok().object["jobs"]
+    assert set(job["unwanted"]) == {"files"}
+    (record,) = (
+        collected("render", "ogf-ur", "--explain", "1000001", "--target", "files", "--json").ok().object["records"]
+    )
+    assert record["unwanted"] == job["unwanted"]["files"]
+    shown = collected("render", "ogf-ur", "--explain", "1000001", "--target", "files").ok().out
+    assert "not wanted by the target: ended before its `since`" in shown
+
+
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
