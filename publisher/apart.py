@@ -19,7 +19,7 @@ from typing import IO, Any, Final, Self
 
 import msgspec
 
-from publisher import errors
+from publisher import errors, memory
 from publisher.errors import PublisherError
 
 _HEAD: Final = struct.Struct(">cI")
@@ -62,7 +62,10 @@ class Apart:
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-P", "-m", self._module]  # -P: nothing is imported from the working directory
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
+        environment = {**memory.ENVIRONMENT, **os.environ}
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
         assert self._process.stdin is not None  # both were asked for
         assert self._process.stdout is not None
         self._stdout: IO[bytes] = self._process.stdout

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from publisher import memory
 from publisher.cli import exit_code, when
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
@@ -51,6 +52,7 @@ def collect(
         if unreadable:
             _list_unreadable(publisher.unreadable(sources=sources or ()))
             return
+        memory.keep_little()
         window = Window(begin, end) if begin is not None or end is not None else None
         found = publisher.collect(sources or (), window)
         tell_new_store(publisher)

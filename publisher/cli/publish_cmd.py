@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from publisher.cli import exit_code, memory
+from publisher import memory
+from publisher.cli import exit_code
 from publisher.cli.collect_cmd import tell_new_store
 from publisher.cli.output import counted, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
@@ -26,7 +27,7 @@ def publish(
     targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
 ) -> None:
     """Send everything undelivered to the targets."""
-    memory.share_among_threads()
+    memory.keep_little()
     with session.publisher() as publisher:
         delivered = publisher.publish(targets or ())
         tell_new_store(publisher)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from publisher.cli import exit_code, memory, when
+from publisher import memory
+from publisher.cli import exit_code, when
 from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
@@ -38,7 +39,7 @@ def republish(
 
     begin, end = when.window_bounds(from_, until)
     window = Window(begin, end)
-    memory.share_among_threads()
+    memory.keep_little()
     with session.publisher() as publisher:
         plan = publisher.plan_republish(target, window, only_missing=only_missing)
         keeps_first = publisher.config.targets[target].type == "sgas"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from publisher.cli import exit_code, memory, signals, when
+from publisher import memory
+from publisher.cli import exit_code, signals, when
 from publisher.cli.collect_cmd import collected_json, show_collected, tell_new_store, tell_troubles
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
@@ -36,7 +37,7 @@ def run(
     """Collect from all sources, publish to all targets; then leave or wait for the next time."""
     from publisher.observe.service import ServiceManager  # noqa: PLC0415
 
-    memory.share_among_threads()
+    memory.keep_little()
     manager = ServiceManager()
     if every is None:
         with _watch(manager, stays=False) as watch:

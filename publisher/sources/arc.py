@@ -46,7 +46,7 @@ from publisher.sources.arc_file import PERMISSION_HINT, find_database
 from publisher.sources.arc_rows import RowReader, UnreadableRowError
 from publisher.sources.base import Cursor, Page, Unreadable, Window, required_path
 
-PAGE_ROWS: Final = 2_000
+PAGE_ROWS: Final = 1_000
 SETTLE_S: Final = 60
 """A job that ended not longer ago, without its FINISHED event, may be half written."""
 

@@ -62,7 +62,7 @@ NAME_TABLES: Final = {
 }
 
 _SELECT: Final = f"SELECT {', '.join(AAR_COLUMNS)} FROM AAR"  # noqa: S608
-_CACHE_KIB: Final = 16_000
+_CACHE_KIB: Final = 2_000
 DENSE: Final = 4
 """Rows whose ids span at most so many times their number are read by range, others by list."""
 

@@ -1,0 +1,67 @@
+"""The memory of commands that send: threads take it from one place, and large pieces are given back at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from publisher import memory
+
+THREADS = """
+import ctypes, threading
+from publisher import memory
+{before}
+kept, ready = [], threading.Barrier(4)
+def take():
+    ready.wait()
+    kept.append([bytes(5_000) for _ in range(1_000)])
+threads = [threading.Thread(target=take) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+ctypes.CDLL(None).malloc_stats()
+"""
+LARGE = """
+import ctypes
+from publisher import memory
+{before}
+class Told(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Told
+bytes(20_000_000)  # made and freed: what the C library learns from
+before = library.mallinfo2().arena
+kept = bytes(10_000_000)
+print(library.mallinfo2().arena - before)
+"""
+
+
+@pytest.mark.parametrize(("before", "shared"), [("", False), ("memory.keep_little()", True)])
+def test_threads_share_one_place(before: str, shared: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS.format(before=before)], capture_output=True, text=True, check=True
+    )
+    assert (done.stderr.count("Arena ") == 1) is shared
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "apart"),
+    [("", {}, False), ("memory.keep_little()", {}, True), ("", memory.ENVIRONMENT, True)],
+    ids=["as it is", "a command", "a process apart"],
+)
+def test_a_large_piece_is_not_taken_from_where_small_ones_are(
+    before: str, environment: dict[str, str], apart: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE.format(before=before)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (int(done.stdout) < 10_000_000) is apart
