@@ -15,8 +15,11 @@ from publisher.sources.apart import ReadApart
 from publisher.sources.base import Window
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from formats.month import Month
     from publisher.pipeline.circuit import Circuits
+    from publisher.pipeline.collect import TargetPlan
     from publisher.pipeline.deliver import Delivery
     from publisher.pipeline.reconcile import Reconciliation
     from publisher.pipeline.republish import RepublishPlan
@@ -82,32 +85,42 @@ class Sending(Opened):
         return RunResult(collected or {}, delivered, busy=collected is None)
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
-        """What sending a window again to a target would mean."""
+        """What sending a window again to a target would mean, and whether another run is at work for it."""
+        self._require([target], self.config.targets, "target")
+        plan = self._plans()[target]
+        with self.store.lock(f"target-{target}") as free, self.store.read() as connection:
+            meaning = self._planned_again(connection, plan, target, window, only_missing=only_missing)
+        return msgspec.structs.replace(meaning, busy=not free)
+
+    def _planned_again(
+        self, connection: Connection, plan: TargetPlan, target: str, window: Window, *, only_missing: bool
+    ) -> RepublishPlan:
         from publisher.pipeline.republish import plan_republish  # noqa: PLC0415
         from publisher.store.purged import require_unpurged  # noqa: PLC0415
 
-        self._require([target], self.config.targets, "target")
-        plan = self._plans()[target]
         from_, until = self._whole_periods(target, window)
-        with self.store.read() as connection:
-            require_unpurged(connection, from_, until)
-            return plan_republish(connection, plan, from_, until, only_missing=only_missing)
+        require_unpurged(connection, from_, until)
+        records = self.config.targets[target].records
+        return plan_republish(connection, plan, records, from_, until, only_missing=only_missing)
 
     def republish(self, target: str, window: Window, *, only_missing: bool = False) -> Delivery:
         """Send a window again to a target."""
         from publisher.pipeline.deliver import deliver  # noqa: PLC0415
         from publisher.pipeline.republish import let_wait_again  # noqa: PLC0415
 
-        meaning = self.plan_republish(target, window, only_missing=only_missing)
+        self._require([target], self.config.targets, "target")
+        plan = self._plans()[target]
+        with self.store.read() as connection:
+            self._planned_again(connection, plan, target, window, only_missing=only_missing)
         if self.config.targets[target].shadow:
             raise UsageError(
                 f"{target} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first"
             )
-        plan = self._plans()[target]
         with self.store.lock(f"target-{target}") as held:
             if not held:
                 raise UsageError(f"another run is at work for target {target}", hint="Try again when it is done")
             with self.store.write() as connection:
+                meaning = self._planned_again(connection, plan, target, window, only_missing=only_missing)
                 let_wait_again(connection, plan, target, meaning, self.tools.clock(), only_missing=only_missing)
         return deliver(self.store, self.config, target, plan, self.tools)
 

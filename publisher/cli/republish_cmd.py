@@ -48,7 +48,9 @@ def republish(
             if session.json:
                 json_object({"plan": _plan_json(plan)})
             return
-        if not yes and plan.to_send:
+        if plan.busy:
+            raise UsageError(f"another run is at work for target {target}", hint="Try again when it is done")
+        if not yes and (plan.to_send or plan.held):
             if not sys.stdin.isatty():
                 raise UsageError("nobody is there to confirm", hint="Add --yes, or --dry-run to look only")
             typer.confirm("Send them?", abort=True, err=True)
@@ -63,6 +65,8 @@ def republish(
 
 def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
     say(f"Jobs that ended from {iso(plan.from_)} until {iso(plan.until)}, towards {target}:")
+    if plan.busy:
+        say("  another run is at work for this target: nothing is sent again before it is done, and the numbers change")
     if plan.resumes is not None:
         say(f"  begun at {iso(plan.resumes)} and not finished: {plan.new} are left, and will be sent")
         return
@@ -74,10 +78,12 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
     same_means = "recognised by their record id and ignored" if keeps_first else "replaced by the same"
     say(f"  {plan.unchanged} unchanged: {same_means}")
     if plan.rekeyed:
-        say(f"  {plan.rekeyed} held, because they would count twice: they are not sent (`usage-publisher held list`)")
+        say(f"  {plan.rekeyed} would count twice: they are not sent, but held (`usage-publisher held list`)")
+    if plan.held:
+        say(f"  {plan.held} held: tried again, and sent where the reason is gone (`usage-publisher held list`)")
     if plan.waived:
         say(f"  {plan.waived} waived: they are not sent")
-    say(f"  {plan.to_send} will be sent")
+    say(f"  {plan.to_send} will be sent{', and as many of the held as can be' if plan.held else ''}")
 
 
 def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
@@ -91,6 +97,8 @@ def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
         "waived": plan.waived,
         "assumed": plan.assumed,
         "rekeyed": plan.rekeyed,
+        "held": plan.held,
+        "busy": plan.busy,
         "resumes": iso(plan.resumes),
         "to_send": plan.to_send,
     }

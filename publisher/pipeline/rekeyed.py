@@ -12,7 +12,7 @@ What waits is looked through before anything is sent (`hold`), and every page on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, and_, select
 
@@ -34,11 +34,28 @@ REASON: Final = (
 
 def hold(connection: Connection, target_id: int, records: str, now: int) -> list[str]:
     """Hold what waits for a target that way; gives the record ids. `records` is the format that it is sent."""
+    found = waiting(connection, target_id, records)
+    moves = [(each.run_id, each.seen, State.WAITING, State.HELD, REASON) for each in found]
+    deliveries.move_seen(connection, target_id, moves, now)
+    return [each.record_id for each in found]
+
+
+class Rekeyed(NamedTuple):
+    """A run that waits and would count twice. `seen`: how often it had changed."""
+
+    run_id: int
+    record_id: str
+    seen: int
+    end_time: int
+
+
+def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeyed]:
+    """What waits for a target and is to be held. `records` is the format that it is sent."""
     if records not in JOB_RECORD_KINDS or connection.execute(select(versions.c.run_id).limit(1)).first() is None:
         return []
     sent_version = and_(versions.c.run_id == table.c.run_id, versions.c.digest == table.c.sent_digest)
     query = (
-        select(runs.c.id, runs.c.record_id, runs.c.job, versions.c.job, table.c.stale)
+        select(runs.c.id, runs.c.record_id, table.c.stale, table.c.end_time, runs.c.job, versions.c.job)
         .select_from(table)
         .join(versions, sent_version)
         .join(runs, runs.c.id == table.c.run_id)
@@ -48,14 +65,11 @@ def hold(connection: Connection, target_id: int, records: str, now: int) -> list
             table.c.sent_digest != runs.c.digest,
         )
     )
-    found = [
-        (run_id, record_id, seen)
-        for run_id, record_id, now_blob, sent_blob, seen in connection.execute(query)
+    return [
+        Rekeyed(*row)
+        for *row, now_blob, sent_blob in connection.execute(query)
         if _key(decode(now_blob)) != _key(decode(sent_blob))
     ]
-    moves = [(run_id, seen, State.WAITING, State.HELD, REASON) for run_id, _, seen in found]
-    deliveries.move_seen(connection, target_id, moves, now)
-    return [record_id for _, record_id, _ in found]
 
 
 def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent_digest: bytes | None) -> bool:

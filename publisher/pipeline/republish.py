@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
 
 from publisher.pipeline import rekeyed, still_wanted
 from publisher.pipeline.collect import TargetPlan
-from publisher.store import audit, confirmations, counters, groups, resends
+from publisher.store import audit, confirmations, counters, groups, purged, resends
 from publisher.store.resends import Resend
 from publisher.store.states import State
 from publisher.store.tables import ARE_ASSUMED, deliveries, runs
@@ -26,8 +26,9 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
     `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
     import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
-    what is left of it. `rekeyed`: held, because they would count twice; they stay so until somebody names them to
-    `held retry`.
+    what is left of it. `rekeyed`: they would count twice, and are held until somebody names them to `held retry`.
+    `held`: held for another reason; they are tried again, and stay held where the reason still holds. `busy`: another
+    run is at work for the target, so that nothing can be sent again now.
     """
 
     from_: int
@@ -40,10 +41,12 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     assumed: int
     resumes: int | None = None
     rekeyed: int = 0
+    held: int = 0
+    busy: bool = False
 
     @property
     def to_send(self) -> int:
-        """How many jobs will be sent."""
+        """How many jobs will be sent; of those that are held nobody knows before they are tried."""
         return self.new + self.changed + self.unchanged
 
 
@@ -51,10 +54,10 @@ def _in_window(target_id: int, from_: int, until: int) -> ColumnElement[bool]:
     return and_(deliveries.c.target_id == target_id, runs.c.end_time >= from_, runs.c.end_time < until)
 
 
-_undelivered = deliveries.c.state.in_(
-    [int(state) for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)]
-)
-_rekeyed = and_(deliveries.c.state == int(State.HELD), func.coalesce(deliveries.c.reason, "") == rekeyed.REASON)
+_undelivered = deliveries.c.state.in_([int(state) for state in (State.WAITING, State.IN_FLIGHT, State.REJECTED)])
+_for_good = or_(func.coalesce(deliveries.c.reason, "") == rekeyed.REASON, ~purged.not_held_for_good())
+_held = and_(deliveries.c.state == int(State.HELD), ~_for_good)
+_held_for_good = and_(deliveries.c.state == int(State.HELD), _for_good)
 _on_its_way = deliveries.c.state.in_([int(State.WAITING), int(State.IN_FLIGHT)])
 _accepted = deliveries.c.state == int(State.ACCEPTED)
 _assumed = and_(_accepted, ARE_ASSUMED)
@@ -62,33 +65,43 @@ _same = or_(deliveries.c.sent_digest.is_(None), deliveries.c.sent_digest == runs
 
 
 def plan_republish(
-    connection: Connection, target: TargetPlan, from_: int, until: int, *, only_missing: bool
+    connection: Connection, target: TargetPlan, records: str, from_: int, until: int, *, only_missing: bool
 ) -> RepublishPlan:
-    """What sending the runs that ended in a window again would mean. `until` is exclusive; epoch seconds."""
+    """What sending the runs that ended in a window again would mean. `until` is exclusive; epoch seconds.
+
+    `records` is the format that the target is sent.
+    """
     resumes = resends.asked_at(connection, target.target_id, Resend(from_, until, only_missing))
     window = _in_window(target.target_id, from_, until)
     query = (
         select(
-            func.count().filter(and_(_undelivered, ~_rekeyed) if resumes is None else _on_its_way),
+            func.count().filter(_undelivered if resumes is None else _on_its_way),
             func.count().filter(and_(_accepted, ~_same)),
             func.count().filter(and_(_accepted, _same)),
             func.count().filter(deliveries.c.state == int(State.SUPERSEDED)),
             func.count().filter(deliveries.c.state == int(State.WAIVED)),
             func.count().filter(_assumed),
             func.count().filter(_superseded_to_send(connection, target, window)),
-            func.count().filter(_rekeyed),
+            func.count().filter(_held_for_good),
+            func.count().filter(_held),
         )
         .join(runs, deliveries.c.run_id == runs.c.id)
         .where(window)
     )
-    new, changed, unchanged, superseded, waived, assumed, to_send, held_back = connection.execute(query).one()
+    counted = connection.execute(query).one()
+    new, changed, unchanged, superseded, waived, assumed, to_send, held_back, held = counted
+    will_be_held = sum(
+        from_ <= each.end_time < until for each in rekeyed.waiting(connection, target.target_id, records)
+    )
+    new -= will_be_held
     kept = superseded - to_send
     changed += to_send
     if resumes is not None:
-        changed, unchanged = 0, 0
+        changed, unchanged, held = 0, 0, 0
     elif only_missing:
         changed, unchanged = 0, assumed
-    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes, held_back)
+    held_back += will_be_held
+    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes, held_back, held)
 
 
 def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -105,7 +118,7 @@ def let_wait_again(
         return
     resends.begin(connection, target.target_id, Resend(plan.from_, plan.until, only_missing), now)
     states: list[tuple[State, ColumnElement[bool]]] = [
-        (State.HELD, and_(deliveries.c.state == int(State.HELD), ~_rekeyed)),
+        (State.HELD, _held),
         (State.REJECTED, deliveries.c.state == int(State.REJECTED)),
         (State.ACCEPTED, _assumed if only_missing else _accepted),
     ]
@@ -131,6 +144,6 @@ def let_wait_again(
         groups.send_again(connection, target.target_id, numbers, now)
     detail = (
         f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "
-        f"{plan.unchanged} unchanged{', only missing ones' if only_missing else ''}"
+        f"{plan.unchanged} unchanged, {plan.held} held{', only missing ones' if only_missing else ''}"
     )
     audit.note(connection, "republish", name, detail, now)

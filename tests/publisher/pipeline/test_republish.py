@@ -6,8 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from publisher.errors import UsageError
 from publisher.sources.base import Window
+from publisher.store import purged
 from publisher.store.states import State
 from publisher.targets.base import Refused, Transient
 from tests.publisher.receivers import Receiver, SummaryReceiver, always
@@ -103,6 +106,69 @@ def test_another_window_is_another_request(tmp_path: Path) -> None:
     again(site)
     assert site.publisher.plan_republish("apel", Window(NOVEMBER, NOVEMBER + 3610)).resumes is None
     assert site.publisher.plan_republish("apel", WINDOW, only_missing=True).resumes is None
+
+
+def test_what_is_held_is_counted_by_itself(tmp_path: Path) -> None:
+    """Whether it can be sent shows only when it is tried."""
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(*make_jobs(3, first=50, benchmarks=()), make_job(60))
+    site.collect()
+    site.publish()
+    held = site.in_state("apel", State.HELD)
+    assert len(held) == 3
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.new, plan.unchanged, plan.held, plan.rekeyed, plan.to_send) == (0, JOBS + 1, 3, 0, JOBS + 1)
+    done = site.publisher.plan_republish("apel", WINDOW, only_missing=True)
+    assert (done.held, done.to_send) == (3, 0)
+    again(site)
+    assert len(service.posted()) - JOBS - 1 == plan.to_send
+    assert site.in_state("apel", State.HELD) == held
+    assert "41 unchanged, 3 held" in site.publisher.audit()[0].detail
+
+
+def test_what_will_be_held_before_it_leaves_is_not_counted_as_sent(tmp_path: Path) -> None:
+    """It waits, and its key at the service is not the one under which it was delivered."""
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000), make_job(3, wall_s=7), make_job(60))
+    site.collect()
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.new, plan.unchanged, plan.held, plan.rekeyed, plan.to_send) == (2, JOBS - 2, 0, 1, JOBS)
+    before = len(service.posted())
+    again(site)
+    assert len(service.posted()) - before == plan.to_send
+    assert site.in_state("apel", State.HELD) == {make_job(2).record_id}
+
+
+def test_what_a_person_alone_releases_stays_held(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(make_job(60, benchmarks=()))
+    site.collect()
+    site.publish()
+    with site.publisher.store.write() as connection:
+        connection.execute(text("UPDATE deliveries SET reason = :why WHERE reason IS NOT NULL"), {"why": purged.LATE})
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.held, plan.rekeyed, plan.to_send) == (0, 1, JOBS)
+    again(site)
+    assert site.in_state("apel", State.HELD) == {make_job(60).record_id}
+    assert site.reasons("apel")[make_job(60).record_id] == purged.LATE
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_while_another_run_is_at_work_it_says_so(tmp_path: Path, shared: bool) -> None:
+    """Alone, or one of several that share the target: each of them holds the target's own lock, so or so."""
+    site = delivered(tmp_path, Receiver("apel", "ams"))
+    other = Site.beside(site)
+    with other.publisher.store.lock("target-apel", shared=shared) as held:
+        assert held
+        assert site.publisher.plan_republish("apel", WINDOW).busy
+        with pytest.raises(UsageError, match="another run is at work for target apel"):
+            again(site)
+    assert site.counted("apel") == {State.ACCEPTED: JOBS}
+    assert not site.publisher.plan_republish("apel", WINDOW).busy
+    other.reopen()
 
 
 def test_summaries_go_on_as_well(tmp_path: Path) -> None:
