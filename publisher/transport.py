@@ -18,7 +18,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 # httpx offers a command of its own, which loads rich and pygments where they are installed: 35 ms and 5 MiB that no
 # service needs. A module that is None is not found, and httpx does without its command.
@@ -77,6 +77,14 @@ class Failure(msgspec.Struct, frozen=True):
         return _HINTS.get(self.kind, "")
 
 
+class Parts(Protocol):
+    """What is sent in a request, made part by part: so many bytes in all, and the same each time it is gone through."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
 class HttpClient:
     """Requests to one service, over one connection that is kept. Used by one thread at a time."""
 
@@ -105,7 +113,7 @@ class HttpClient:
         self._client: httpx.Client | None = None
 
     def request(
-        self, method: str, url: str, *, content: bytes = b"", headers: Mapping[str, str] | None = None
+        self, method: str, url: str, *, content: bytes | Parts = b"", headers: Mapping[str, str] | None = None
     ) -> Reply | Failure:
         """One exchange. Raises `CredentialError` where ours, or the authorities to trust, cannot be used."""
         _require_safe(url)
@@ -131,11 +139,13 @@ class HttpClient:
         self._revocation = None
 
     def _attempt(
-        self, method: str, url: str, content: bytes, headers: Mapping[str, str]
+        self, method: str, url: str, content: bytes | Parts, headers: Mapping[str, str]
     ) -> Reply | httpcore.NetworkError | httpcore.ProtocolError | httpcore.TimeoutException | httpcore.ProxyError:
         client = self._connected()
         self._progress.begin(self._timeout_s)
         extensions = {"trace": self._progress.trace}
+        if not isinstance(content, bytes):
+            headers = {**headers, "Content-Length": str(len(content))}
         try:
             with client.stream(method, url, content=content, headers=headers, extensions=extensions) as response:
                 return _read(response)

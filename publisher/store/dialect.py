@@ -51,6 +51,9 @@ _COUNTED: Final = {"preserve_rowcount": True}
 _LOG_PAGES: Final = 4_000
 """Pages (of 4 KiB) after which SQLite puts its log into the database; each commit is synced to the disk in the log.
 Pages of indexes that many commits change, one after another, are then written to the database once for all of them."""
+_CACHE_KIB: Final = 8_192
+_READ_CACHE_KIB: Final = 1_024
+"""Who only reads goes through what waits in its order, and needs few pages twice."""
 PRIVATE_FILE_MODE: Final = 0o600
 PRIVATE_DIRECTORY_MODE: Final = 0o700
 
@@ -92,7 +95,7 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute("PRAGMA cache_size = -8192")
+        connection.execute(f"PRAGMA cache_size = -{_READ_CACHE_KIB if read_only else _CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if read_only:
             connection.execute("PRAGMA query_only = ON")

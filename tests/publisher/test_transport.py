@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpcore
@@ -115,6 +116,26 @@ def test_an_answer_that_is_late_is_taken_though_it_was_looked_for_before(
         reply = post(client(server, pki, stopping=look), server)
     assert isinstance(reply, Reply)
     assert reply.body == b"fine records"
+
+
+class Pieces:
+    def __len__(self) -> int:
+        return 200_003
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from (b"a" * 100_000, b"b" * 100_000, b"end")
+
+
+def test_what_is_made_in_parts_comes_whole_with_its_length(pki: Pki) -> None:
+    with serve(ok, pki) as server:
+        http = client(server, pki)
+        reply = http.request("POST", f"{server.url}/x", content=Pieces(), headers={"X-A": "b"})
+        http.close()
+    assert isinstance(reply, Reply)
+    assert reply.body == b"fine " + b"".join(Pieces())
+    (request,) = server.requests
+    assert (request.headers["content-length"], request.headers["x-a"]) == ("200003", "b")
+    assert "transfer-encoding" not in request.headers
 
 
 def test_one_connection_serves_all_requests(pki: Pki) -> None:

@@ -19,7 +19,7 @@ from publisher.errors import ConfigError, CredentialError, SigningError
 from publisher.simulator.pki import Pki, make_pki
 from publisher.smime import decrypt, is_encrypted, open_signed
 from publisher.targets import answers, make_target
-from publisher.targets.ams import body_of
+from publisher.targets.ams import Body
 from publisher.targets.base import (
     Accepted,
     Message,
@@ -370,9 +370,19 @@ def test_what_is_cut_by_the_limit_fits(pki: Pki, limit: int, encrypted: bool, ba
     assert size is not None
     payload = b"x\n" * (size // 2) + b"y" * (size % 2)
     signed = made._identity.signer(made._encrypt_to).sign(payload)  # type: ignore[attr-defined]
-    length = len(body_of(batch, signed))
+    length = len(Body(batch, signed))
     assert length <= min(limit, 1_400_000)
     assert length > min(limit, 1_400_000) - 800
+
+
+@given(batch=st.text(max_size=120), signed=st.binary(max_size=200), times=st.sampled_from([1, 700, 1_000]))
+def test_the_body_is_made_in_parts_as_it_would_be_at_once(batch: str, signed: bytes, times: int) -> None:
+    body = Body(batch, signed * times)
+    made = b"".join(body)
+    (message,) = json.loads(made)["messages"]
+    assert message["data"] == base64.b64encode(signed * times).decode()
+    assert len(body) == len(made)
+    assert b"".join(body) == made, "it may be sent again"
 
 
 # HTTPS
