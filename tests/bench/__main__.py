@@ -18,11 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.bench import delivering, floor, parsing, plot, rendering, reporting, sharing, starting, storing
+from tests.bench import delivering, floor, parsing, plot, rendering, reporting, sharing, sizing, starting, storing
 from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, Measurement, Row, Scale
 
-MODULES = (parsing, storing, rendering, delivering, sharing, reporting, floor, starting)
+MODULES = (parsing, storing, rendering, delivering, sharing, sizing, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for result in results:
         if result.get("note"):
             print(f"\n{result['row']}: {result['note']}.")
+        print_figures(result)
     for distance in floor.distances(results):
         print(f"\n{distance}.")
     return int(any("error" in result for result in results))
@@ -115,6 +116,13 @@ def print_heading() -> None:
     """The head of the table, as Markdown; rows follow as they are measured."""
     print("| " + " | ".join(HEADINGS) + " |")
     print("|" + "|".join(("---", *["---:"] * 5, "---", *["---:"] * 3)) + "|", flush=True)
+
+
+def print_figures(result: dict[str, Any]) -> None:
+    """What was measured besides, a line each: the row, what it is, value and unit."""
+    for number_of, (figure, value) in enumerate(result.get("figures", {}).items()):
+        name, _, unit = figure.rpartition(" ")
+        print(f"{'' if number_of else chr(10)}{result['row']}: {name} {number(value)} {unit}")
 
 
 def cells(result: dict[str, Any]) -> list[str]:

@@ -18,6 +18,8 @@ SEED = 1
 FIRST = 1_790_812_800
 """2026-10-01T00:00:00Z."""
 MONTH_S = 30 * 86_400
+TWO_YEARS = (1_730_419_200, 1_793_491_200)
+"""From 2024-11-01 until 2026-11-01: 24 months."""
 
 
 def kept(bench: Bench, name: str, make: Callable[[Path], None]) -> Path:
@@ -36,6 +38,12 @@ def arc_database(bench: Bench) -> Path:
     return kept(
         bench, "arc.db", lambda path: create(path, bench.size, SEED, first=FIRST, last=FIRST + MONTH_S - 86_400)
     )
+
+
+def arc_database_of_two_years(bench: Bench) -> Path:
+    """ARC's accounting database: as many jobs each day of `TWO_YEARS`."""
+    first, end = TWO_YEARS
+    return kept(bench, "arc-24-months.db", lambda path: create(path, bench.size, SEED, first=first, last=end - 86_400))
 
 
 def jobs(bench: Bench) -> list[Job]:

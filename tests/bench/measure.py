@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -34,6 +34,8 @@ class Measured:
     peak_mib: float
     note: str = ""
     """What else is to be said of it."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What else was measured; each name ends with a blank and the unit."""
 
     @property
     def per_s(self) -> float:
@@ -69,6 +71,10 @@ class Bench:
 
     def process(self, records: int, *arguments: str | Path, codes: Sequence[int] = (0,)) -> None:
         """Measure a process with all that it starts. Raises `RuntimeError` where it ends with another exit code."""
+        self.runs.append(self.cost_of(records, *arguments, codes=codes))
+
+    def cost_of(self, records: int, *arguments: str | Path, codes: Sequence[int] = (0,)) -> Measured:
+        """What such a process costs, not counted among the runs. Raises `RuntimeError` as `process` does."""
         wall = time.perf_counter()
         process = subprocess.Popen([*map(str, arguments)], stdout=subprocess.DEVNULL, cwd=self.folder)
         with _Watched(process.pid) as watched:
@@ -78,7 +84,7 @@ class Bench:
         if process.returncode not in codes:
             raise RuntimeError(f"{' '.join(map(str, arguments))}: exit code {process.returncode}")
         peak = max(used.ru_maxrss, watched.peak_kib) / 1024
-        self.runs.append(Measured(records, wall, used.ru_utime + used.ru_stime, peak))
+        return Measured(records, wall, used.ru_utime + used.ru_stime, peak)
 
 
 class _Watched:
@@ -125,7 +131,7 @@ def median(runs: Sequence[Measured]) -> Measured:
     """The run of median wall time, with the largest peak of all."""
     middle = statistics.median_low(run.wall_s for run in runs)
     chosen = next(run for run in runs if run.wall_s == middle)
-    return Measured(chosen.records, chosen.wall_s, chosen.cpu_s, max(run.peak_mib for run in runs), chosen.note)
+    return replace(chosen, peak_mib=max(run.peak_mib for run in runs))
 
 
 def peak_mib() -> float:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
@@ -106,14 +106,24 @@ class Server:
                 session.execute(_EMPTY)
             self._free.append(name)
 
+    def cpu_s(self) -> float:
+        """User and system time of all its processes, also of those that ended."""
+        pid = int((self.sockets / "data" / "postmaster.pid").read_text("ascii").split("\n", 1)[0])
+        there = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+        ticks = sum(_ticks(pid, 4)) + sum(sum(_ticks(int(child), 2)) for child in there)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         """Hang up."""
         self._admin.close()
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """A server that runs until the end of the block. It refuses to run as root, and is run as `nobody` then."""
+def serving(**others: str) -> Iterator[Server]:
+    """A server that runs until the end of the block. It refuses to run as root, and is run as `nobody` then.
+
+    `others`: settings that are to be otherwise than tests have them.
+    """
     folder = Path(mkdtemp(prefix="publisher-pg-"))  # short: a socket's path has 107 bytes
     try:
         owner = pwd.getpwnam("nobody") if os.getuid() == 0 else None
@@ -137,7 +147,7 @@ def serving() -> Iterator[Server]:
         ]
         subprocess.run(initdb, check=True, capture_output=True, **common)
         (data / "pg_hba.conf").write_text(_HBA, "utf-8")
-        settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
+        settings = [f"--{name}={value}" for name, value in (_SETTINGS | others).items()]
         command: list[str | Path] = [
             program / "bin" / "postgres",
             "-D",
@@ -161,6 +171,15 @@ def serving() -> Iterator[Server]:
             guard.communicate(b"\n", timeout=60)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ticks(pid: int, most: int) -> list[int]:
+    """User and system time of a process in ticks, and behind them those of its children that ended."""
+    with suppress(OSError):  # it ended meanwhile: its parent has its time
+        return [int(word) for word in Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[11:15]][
+            :most
+        ]
+    return []
 
 
 def _installed() -> Path:
