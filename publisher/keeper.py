@@ -180,7 +180,7 @@ class Keeper:
             now = self._clock()
             count = self._purge_months([each.month for each in plan.going], now)
             messages_before, receipts_before = self._limits(before, month_of(now))
-            with self._store.write() as connection:
+            with self._store.write(sorts_on_disk=True) as connection:
                 upkeep.drop_index_by_run(connection)
                 unused = purge.drop_unused_classes(connection)
                 messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0

@@ -64,9 +64,12 @@ class Store:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that writes: all of it or nothing. Raises `StoreError` and its kinds."""
-        with dialect.transaction(self._engine, writes=True) as connection:
+    def write(self, *, sorts_on_disk: bool = False) -> Iterator[Connection]:
+        """A transaction that writes: all of it or nothing. Raises `StoreError` and its kinds.
+
+        `sorts_on_disk`: for making indexes of a whole table, which memory is not to grow with.
+        """
+        with dialect.transaction(self._engine, writes=True, sorts_on_disk=sorts_on_disk) as connection:
             yield connection
             if self._observer is not None:
                 self._observer.prepare(connection)

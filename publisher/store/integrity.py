@@ -231,5 +231,6 @@ def _bytes(value: Any) -> bytes:
 
 
 def _unused_classes(connection: Connection) -> int:
-    query = select(func.count()).select_from(classes).where(classes.c.id.not_in(select(runs.c.class_id)))
+    used = select(runs.c.class_id).distinct()
+    query = select(func.count()).select_from(classes).where(classes.c.id.not_in(used))
     return connection.execute(query).scalar_one()

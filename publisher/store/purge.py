@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, not_, null, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, func, not_, null, or_, select, update
 
 from formats.month import Month, month_bounds, month_of
 from publisher.errors import StoreCorruptError
 from publisher.grid_identity import local_id
-from publisher.store import audit, dialect, groups, purged
+from publisher.store import audit, dialect, groups, purged, upkeep
 from publisher.store.states import BatchState, State
 from publisher.store.tables import (
     OPEN,
@@ -192,7 +192,18 @@ def _forget_entries(connection: Connection, names: Sequence[tuple[int, str]]) ->
 
 def drop_unused_classes(connection: Connection) -> int:
     """Take out classes that no run has any more; gives how many. The caller holds the lock of collecting."""
-    return connection.execute(delete(classes).where(classes.c.id.not_in(select(runs.c.class_id)))).rowcount
+    used = select(runs.c.class_id).distinct()
+    unused = list(connection.execute(select(classes.c.id).where(classes.c.id.not_in(used))).scalars())
+    _drop(connection, classes, unused, runs.c.class_id)
+    return len(unused)
+
+
+def _drop(connection: Connection, table: Table, ids: Sequence[int], *referring: Column[Any]) -> None:
+    """Take rows out that nothing refers to; `referring`: the columns that could."""
+    if ids:
+        with upkeep.found_by(connection, *referring):
+            for start in range(0, len(ids), _PAGE):
+                connection.execute(delete(table).where(table.c.id.in_(ids[start : start + _PAGE])))
 
 
 # --- messages and receipts
@@ -219,7 +230,9 @@ def _last_sent() -> ColumnElement[bool]:
 
 
 def _needless(before: Month) -> ColumnElement[bool]:
-    used = [select(table.c.batch_id).where(table.c.batch_id.is_not(None)) for table in (deliveries, groups_table)]
+    used = [
+        select(table.c.batch_id).where(table.c.batch_id.is_not(None)).distinct() for table in (deliveries, groups_table)
+    ]
     return and_(_older(before), *(batches.c.id.not_in(each) for each in used), not_(_last_sent()))
 
 
@@ -240,8 +253,7 @@ def old_receipts(connection: Connection, before: Month) -> int:
 def purge_messages(connection: Connection, before: Month, now: int) -> int:
     """Take out messages that were sent before a month and that nothing refers to; gives how many."""
     ids = list(connection.execute(select(batches.c.id).where(_needless(before))).scalars())
-    for start in range(0, len(ids), _PAGE):
-        connection.execute(delete(batches).where(batches.c.id.in_(ids[start : start + _PAGE])))
+    _drop(connection, batches, ids, deliveries.c.batch_id, groups_table.c.batch_id)
     if ids:
         audit.note(connection, "purge", "messages", f"{len(ids)} messages sent before {before}", now)
     return len(ids)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, NullPool, Select, Table, create_engine, func, select, text
+from sqlalchemy import Column, Connection, Engine, NullPool, Select, Table, create_engine, func, select, text
 
 from publisher.errors import StoreError, UsageError
 from publisher.store import dialect
@@ -67,7 +67,7 @@ def found_by_run(store: Store) -> Iterator[None]:
     With each run that goes the database looks for deliveries of it. Nothing else does, so the index, which every new
     delivery would cost, is there for this alone. One that a kill left behind is taken up, and away.
     """
-    with store.write() as connection:
+    with store.write(sorts_on_disk=True) as connection:
         connection.execute(text("CREATE INDEX IF NOT EXISTS deliveries_by_run ON deliveries (run_id)"))
     try:
         yield
@@ -79,6 +79,21 @@ def found_by_run(store: Store) -> Iterator[None]:
 def drop_index_by_run(connection: Connection) -> None:
     """Take the index of `found_by_run` away, also where a purge left it that was killed after its last month."""
     connection.execute(text("DROP INDEX IF EXISTS deliveries_by_run"))
+
+
+@contextmanager
+def found_by(connection: Connection, *columns: Column[Any]) -> Iterator[None]:
+    """Indexes by these columns, which refer to rows of another table, while inside and in this transaction alone.
+
+    With each row that goes the database looks for those that refer to it: without an index, through a whole table.
+    The transaction is to be one that sorts on disk.
+    """
+    names = {f"{column.table.name}_by_{column.name}": column for column in columns}
+    for name, column in names.items():
+        connection.execute(text(f"CREATE INDEX {name} ON {column.table.name} ({column.name})"))
+    yield
+    for name in names:
+        connection.execute(text(f"DROP INDEX {name}"))
 
 
 def vacuum(engine: Engine) -> None:

@@ -16,7 +16,7 @@ from formats.month import Month
 from publisher import config_file
 from publisher.pipeline import recall
 from publisher.pipeline.status import status
-from publisher.store import deliveries, flights, groups, ledger, sent, sums
+from publisher.store import deliveries, flights, groups, ledger, purge, sent, sums
 from publisher.store.database import Store, open_store
 from publisher.store.states import State
 from publisher.store.tables import batches, classes, runs, sources, targets
@@ -46,7 +46,9 @@ OPEN: Final[dict[str, Question]] = {
 }
 """What concerns open deliveries alone."""
 ANY: Final[dict[str, Question]] = {
-    "jobs ID": lambda connection: recall.known_runs(connection, "2000", {}),
+    "jobs ID": lambda connection: [
+        recall.whereabouts(connection, run.run_id) for run in recall.found(connection, "2000", {})
+    ],
     "jobs": lambda connection: list(recall.runs_in(connection, *WINDOW, BEHIND, 10)),
     "fold, first page": lambda connection: ledger.ended_in(connection, 1, WINDOW, None, 10),
     "fold, next page": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10),
@@ -249,3 +251,34 @@ def test_sums_are_read_from_the_index_alone(either: Store, name: str) -> None:
     steps = [step for step in _steps_of_sqlite(either, _asked(either, _of(either, name))) if " runs" in step]
     assert steps
     assert all("COVERING INDEX runs_by_end (end_time>? AND end_time<?)" in step for step in steps), steps
+
+
+GOING: Final[dict[str, Callable[[Connection], int]]] = {
+    "classes": purge.drop_unused_classes,
+    "batches": lambda connection: purge.purge_messages(connection, Month(2026, 12), 0),
+}
+
+
+@pytest.mark.parametrize("table", GOING)
+def test_what_may_refer_to_rows_that_go_is_found_by_an_index(on_sqlite: Store, table: str) -> None:
+    steps: list[str] = []
+
+    def listen(connection: Connection, _cursor: object, sql: str, values: Any, _context: object, _many: bool) -> None:
+        driver = connection.connection.driver_connection
+        if sql.startswith("DELETE") and driver is not None:
+            steps.extend(row[3] for row in driver.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+
+    indexes = "SELECT name FROM sqlite_schema WHERE type = 'index' ORDER BY name"
+    event.listen(on_sqlite._engine, "before_cursor_execute", listen)
+    with suppress(_TakenBackError), on_sqlite.write(sorts_on_disk=True) as connection:
+        before = connection.exec_driver_sql(indexes).all()
+        unused = [{"id": number, "source_id": 1, "facts": b"%d" % number} for number in (7, 8)]
+        connection.execute(insert(classes), unused)
+        gone = GOING[table](connection)
+        after = connection.exec_driver_sql(indexes).all()
+        raise _TakenBackError
+    event.remove(on_sqlite._engine, "before_cursor_execute", listen)
+    assert gone > 1
+    assert after == before
+    assert [step for step in steps if step.startswith("SEARCH") and f" {table} " not in step], steps
+    assert not [step for step in steps if _whole_on_sqlite(step, LARGE - {table})], steps
