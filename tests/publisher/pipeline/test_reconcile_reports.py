@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from formats.utilization_report import read_report
 from formats.xml_text import date_time
 from publisher.errors import UsageError
 from publisher.simulator import Simulator
-from publisher.simulator.pki import Pki, make_pki
+from publisher.simulator.pki import Pki
 from publisher.store.states import State
-from tests.publisher.pipeline.test_reconcile import OCT, asked, confirmed, reconciled, resent
+from tests.publisher.pipeline.reconciling import OCT, asked, confirmed, reconciled, resent
 from tests.publisher.pipeline.test_reports import ran
 from tests.publisher.site import OCTOBER, ListSource, Site
 
@@ -25,17 +24,6 @@ pytestmark = pytest.mark.either_store
 DAY = 86_400
 SEPTEMBER = OCTOBER - 30 * DAY
 SEP = Month(2026, 9)
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
-    return make_pki(tmp_path_factory.mktemp("pki"), client_key="ec")
-
-
-@pytest.fixture
-def simulator(pki: Pki) -> Iterator[Simulator]:
-    with Simulator(pki) as running:
-        yield running
 
 
 def site_of(folder: Path, **settings: Any) -> Site:

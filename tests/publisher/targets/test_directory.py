@@ -14,16 +14,11 @@ from hypothesis import strategies as st
 
 from publisher import config
 from publisher.errors import CredentialError
-from publisher.simulator.pki import Pki, make_pki
+from publisher.simulator.pki import Pki
 from publisher.smime import open_signed
 from publisher.targets import make_target
 from publisher.targets.base import Accepted, Message, Target, Transient, Unauthorised
 from publisher.targets.context import TargetContext
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
-    return make_pki(tmp_path_factory.mktemp("pki"))
 
 
 def target(path: Path, *, layout: str = "dirq", pki: Pki | None = None, now_s: float | None = None) -> Target:

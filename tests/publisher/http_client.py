@@ -1,0 +1,48 @@
+"""An `HttpClient` for tests, with and without credentials and authorities."""
+
+from __future__ import annotations
+
+import time
+
+from publisher.credentials import ClientCredentials, load_credentials
+from publisher.simulator.pki import Credential, Pki
+from publisher.tls import Trust
+from publisher.transport import Failure, HttpClient, Reply
+from tests.publisher.server import Connection, Request, Server
+
+
+def client(
+    server: Server | str, pki: Pki | None = None, *, trust: Trust | None = None, timeout_s: float = 20.0, **more: object
+) -> HttpClient:
+    url = server if isinstance(server, str) else server.url
+    shown = more.get("shown", None if pki is None else pki.client)
+    assert shown is None or isinstance(shown, Credential)
+
+    def credentials() -> ClientCredentials | None:
+        if shown is None:
+            return None
+        return load_credentials(shown.certificate, shown.key, now_s=time.time())
+
+    trust = trust or (Trust() if pki is None else Trust(ca_directory=pki.ca_directory))
+    proxy = more.get("proxy")
+    stopping = more.get("stopping", lambda: False)
+    assert callable(stopping)
+    return HttpClient(
+        url,
+        trust=trust,
+        credentials=credentials,
+        timeout_s=timeout_s,
+        proxy=None if proxy is None else str(proxy),
+        stopping=stopping,
+    )
+
+
+def ok(request: Request, connection: Connection) -> None:
+    connection.answer(200, b"fine " + request.body)
+
+
+def post(http: HttpClient, server: Server, body: bytes = b"records") -> Reply | Failure:
+    try:
+        return http.request("POST", f"{server.url}/x", content=body)
+    finally:
+        http.close()

@@ -1,0 +1,92 @@
+"""What `check` says of targets over HTTP. It sends no record."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from publisher.errors import CredentialError
+from publisher.simulator.pki import Pki
+from tests.publisher.server import Connection, Request, serve, unused_port
+from tests.publisher.targets.posting import MESSAGE, always, ams, levels, target
+
+
+def test_check_of_a_well_sgas(pki: Pki) -> None:
+    def script(request: Request, connection: Connection) -> None:
+        date = {"Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())}
+        connection.answer(405 if request.path.endswith("/ur") else 200, b"", date)
+
+    with serve(script, pki) as server:
+        made = target(pki, "sgas", f"{server.url}/sgas")
+        name = next(finding for finding in made.check() if finding.subject == "t: name")
+        assert levels(made) == {
+            "certificate": "yellow",  # throw-away certificates live for less than thirty days
+            "reached": "green",
+            "clock": "green",
+            "inserting": "green",
+            "name": "green",
+        }
+    assert "/DC=org/DC=example/CN=ce1.example.org" in name.message
+    assert "CN=ce1.example.org,DC=example,DC=org" in name.message
+    assert {request.method for request in server.requests} == {"GET"}
+
+
+@pytest.mark.parametrize("kind", ["sgas", "ams", "https"])
+def test_check_says_that_nothing_answers(pki: Pki, kind: str) -> None:
+    url = f"https://localhost:{unused_port()}"
+    more: dict[str, Any] = {"auth_url": url} if kind == "ams" else {}
+    found = levels(target(pki, kind, url, **more))
+    assert found["reached"] == "red"
+    assert found.get("name", "green") == "green", "that nobody answers says nothing of our name"
+
+
+def test_check_of_a_wrong_path(pki: Pki) -> None:
+    def script(request: Request, connection: Connection) -> None:
+        connection.answer(404 if request.path.endswith("/ur") else 200, b"")
+
+    with serve(script, pki) as server:
+        assert levels(target(pki, "sgas", f"{server.url}/sgas"))["inserting"] == "red"
+
+
+def test_check_of_clock_and_refusal(pki: Pki) -> None:
+    with serve(always(403, b"no", {"Date": "Thu, 01 Jan 2026 00:00:00 GMT"}), pki) as server:
+        assert levels(target(pki, "sgas", server.url))["reached"] == "red"
+        assert levels(target(pki, "sgas", server.url))["clock"] == "red"
+
+
+def test_check_of_ams_fetches_a_token_and_sends_no_record(pki: Pki) -> None:
+    with serve(ams(403), pki) as server:
+        found = levels(target(pki, "ams", server.url, auth_url=server.url))
+    assert found == {"certificate": "yellow", "reached": "green", "name": "green", "topic": "green"}
+    assert {request.method for request in server.requests} == {"GET"}
+    with serve(ams(404, b"Topic doesn't exist"), pki) as server:
+        assert levels(target(pki, "ams", server.url, auth_url=server.url))["topic"] == "red"
+    with serve(always(403, b"ACCESS_FORBIDDEN"), pki) as server:
+        found = levels(target(pki, "ams", server.url, auth_url=server.url))
+    assert found == {"certificate": "yellow", "reached": "red", "name": "red"}
+
+
+def test_check_of_https_is_harmless(pki: Pki) -> None:
+    with serve(always(405), pki) as server:
+        found = levels(target(pki, "https", server.url))
+    assert found == {"certificate": "yellow", "reached": "green", "name": "green"}
+    assert {request.method for request in server.requests} == {"OPTIONS"}
+
+
+def test_check_of_a_bad_certificate_connects_to_nothing(pki: Pki) -> None:
+    expired = pki.issue("expired", "ce1.example.org", validity="expired")
+    own = {"certificate": str(expired.certificate), "key": str(expired.key)}
+    for kind in ("sgas", "ams", "https"):
+        assert levels(target(pki, kind, "https://localhost:1", credentials=own)) == {"certificate": "red"}
+
+
+def test_check_of_missing_authorities_connects_to_nothing(pki: Pki, tmp_path: Path) -> None:
+    own = {"ca_directory": str(tmp_path)}
+    for kind in ("sgas", "ams", "https"):
+        made = target(pki, kind, "https://localhost:1", credentials=own)
+        assert levels(made) == {"certificate": "red"}
+        with pytest.raises(CredentialError, match="no certificate authority"):
+            made.post(MESSAGE)
