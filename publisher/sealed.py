@@ -51,6 +51,7 @@ class SealedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     `stored` is its form of `formats.identity`, the rest is told by it. `class_key` None: not worked out, since most
     runs of a window that is read again are known. `names_cores`: it has core numbers, which are not in the digest.
+    `mark`: that of what the source has of it, where the source gives marks.
     """
 
     record_id: str
@@ -65,14 +66,15 @@ class SealedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     stored: bytes
     names_cores: bool
     class_key: bytes | None
+    mark: bytes | None = None
 
     def job(self) -> Job:
         """The run with all its facts."""
         return decode(self.stored)
 
 
-def seal(job: Job, *, classed: bool = True) -> SealedRun:
-    """A run as it is stored; `classed`: with the key of its class."""
+def seal(job: Job, *, classed: bool = True, mark: bytes | None = None) -> SealedRun:
+    """A run as it is stored; `classed`: with the key of its class. `mark`: see `SealedRun`."""
     stored = encode(job)
     return SealedRun(
         job.record_id,
@@ -87,6 +89,7 @@ def seal(job: Job, *, classed: bool = True) -> SealedRun:
         stored,
         bool(job.core_numbers),
         class_key(job) if classed else None,
+        mark,
     )
 
 

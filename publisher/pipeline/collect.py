@@ -6,7 +6,7 @@ skipped, and never stored without being put down for every target that wants it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -17,7 +17,7 @@ from publisher.errors import SourceError
 from publisher.observe.events import Observer, PageStored
 from publisher.pipeline.grid_join import GridJoin
 from publisher.pipeline.wish import Wish
-from publisher.sources.base import Reader, SealedPage, Window, sealed
+from publisher.sources.base import Cursor, Page, Reader, Recognising, SealedPage, Window, sealed
 from publisher.store import deliveries, erased, flights, grid_jobs, groups, purged, registry, runs
 from publisher.store.classes import Interner, JobClass, classes_by_id
 from publisher.store.database import Store
@@ -81,8 +81,8 @@ def collect(
     total = Collected()
     try:
         interner = join.interner if join is not None else Interner(row.id, row.name)
-        for page in source.pages(row.cursor, window):
-            again = window is not None
+        again = window is not None
+        for page in _pages(store, source, row.cursor, window):
             found = _store_page(
                 store, source, row, interner, veil, join, sealed(page, classed=not again), plans, clock(), again=again
             )
@@ -102,6 +102,18 @@ def collect(
     if total.new:
         store.refresh_statistics()
     return total
+
+
+def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | SealedPage]:
+    """The pages of a source; of a window, without what the source recognises as stored as it is."""
+    if window is None or not isinstance(source, Recognising):
+        return source.pages(cursor, window)
+
+    def known(record_ids: Sequence[str]) -> Mapping[str, tuple[bytes, int]]:
+        with store.read() as connection:
+            return runs.marks_of(connection, record_ids)
+
+    return source.window_pages(cursor, window, known)
 
 
 def _add(one: Collected, other: Collected) -> Collected:
@@ -137,7 +149,8 @@ def _store_page(
         if join is not None:
             join.note(connection, upserted.put)
         unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now)
-        last_end = max((run.end for run in page.runs if run.finished and run.end), default=None)
+        ends = [run.end for run in page.runs if run.finished and run.end]
+        last_end = max([*ends, page.recognised.last_end or 0]) or None
         counts = (upserted.new - back, page.skipped, unreadable_new, last_end)
         if again:
             registry.window_read(connection, row.id, *counts)
@@ -155,7 +168,7 @@ def _store_page(
         read=page.read,
         new=upserted.new - back,
         changed=upserted.changed + back,
-        unchanged=upserted.unchanged + sifted.unchanged,
+        unchanged=upserted.unchanged + sifted.unchanged + page.recognised.unchanged,
         skipped=page.skipped + upserted.running,
         unreadable=len(page.unreadable),
     )

@@ -5,6 +5,8 @@ collects find little; a source that goes on is then read from its cursor by a ch
 a pipe and waits while the pipe is full. A window that goes on is read by the child from its beginning. The child seals
 the runs, so that here nothing is left to be done but look-ups and rows. It never writes anything else, and ends with
 its parent.
+
+A window is read here where most of what is in its first page is recognised: then there is little to read.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from publisher import apart, config
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
-from publisher.sources.base import Cursor, SealedPage, Window, sealed
+from publisher.sources.base import Cursor, Known, Recognising, SealedPage, Window, sealed
 
 PAGES_HERE: Final = 3
 PAGES_OF_WINDOW: Final = 2
@@ -51,16 +53,25 @@ class ReadApart:
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[SealedPage]:
         """See `publisher.sources.base.Source`."""
+        yield from self._pages(cursor, window, None)
+
+    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[SealedPage]:
+        """See `publisher.sources.base.Recognising`; of any source."""
+        yield from self._pages(cursor, window, known)
+
+    def _pages(self, cursor: Cursor, window: Window | None, known: Known | None) -> Iterator[SealedPage]:
         self._told = False
+        here = not self._apart
         kept: list[SealedPage] = []
-        with closing(self._pages_here(cursor, window)) as pages:
+        with closing(self._pages_here(cursor, window, known)) as pages:
             for count, page in enumerate(pages, 1):
-                if window is None or not self._apart:
+                here = here or (count == 1 and 0 < page.read <= 2 * page.recognised.count)
+                if window is None or here:
                     yield page
                     cursor = page.cursor
                 else:
                     kept.append(page)
-                if self._apart and not page.at_end and count == (PAGES_HERE if window is None else PAGES_OF_WINDOW):
+                if not here and not page.at_end and count == (PAGES_HERE if window is None else PAGES_OF_WINDOW):
                     break
             else:
                 yield from kept
@@ -81,8 +92,14 @@ class ReadApart:
                 hint="What it gave is stored; the next collect goes on behind it",
             ) from None
 
-    def _pages_here(self, cursor: Cursor, window: Window | None) -> Generator[SealedPage, None, None]:
-        for page in self._here.pages(cursor, window):
+    def _pages_here(
+        self, cursor: Cursor, window: Window | None, known: Known | None
+    ) -> Generator[SealedPage, None, None]:
+        if window is not None and known is not None and isinstance(self._here, Recognising):
+            pages = self._here.window_pages(cursor, window, known)
+        else:
+            pages = self._here.pages(cursor, window)
+        for page in pages:
             yield sealed(page, classed=window is None)
 
     def complete_since(self) -> int | None:

@@ -43,8 +43,9 @@ from publisher.finding import Finding
 from publisher.sources.arc_cursor import ArcCursor, Slice, pack, unpack
 from publisher.sources.arc_database import AAR_COLUMNS, DENSE, ArcDatabase, Row, Rows
 from publisher.sources.arc_file import PERMISSION_HINT, find_database
+from publisher.sources.arc_marks import Marks, RowMarks, Sifted, sift
 from publisher.sources.arc_rows import RowReader, UnreadableRowError
-from publisher.sources.base import Cursor, Page, Unreadable, Window, required_path
+from publisher.sources.base import Cursor, Known, Page, Unreadable, Window, required_path
 
 PAGE_ROWS: Final = 1_000
 SETTLE_S: Final = 60
@@ -54,6 +55,7 @@ _RAW_BYTES: Final = 65_536
 _HOUR_S: Final = 3_600
 _SLICES: Final = 168
 _DAY_S: Final = 86_400
+_NOTHING_BEFORE: Final = ArcCursor()
 
 
 class ArcSource:
@@ -83,7 +85,12 @@ class ArcSource:
             if window is None:
                 yield from self._what_is_new(database, cursor)
             else:
-                yield from self._of_window(database, cursor, window)
+                yield from self._of_window(database, cursor, window, None)
+
+    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[Page]:
+        """See `publisher.sources.base.Recognising`."""
+        with closing(self._open()) as database:
+            yield from self._of_window(database, cursor, window, known)
 
     def complete_since(self) -> int | None:
         """The configured time, else the first acceptance: a database knows every job accepted after it was made."""
@@ -135,12 +142,18 @@ class ArcSource:
     def _open(self) -> ArcDatabase:
         return ArcDatabase(find_database(self._path), self._settings.busy_timeout)
 
-    def _reader(self, database: ArcDatabase) -> RowReader:
-        return RowReader(
-            database.names,
-            start_from_execution=self._settings.start_time == "execution",
-            end_from_lrms=self._settings.end_time == "lrms",
-        )
+    def _reading(
+        self,
+        database: ArcDatabase,
+        before: ArcCursor = _NOTHING_BEFORE,
+        in_progress: Iterable[int] = (),
+        *,
+        settle_after: float | None = None,
+    ) -> _Reading:
+        settings = (self._settings.start_time == "execution", self._settings.end_time == "lrms")
+        reader = RowReader(database.names, start_from_execution=settings[0], end_from_lrms=settings[1])
+        marks = RowMarks(database.names, *settings)
+        return _Reading(str(database.path), reader, marks, before, in_progress, settle_after)
 
     # --- what is new
 
@@ -154,7 +167,7 @@ class ArcSource:
             touched = database.touched(before.marks, marks, before.last) if before.last else set()
         slices = self._slices(database)
         changed = _changed(database, before.slices, slices) if before.last else []
-        reading = _Reading(database, self._reader(database), before, in_progress, settle_after=self._clock() - SETTLE_S)
+        reading = self._reading(database, before, in_progress, settle_after=self._clock() - SETTLE_S)
 
         again = sorted((unpack(before.pending) - in_progress) | touched)
         for start in range(0, len(again), self._page_rows):
@@ -190,16 +203,14 @@ class ArcSource:
 
     # --- a window
 
-    def _of_window(self, database: ArcDatabase, given: Cursor, window: Window) -> Iterator[Page]:
+    def _of_window(self, database: ArcDatabase, given: Cursor, window: Window, known: Known | None) -> Iterator[Page]:
         since, until = window.from_ or 0, window.until
         if self._settings.end_time == "lrms":
             # LRMSEND is before EndTime, by as long as the stage-out took; a worker node's clock may be ahead.
             since, until = max(0, since - _DAY_S), None
-        reading = _Reading(database, self._reader(database), ArcCursor(), set(), settle_after=None)
+        reading = self._reading(database)
         for rows in self._ended(database, since, until):
-            page = reading.page(rows, given)
-            jobs = tuple(job for job in page.jobs if _within(job, window))
-            yield msgspec.structs.replace(page, jobs=jobs, skipped=page.skipped + len(page.jobs) - len(jobs))
+            yield reading.page_of_window(rows, given, window, known)
         yield Page(jobs=(), cursor=given, read=0, at_end=True)
 
     def _ended(self, database: ArcDatabase, since: int, until: int | None) -> Iterator[Rows]:
@@ -233,25 +244,46 @@ class _Reading:
 
     def __init__(
         self,
-        database: ArcDatabase,
+        file: str,
         reader: RowReader,
+        marks: RowMarks,
         before: ArcCursor,
         in_progress: Iterable[int],
-        *,
         settle_after: float | None,
     ) -> None:
         self.pending = unpack(before.pending) | set(in_progress)
         self.reported = unpack(before.reported)
-        self._file = str(database.path)
+        self._file = file
         self._reader = reader
+        self._marks = marks
         self._settle_after = settle_after
 
     def page(self, rows: Rows, cursor: Cursor) -> Page:
         """The page of some rows."""
+        return self._page(rows, self._marks.of(rows), cursor)
+
+    def page_of_window(self, rows: Rows, cursor: Cursor, window: Window, known: Known | None) -> Page:
+        """The page of those of the rows that ended in a window and are not known."""
+        sifted = Sifted(rows, self._marks.of(rows))
+        if known is not None:
+            sifted = sift(rows, sifted.marks, self._reader, known, window)
+        page = self._page(sifted.rows, sifted.marks, cursor)
+        inside = [(job, mark) for job, mark in zip(page.jobs, page.marks, strict=True) if window.holds(job.end)]
+        return msgspec.structs.replace(
+            page,
+            jobs=tuple([job for job, _ in inside]),
+            marks=tuple([mark for _, mark in inside]),
+            read=len(rows.aar),
+            skipped=page.skipped + len(page.jobs) - len(inside) + sifted.outside,
+            recognised=sifted.recognised,
+        )
+
+    def _page(self, rows: Rows, row_marks: Marks, cursor: Cursor) -> Page:
         jobs: list[Job] = []
+        marks: Marks = []
         unreadable: list[Unreadable] = []
         skipped = 0
-        for row in rows.aar:
+        for row, mark in zip(rows.aar, row_marks, strict=True):
             record_id = row[0]
             try:
                 job = self._reader.job(row, rows.sides)
@@ -267,13 +299,15 @@ class _Reading:
             if not job.finished:
                 self.pending.add(record_id)
                 jobs.append(job)
+                marks.append(mark)
             elif self._half_written(row, job):
                 self.pending.add(record_id)
                 skipped += 1
             else:
                 self.pending.discard(record_id)
                 jobs.append(job)
-        return Page(tuple(jobs), cursor, read=len(rows.aar), skipped=skipped, unreadable=tuple(unreadable))
+                marks.append(mark)
+        return Page(tuple(jobs), cursor, len(rows.aar), skipped, tuple(unreadable), marks=tuple(marks))
 
     def _half_written(self, row: Row, job: Job) -> bool:
         if self._settle_after is None or not 0 <= row[_END] - self._settle_after <= 2 * SETTLE_S:
@@ -300,12 +334,6 @@ def _changed(database: ArcDatabase, before: tuple[Slice, ...], now: tuple[Slice,
 
 def _without(rows: Rows, ids: set[int], last: int) -> Rows:
     return Rows([row for row in rows.aar if row[0] <= last and row[0] not in ids], rows.sides)
-
-
-def _within(job: Job, window: Window) -> bool:
-    if job.end is None:
-        return False
-    return (window.from_ is None or job.end >= window.from_) and (window.until is None or job.end < window.until)
 
 
 def _utc(epoch_s: int) -> str:

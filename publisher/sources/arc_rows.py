@@ -36,6 +36,8 @@ _NUMBERS: Final = AAR_COLUMNS[_FIRST_NUMBER:]
 _ALL_INTEGERS: Final = (int,) * len(_NUMBERS)
 _NEVER_NEGATIVE: Final = ("SubmitTime", "EndTime", "UsedWalltime", "UsedCPUUserTime", "UsedCPUKernelTime")
 _JOB_ID: Final = re.compile(r"[!-\[\]-~]+")
+_JOB_ID_AT: Final = AAR_COLUMNS.index("JobID")
+_ENDPOINT_AT: Final = AAR_COLUMNS.index("EndpointID")
 _LATEST: Final = 253_402_300_799
 """Last second of the year 9999: what is later is no time."""
 
@@ -77,6 +79,16 @@ class RowReader:
         self._vos = _Known("WLCGVOs", names["WLCGVOs"], _text)
         self._queues = _Known("Queues", names["Queues"], _text)
 
+    def record_id(self, row: Row) -> str | None:
+        """The record id of the job of a row; None for a row of which no job can be made."""
+        if not _is_job_id(row[_JOB_ID_AT]):
+            return None
+        try:
+            prefix = self._endpoints[row[_ENDPOINT_AT]][2]
+        except UnreadableRowError:
+            return None
+        return prefix + str(row[_JOB_ID_AT]) if prefix.isprintable() else None
+
     def job(self, row: Row, sides: Sides) -> Job:
         """The job of a row of table AAR.
 
@@ -90,7 +102,7 @@ class RowReader:
             raise UnreadableRowError(_not_a_number(row))
         status = self._statuses[status_id]
         interface, url, id_prefix = self._endpoints[endpoint_id]
-        if not isinstance(job_id, str) or not ((job_id.isalnum() and job_id.isascii()) or _JOB_ID.fullmatch(job_id)):
+        if not _is_job_id(job_id):
             raise UnreadableRowError("JobID is empty or no printable ASCII text")
         if submit < 0 or end < 0 or wall < 0 or cpu_user < 0 or cpu_kernel < 0:
             raise UnreadableRowError(_negative(row))
@@ -206,6 +218,10 @@ class _Known(dict[Any, _T]):
             raise UnreadableRowError(f"{self._table} has no row {number!r}")
         meaning = self[number] = self._meaning(row)
         return meaning
+
+
+def _is_job_id(value: Any) -> bool:
+    return isinstance(value, str) and bool((value.isalnum() and value.isascii()) or _JOB_ID.fullmatch(value))
 
 
 def _text(row: Row) -> str | None:

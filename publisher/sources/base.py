@@ -7,9 +7,9 @@ and never skipped. A source never writes to what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -23,6 +23,12 @@ Cursor = Mapping[str, Any]
 """Where reading stopped, as plain JSON values; its meaning is the source's own. Empty: read from the beginning.
 
 One key is for others: `waiting`, a list of texts, each of which says what was met and waits for what completes it.
+"""
+
+Known = Callable[[Sequence[str]], Mapping[str, tuple[bytes, int]]]
+"""Gives, for record ids, the marks of those of these runs that are stored as finished, and when they ended.
+
+A mark is a digest of all that a source has of a run and of how it is read: if it is the same, so is the run.
 """
 
 WAITING: Final = "waiting"
@@ -44,11 +50,26 @@ class Unreadable(msgspec.Struct, frozen=True):
     raw: bytes
 
 
+class Recognised(msgspec.Struct, frozen=True):
+    """What was found stored as it is by its mark, and not read further: `count` of it, `unchanged` in the window.
+
+    `last_end`: the latest end of the latter, epoch seconds.
+    """
+
+    count: int = 0
+    unchanged: int = 0
+    last_end: int | None = None
+
+
+NONE_RECOGNISED: Final = Recognised()
+
+
 class Page(msgspec.Struct, frozen=True):
     """Some runs in the order of the source, and the cursor behind them.
 
     `skipped` counts what was understood and is no run to keep (never started, headers of other records). `read` counts
-    everything looked at. `at_end` is True on the last page: the source was read to its present end.
+    everything looked at. `at_end` is True on the last page: the source was read to its present end. `marks`: those of
+    the runs, one each, from a source that gives marks.
     """
 
     jobs: tuple[Job, ...]
@@ -57,6 +78,8 @@ class Page(msgspec.Struct, frozen=True):
     skipped: int = 0
     unreadable: tuple[Unreadable, ...] = ()
     at_end: bool = False
+    marks: tuple[bytes | None, ...] = ()
+    recognised: Recognised = NONE_RECOGNISED
 
 
 class SealedPage(msgspec.Struct, frozen=True):
@@ -68,14 +91,16 @@ class SealedPage(msgspec.Struct, frozen=True):
     skipped: int = 0
     unreadable: tuple[Unreadable, ...] = ()
     at_end: bool = False
+    recognised: Recognised = NONE_RECOGNISED
 
 
 def sealed(page: Page | SealedPage, *, classed: bool) -> SealedPage:
     """A page with its runs sealed; `classed`: with the keys of their classes."""
     if isinstance(page, SealedPage):
         return page
-    runs = tuple([seal(job, classed=classed) for job in page.jobs])
-    return SealedPage(runs, page.cursor, page.read, page.skipped, page.unreadable, page.at_end)
+    marks = page.marks or (None,) * len(page.jobs)
+    runs = tuple([seal(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
+    return SealedPage(runs, page.cursor, page.read, page.skipped, page.unreadable, page.at_end, page.recognised)
 
 
 def waiting_in(cursor: Cursor) -> tuple[str, ...]:
@@ -89,6 +114,12 @@ class Window(msgspec.Struct, frozen=True):
 
     from_: int | None = None
     until: int | None = None
+
+    def holds(self, end: int | None) -> bool:
+        """Whether what ended then, if it did, ended in the window."""
+        if end is None:
+            return False
+        return (self.from_ is None or end >= self.from_) and (self.until is None or end < self.until)
 
 
 def required_path(name: str, settings: config.Source, what: str, example: str) -> Path:
@@ -114,6 +145,18 @@ class Reader(Protocol):
 
     def complete_since(self) -> int | None:
         """See `Source.complete_since`."""
+        ...
+
+
+@runtime_checkable
+class Recognising(Protocol):
+    """What a source has besides that recognises by its mark what is stored as it is, without reading it."""
+
+    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[Page | SealedPage]:
+        """The pages of a window as `Source.pages` gives them, without the runs that `known` knows with their marks.
+
+        A page is looked up when it is asked for: what came before it must be stored by then.
+        """
         ...
 
 

@@ -240,7 +240,7 @@ def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
             understood = understood or each in (Line.SKIPPED, Line.MORE)
     understood = understood or bool(jobs)
     if window is not None:
-        wanted = [job for job in jobs if _ends_in(job, window)]
+        wanted = [job for job in jobs if window.holds(job.end)]
         skipped += len(jobs) - len(wanted)
         jobs = wanted
     return _Part(jobs, unreadable, skipped, understood, head)
@@ -261,12 +261,6 @@ def _is_refused(chunk: Chunk, part: _Part, parser: LineParser, reading: Reading)
         f"{chunk.file}: this looks like {KINDS[kind]}, and no line of it is understood", "Look at path and type"
     )
     return True
-
-
-def _ends_in(job: Job, window: Window) -> bool:
-    return job.end is not None and (
-        (window.from_ is None or job.end >= window.from_) and (window.until is None or job.end < window.until)
-    )
 
 
 def _cursor(reading: Reading, parser: LineParser) -> Cursor:

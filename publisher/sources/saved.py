@@ -173,7 +173,7 @@ class SavedSource:
         if not kept:
             return page
         jobs = [outcome for outcome in kept if isinstance(outcome, Job)]
-        wanted = [job for job in jobs if window is None or ends_in(job, window)]
+        wanted = [job for job in jobs if window is None or window.holds(job.end)]
         cut = [
             Unreadable(parser.file, None, None, outcome.reason, (outcome.raw or b"")[:RAW_BYTES])
             for outcome in kept
@@ -203,7 +203,7 @@ class SavedSource:
         for number, outcome in enumerate(self._parse_document(log), 1):
             read += 1
             if isinstance(outcome, Job):
-                if window is None or ends_in(outcome, window):
+                if window is None or window.holds(outcome.end):
                     jobs.append(outcome)
                 else:
                     skipped += 1
@@ -232,13 +232,6 @@ def is_document(file: Path) -> bool:
             return log.read(_SNIFF).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"[", b"<"}
     except (SourceError, DamagedError, OSError):
         return False
-
-
-def ends_in(job: Job, window: Window) -> bool:
-    """Whether the run ended in the window."""
-    return job.end is not None and (
-        (window.from_ is None or job.end >= window.from_) and (window.until is None or job.end < window.until)
-    )
 
 
 def _stamps(cursor: Cursor) -> list[Stamp]:

@@ -28,7 +28,7 @@ from publisher.sources.json_elements import Damaged, JsonElements
 from publisher.sources.lines import PAGE_RECORDS, Line, Outcome, Refused
 from publisher.sources.logfile import RAW_BYTES
 from publisher.sources.openlog import OpenLog
-from publisher.sources.saved import SavedSource, ends_in
+from publisher.sources.saved import SavedSource
 from publisher.sources.slurm_lines import SlurmParser
 
 SILENT_S: Final = 600.0
@@ -189,7 +189,7 @@ class _Filling:
         """Put down what a line is."""
         if isinstance(outcome, Job):
             self.read += 1
-            if outcome.end is None or ends_in(outcome, self._wanted):
+            if outcome.end is None or self._wanted.holds(outcome.end):
                 self._jobs.append(outcome)
             else:
                 self._skipped += 1

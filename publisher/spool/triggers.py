@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, func, insert, select, text
 
-from publisher.store.tables import spool_changes
+from publisher.store.tables import runs, spool_changes
 
 _GENERATION: Final = "generation"
 _BROKEN: Final = "broken"
@@ -36,6 +36,8 @@ _BODIES: Final[dict[str, Callable[[str], str]]] = {
     "batches": lambda row: _change("messages", f"CAST({row}.id AS TEXT)"),
 }
 _EVENTS: Final = (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD"))
+_TOLD_OF_RUNS: Final = f" OF {', '.join(column.name for column in runs.c if column is not runs.c.mark)}"
+"""The columns of a run whose change is one of the object: its mark only tells that it is still what it was."""
 
 
 def install(connection: Connection) -> str:
@@ -54,15 +56,14 @@ def install(connection: Connection) -> str:
 
 def _install(connection: Connection, table: str, happening: str, body: str) -> None:
     name = f"spool_{table}_{happening}"
+    event = happening.upper() + (_TOLD_OF_RUNS if (table, happening) == ("runs", "update") else "")
     if connection.dialect.name == "sqlite":
-        connection.execute(text(f"CREATE TRIGGER {name} AFTER {happening.upper()} ON {table} BEGIN {body} END"))
+        connection.execute(text(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END"))
         return
     connection.execute(
         text(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} RETURN NULL; END $$")
     )
-    connection.execute(
-        text(f"CREATE TRIGGER {name} AFTER {happening.upper()} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()")
-    )
+    connection.execute(text(f"CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()"))
 
 
 def remove(connection: Connection) -> None:

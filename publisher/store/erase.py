@@ -187,7 +187,8 @@ def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
             if names := _names(job, person):
                 stored = encode(erased.veiled(job, names, pseudonym))
                 fresh = digest(stored)
-                connection.execute(update(runs).where(runs.c.id == run_id).values(job=stored, digest=fresh))
+                values = {"job": stored, "digest": fresh, "mark": None}  # a mark is of the name too
+                connection.execute(update(runs).where(runs.c.id == run_id).values(values))
                 _follow(connection, run_id, bytes(mark), fresh)
                 count += 1
         if len(page) < _PAGE:

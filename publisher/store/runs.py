@@ -27,7 +27,15 @@ _update_runs: Final = dialect.Bulk(
 _update_jobs: Final = dialect.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(job=bindparam("job")), ("job", "run")
 )
-_known_runs: Final = dialect.Lookup((runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished), runs.c.record_id)
+_update_marks: Final = dialect.Bulk(
+    update(runs).where(runs.c.id == bindparam("run")).values(mark=bindparam("mark")), ("mark", "run")
+)
+_known_runs: Final = dialect.Lookup(
+    (runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.record_id
+)
+_known_marks: Final = dialect.Lookup(
+    (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_id
+)
 _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
 
 
@@ -75,13 +83,14 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[SealedRun
 
     The last of several with the same record id counts, a finished one before one that is not. An earlier version of a
     finished run is kept (`versions`). Core numbers, which are in no digest, are put beside an unchanged run that was
-    read by a program that did not know them.
+    read by a program that did not know them; and so is its mark, where it has none or another one.
     """
     by_id = _last_of_each(found)
     known = _known(connection, list(by_id))
     new: list[SealedRun] = []
     changed: list[tuple[SealedRun, _Known]] = []
     named: dict[int, bytes] = {}
+    marked: list[tuple[bytes, int]] = []
     unchanged = running = 0
     for record_id, run in by_id.items():
         before = known.get(record_id)
@@ -91,6 +100,8 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[SealedRun
             changed.append((run, before))
         elif run.finished:
             unchanged += 1
+            if run.mark is not None and before.mark != run.mark:
+                marked.append((run.mark, before.run_id))
         else:
             running += 1
         if run.names_cores and before is not None and before.digest == run.digest:
@@ -100,6 +111,7 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[SealedRun
         put += _change(connection, interner, changed, now)
     if named:
         _name_cores(connection, named)
+    _update_marks.run(connection, marked)
     finished_new = sum(item.fresh for item in put)
     running += sum(not item.finished for item in put)
     return Upserted(
@@ -122,12 +134,22 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
     run_id: int
     digest: bytes
     finished: bool
+    mark: bytes | None
 
 
 def _known(connection: Connection, record_ids: list[str]) -> dict[str, _Known]:
     return {
-        record_id: _Known(run_id, bytes(mark), bool(finished))
-        for record_id, run_id, mark, finished in _known_runs.rows(connection, record_ids)
+        record_id: _Known(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
+        for record_id, run_id, digest, finished, mark in _known_runs.rows(connection, record_ids)
+    }
+
+
+def marks_of(connection: Connection, record_ids: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    """Of these runs, by record id: the marks of those that are finished and have one, and when they ended."""
+    return {
+        record_id: (bytes(mark), end)
+        for record_id, mark, end, finished in _known_marks.rows(connection, record_ids)
+        if finished and mark is not None and end is not None
     }
 
 
@@ -149,6 +171,7 @@ def _insert_new(connection: Connection, interner: Interner, new: list[SealedRun]
             now,
             run.stored,
             run.untold,
+            run.mark,
         )
         for run, class_id, run_id in zip(new, class_ids, run_ids, strict=True)
     ]
@@ -166,9 +189,8 @@ def _change(connection: Connection, interner: Interner, changed: list[tuple[Seal
     put = []
     for (run, before), class_id in zip(changed, class_ids, strict=True):
         told = (run.wall_ms, run.cpu_ms, run.local_id, run.global_id)
-        rows.append(
-            (class_id, int(run.finished), run.end, *told, run.digest, now, run.stored, run.untold, before.run_id)
-        )
+        facts = (run.digest, now, run.stored, run.untold, run.mark)
+        rows.append((class_id, int(run.finished), run.end, *told, *facts, before.run_id))
         put.append(
             Put(
                 before.run_id,

@@ -2,7 +2,8 @@
 
     sources      a source by its name, its cursor and counters
     classes      facts that many runs share (who, where, which benchmark), interned: folding and wishes look at these
-    runs         one row a run: its record id, class, sums, whether they are told in full, and the whole record as read
+    runs         one row a run: its record id, class, sums, whether they are told in full, the whole record as read, and
+                 the mark of what its source has of it, where the source gives marks
     versions     earlier versions of runs that changed after they had been delivered
     targets      a target by its name, and how it fared
     deliveries   the outbox and the ledger: one row for each run that a target wants
@@ -94,6 +95,7 @@ runs = Table(
     Column("stored_at", BigInteger, nullable=False),
     Column("job", LargeBinary, nullable=False),
     Column("untold", SmallInteger, nullable=False, server_default="0"),
+    Column("mark", LargeBinary),
     Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "untold"),
     Index("runs_local_id", "local_id"),
     Index("runs_global_id", "global_id"),

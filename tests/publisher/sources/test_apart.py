@@ -39,9 +39,13 @@ def test_another_process_gives_the_pages_that_this_one_would(settings: config.So
     both = ReadApart("ce1", settings, cores=2)
     found = list(both.pages({}))
     assert [run for page in found for run in page.runs] == [run for page in here for run in page.runs]
-    plain = [job for page in make_source("ce1", settings).pages({}) for job in page.jobs]
-    assert [run for page in found for run in page.runs] == [seal(job) for job in plain]
-    assert [run.job() for page in found for run in page.runs] == plain
+    plain = [
+        (job, mark)
+        for page in make_source("ce1", settings).pages({})
+        for job, mark in zip(page.jobs, page.marks, strict=True)
+    ]
+    assert [run for page in found for run in page.runs] == [seal(job, mark=mark) for job, mark in plain]
+    assert [run.job() for page in found for run in page.runs] == [job for job, _ in plain]
     assert [item for page in found for item in page.unreadable] == [item for page in here for item in page.unreadable]
     assert sum(page.skipped for page in found) == sum(page.skipped for page in here)
     assert found[-1].at_end
