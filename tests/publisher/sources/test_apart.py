@@ -17,11 +17,12 @@ from publisher.errors import SourceError, SourceFormatError
 from publisher.sealed import seal
 from publisher.sources import apart, make_source
 from publisher.sources.apart import ReadApart
-from publisher.sources.base import SealedPage, Window, waiting_in
+from publisher.sources.base import Recognising, SealedPage, Window, waiting_in
 from publisher.sources.lines import PAGE_RECORDS
 from tests.generators import arc_database
 
 ROWS = 9_000
+EVER = Window(0, 2**40)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,42 @@ def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: c
     ]
     assert {run.class_key for page in found for run in page.runs} == {None}, "worked out for runs that are known"
     assert {repr(dict(page.cursor)) for page in found} == {repr(dict(cursor))}
+
+
+def test_a_window_of_what_is_known_is_read_here(settings: config.Source) -> None:
+    known = {
+        run.record_id: (run.mark, run.end or 0)
+        for page in ReadApart("ce1", settings, cores=1).pages({})
+        for run in page.runs
+        if run.finished and run.mark is not None
+    }
+    reader = ReadApart("ce1", settings, cores=2)
+    before = _children()
+    pages = reader.window_pages({}, EVER, lambda names: {name: known[name] for name in names if name in known})
+    first = next(pages)
+    assert _children() == before, "another process reads it"
+    found = [first, *pages]
+    assert sum(page.recognised.unchanged for page in found) == len(known) > ROWS * 0.9
+    assert not any(page.runs for page in found)
+    assert found[-1].at_end
+
+
+def test_a_window_of_what_is_not_known_is_read_by_another_process(settings: config.Source) -> None:
+    before = _children()
+    pages = ReadApart("ce1", settings, cores=2).window_pages({}, EVER, lambda _names: {})
+    first = next(pages)
+    assert _children() - before, "it is read here"
+    assert [first, *pages] == list(ReadApart("ce1", settings, cores=1).pages({}, EVER))
+
+
+def test_a_source_that_gives_no_marks_is_read_as_ever(tmp_path: Path) -> None:
+    log = tmp_path / "accounting"
+    log.write_text("\n".join([*map(_record, range(50)), ""]), encoding="ascii")
+    settings = config.Source(type="gridengine", path=log, cluster="c")
+    assert not isinstance(make_source("ge", settings), Recognising)
+    found = list(ReadApart("ge", settings).window_pages({}, EVER, lambda _names: pytest.fail("nothing is looked up")))
+    assert found == list(ReadApart("ge", settings).pages({}, EVER))
+    assert sum(len(page.runs) for page in found) == 50
 
 
 def _children() -> set[int]:
