@@ -12,7 +12,7 @@ from publisher import config
 from publisher.add_ons import blamed
 from publisher.errors import ConfigError, PublisherError, SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, Page, Source, Window
+from publisher.sources.base import NONE_RECOGNISED, Cursor, Page, Source, Window
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Page)
@@ -62,7 +62,7 @@ class AddedSource:
         """Its pages, as far as they can be read again once they are stored."""
         for page in self._source().pages(cursor, window):
             _decoder.decode(_encoder.encode(page))
-            yield page
+            yield msgspec.structs.replace(page, marks=(), recognised=NONE_RECOGNISED)  # of our own sources alone
 
     def _source(self) -> Source:
         if isinstance(self._made, SourceError):

@@ -150,7 +150,7 @@ class Reader(Protocol):
 
 @runtime_checkable
 class Recognising(Protocol):
-    """What a source has besides that recognises by its mark what is stored as it is, without reading it."""
+    """What a source of this program has besides that recognises by its mark what is stored, without reading it."""
 
     def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[Page | SealedPage]:
         """The pages of a window as `Source.pages` gives them, without the runs that `known` knows with their marks.
