@@ -214,6 +214,17 @@ def test_without_contexts_there_are_no_triggers(tmp_path: Path) -> None:
     assert site.rows("SELECT count(*) FROM spool_changes") == [(0,)]
 
 
+def test_a_mark_that_comes_to_a_run_is_no_change_of_the_run(site: Site) -> None:
+    """It tells that the source has still what it had."""
+    site.collect()
+    site.publish()
+    with site.publisher.store.write() as connection:
+        connection.exec_driver_sql("UPDATE runs SET mark = digest")
+        assert triggers.pending(connection, 10) == []
+        connection.exec_driver_sql("UPDATE runs SET stored_at = stored_at + 1 WHERE id = 1")
+        assert [found[0] for found in triggers.pending(connection, 10)] == ["jobs"]
+
+
 def test_a_copied_store_starts_contexts_of_its_own(site: Site, tmp_path: Path) -> None:
     from publisher.keeper import copy_store
 
