@@ -90,7 +90,6 @@ class _Sized:
         middle = self.ask(f"SELECT record_id FROM runs WHERE id >= {jobs // 2} ORDER BY id LIMIT 1")
         self.command("jobs ID", "jobs", str(middle))
         self.command("nothing to do", "run")
-        self.command("report of a month", "report", "--month", "2026-10")
         with self.config.open("a", encoding="utf-8") as file:
             file.write(SECOND)
         self.command("plan another target", "publish", "second")
