@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import Connection, Table, event, insert
+from sqlalchemy import Connection, Engine, Table, event, insert
 
 from formats.identity import digest, encode
 from formats.month import Month
@@ -23,7 +23,8 @@ from publisher.store.states import State
 from publisher.store.tables import batches, classes, runs, sources, targets
 from publisher.store.tables import deliveries as delivery_table
 from publisher.store.tables import groups as summaries
-from tests.publisher.site import NOVEMBER, make_job
+from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 from tests.publisher.store.server import Server
 
 RUNS: Final = 4000
@@ -284,3 +285,34 @@ def test_what_may_refer_to_rows_that_go_is_found_by_an_index(on_sqlite: Store, t
     assert after == before
     assert [step for step in steps if step.startswith("SEARCH") and f" {table} " not in step], steps
     assert not [step for step in steps if _whole_on_sqlite(step, LARGE - {table})], steps
+
+
+PROBES: Final = ("SELECT versions.run_id \nFROM versions",)
+"""Whether there is anything at all, with a limit of one row."""
+
+
+def test_a_run_with_nothing_to_do_and_status_read_nothing_as_a_whole(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    kinds = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("months")]
+    site = Site(tmp_path, [source], kinds)
+    source.add(*make_jobs(300))
+    site.collect()
+    site.publish()
+    asked: list[tuple[str, Any]] = []
+
+    def listen(_connection: object, _cursor: object, sql: str, values: Any, _context: object, many: bool) -> None:
+        if sql.split(maxsplit=1)[0] in {"SELECT", "UPDATE", "DELETE"} and not sql.startswith(PROBES):
+            asked.append((sql, values[0] if many and isinstance(values, list) else values))
+
+    event.listen(Engine, "before_cursor_execute", listen)
+    site.collect()
+    done = site.publish()
+    told = site.publisher.status()
+    event.remove(Engine, "before_cursor_execute", listen)
+    assert told.complete
+    assert not any(delivery.sent.accepted for delivery in done.values())
+    store = open_store(f"sqlite:///{site.store_file}")
+    steps = _steps_of_sqlite(store, asked)
+    store.close()
+    assert any(" deliveries " in step for step in steps)
+    assert not [step for step in steps if _whole_on_sqlite(step, LARGE - {"groups"})], steps
