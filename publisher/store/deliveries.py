@@ -53,14 +53,18 @@ _move_seen: Final = dialect.Bulk(_moved.where(ONE_IN_STATE, deliveries.c.stale =
 EVER: Final = -(2**63)
 
 
-def in_state(state: State) -> ColumnElement[bool]:
-    """Deliveries in this state.
+def in_state(state: State, place: ColumnElement[bool] | None = None) -> ColumnElement[bool]:
+    """Deliveries in this state, or those of them that stand behind a place: a lower bound of the end time.
 
     For an open one the partial index's condition is spelled out, and an end time is asked for (every one will do), or
-    SQLite prefers to walk through all deliveries of the target.
+    SQLite prefers to walk through all deliveries of the target. Of two bounds it may begin at the lower one: there is
+    never more than one.
     """
-    condition = deliveries.c.state == int(state)
-    return condition if state is State.ACCEPTED else and_(condition, OPEN, deliveries.c.end_time >= EVER)
+    bound = deliveries.c.end_time >= EVER if place is None and state is not State.ACCEPTED else place
+    conditions = [deliveries.c.state == int(state)]
+    if state is not State.ACCEPTED:
+        conditions.append(OPEN)
+    return and_(*conditions) if bound is None else and_(*conditions, bound)
 
 
 class Standing(msgspec.Struct, frozen=True):

@@ -56,12 +56,12 @@ def with_runs() -> Select[Any]:
     return select(deliveries.c.end_time, *RUN_COLUMNS).select_from(joined)
 
 
-def _all_waiting(*columns: ColumnElement[Any]) -> Select[Any]:
+def _all_waiting(*columns: ColumnElement[Any], behind: ColumnElement[bool] | None = None) -> Select[Any]:
     return (
         select(deliveries.c.end_time, deliveries.c.run_id, *columns)
         .where(
             deliveries.c.target_id == bindparam("target"),
-            in_state(State.WAITING),
+            in_state(State.WAITING, behind),
             deliveries.c.run_id % bindparam("of", type_=BigInteger) == bindparam("index", type_=BigInteger),
         )
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
@@ -79,11 +79,10 @@ def place_of(connection: Connection, target_id: int, number: int, part: Part = W
 
 
 def _waiting(*, behind: bool) -> Select[Any]:
-    chosen = _all_waiting(deliveries.c.stale, deliveries.c.sent_digest).limit(bindparam("most", type_=Integer))
-    if behind:
-        place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
-        chosen = chosen.where(tuple_(deliveries.c.end_time, deliveries.c.run_id) > place)
-    page = chosen.subquery("page")
+    place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
+    after = tuple_(deliveries.c.end_time, deliveries.c.run_id) > place if behind else None
+    chosen = _all_waiting(deliveries.c.stale, deliveries.c.sent_digest, behind=after)
+    page = chosen.limit(bindparam("most", type_=Integer)).subquery("page")
     # Outer joins: the order in which they stand is the one in which they are done.
     joined = (
         page.outerjoin(runs, page.c.run_id == runs.c.id)
@@ -138,15 +137,14 @@ def listed(
     connection: Connection, target_id: int, state: State, limit: int, after: tuple[int, int] | None = None
 ) -> Iterator[tuple[str, int, str | None, int]]:
     """(record id, end time, reason, run id) of deliveries in an open state, oldest first."""
+    behind = None if after is None else tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*after)
     query = (
         select(runs.c.record_id, deliveries.c.end_time, deliveries.c.reason, deliveries.c.run_id)
         .join(runs, deliveries.c.run_id == runs.c.id)
-        .where(deliveries.c.target_id == target_id, in_state(state))
+        .where(deliveries.c.target_id == target_id, in_state(state, behind))
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
         .limit(limit)
     )
-    if after is not None:
-        query = query.where(tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*after))
     for row in connection.execute(query):
         yield row[0], row[1], row[2], row[3]
 
@@ -189,7 +187,7 @@ def _spans(
 
 def count_waiting_from(connection: Connection, target_id: int, first: int) -> int:
     """How many of those that wait ended at `first` or later."""
-    chosen = and_(deliveries.c.target_id == target_id, in_state(State.WAITING), deliveries.c.end_time >= first)
+    chosen = and_(deliveries.c.target_id == target_id, in_state(State.WAITING, deliveries.c.end_time >= first))
     return connection.execute(select(func.count()).select_from(deliveries).where(chosen)).scalar_one()
 
 

@@ -115,8 +115,16 @@ def _family(pid: int) -> list[int]:
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in children.read_text(encoding="ascii").split():
-                found += _family(int(child))
+                if not _is_double(int(child), pid):
+                    found += _family(int(child))
     return found
+
+
+def _is_double(child: int, parent: int) -> bool:
+    """Whether a process has not become another program yet: until then its memory is its parent's."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{child}/cmdline").read_bytes() == Path(f"/proc/{parent}/cmdline").read_bytes()
+    return True
 
 
 def _pss_kib(pid: int) -> int:

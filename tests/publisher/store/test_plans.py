@@ -249,6 +249,12 @@ def test_open_deliveries_are_found_by_their_index(either: Store, name: str) -> N
     assert all("deliveries_open (target_id=? AND state=?" in step for step in steps), steps
 
 
+def test_a_page_of_what_waits_begins_where_the_one_before_ended(either: Store) -> None:
+    steps = _steps_of_sqlite(either, _asked(either, _of(either, "plan, next page")))
+    place = "deliveries_open (target_id=? AND state=? AND (end_time,run_id)>(?,?))"
+    assert any(place in step for step in steps), steps
+
+
 @pytest.mark.parametrize("name", ["fold, sums", "sync counts"])
 def test_sums_are_read_from_the_index_alone(either: Store, name: str) -> None:
     steps = [step for step in _steps_of_sqlite(either, _asked(either, _of(either, name))) if " runs" in step]
