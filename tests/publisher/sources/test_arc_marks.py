@@ -121,7 +121,7 @@ def test_a_row_that_points_to_nothing_has_none(path: Path) -> None:
 
 def test_how_rows_are_read_is_in_the_mark(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [marks_of(path, *settings) for settings in ((False, False), (True, False), (False, True), (True, True))]
-    monkeypatch.setattr(arc_marks, "_program", lambda: b"another one")
+    monkeypatch.setattr(arc_marks, "_program", lambda: b"another")
     given.append(marks_of(path, False, False))
     assert len({marks[0] for marks in given}) == len(given)
 
