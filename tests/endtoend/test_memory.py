@@ -12,7 +12,7 @@ import pytest
 from tests.generators import arc_database
 from tests.publisher.cli.program import BASE, FILES, SOURCE, SUMMARIES, Program
 
-MORE_MIB = 20
+MORE_MIB = 15
 MEASURED = """
 import json, resource, sys
 from publisher.cli.main import main
