@@ -128,7 +128,8 @@ class _Sized:
                 whole, each = "SELECT pg_database_size(current_database())", "SELECT pg_total_relation_size(:name)"
             else:
                 whole = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-                each = """SELECT SUM(pgsize) FROM sqlite_schema AS named
+                # `pageno` is the number of pages there; `pgsize` has 32 bits.
+                each = """SELECT SUM(pageno) * (SELECT page_size FROM pragma_page_size) FROM sqlite_schema AS named
                     CROSS JOIN dbstat('main', TRUE) AS trees ON trees.name = named.name WHERE tbl_name = :name"""
             sizes = {"all": connection.execute(text(whole)).scalar_one()}
             sizes |= {name: connection.execute(text(each), {"name": name}).scalar_one() for name in tables}
