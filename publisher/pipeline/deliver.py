@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,7 +18,6 @@ from publisher.pipeline import pace, rekeyed
 from publisher.pipeline.circuit import Circuit, Circuits
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.post import Patience
-from publisher.pipeline.rehearse import Rehearsed, rehearse
 from publisher.pipeline.report_sender import ReportSender
 from publisher.pipeline.send import Sender
 from publisher.pipeline.sent import Sent, together
@@ -33,6 +32,9 @@ from publisher.store.part import WHOLE, Part
 from publisher.store.states import State
 from publisher.targets import make_target
 from publisher.targets.context import TargetContext
+
+if TYPE_CHECKING:
+    from publisher.pipeline.rehearse import Rehearsed
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -253,6 +255,8 @@ def _deliver_locked(
 
 
 def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+    from publisher.pipeline.rehearse import Rehearsed, rehearse  # noqa: PLC0415 - loads what reads messages back
+
     error: PublisherError | None = None
     rehearsed: Rehearsed | None = None
     try:

@@ -20,7 +20,7 @@ from publisher.pipeline.batch import UID_BYTES
 from publisher.pipeline.post import Patience, answer_of, post
 from publisher.pipeline.sent import Sent
 from publisher.pipeline.tools import StopSending, Tools
-from publisher.store import batches, flights, groups
+from publisher.store import batches, flights, groups, runs
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.states import BatchState, State
@@ -37,7 +37,6 @@ from publisher.targets.base import (
     Unknown,
 )
 
-_DIGEST_BYTES: Final = 16
 _MEMBERS_AT_ONCE: Final = 10_000
 
 
@@ -63,35 +62,29 @@ class GroupFormat(Protocol):
 
 
 class Members:
-    """The waiting runs of a group with the digests of their versions: 26 bytes each, for there may be a million."""
+    """The waiting runs of a group, each with how often it had changed when it was folded: ten bytes, for there may be a
+    million. Their versions are read when they leave: what did not change since is what was folded."""
 
     def __init__(self) -> None:
         self._run_ids = array("q")
         self._seen = array("h")
-        self._digests = bytearray()
 
-    def add(self, run_id: int, digest: bytes, seen: int) -> None:
-        """Add a run; `seen`: how often it had changed when it was folded."""
+    def add(self, run_id: int, seen: int) -> None:
+        """Add a run; `seen`: how often it had changed."""
         self._run_ids.append(run_id)
         self._seen.append(seen)
-        self._digests += digest
 
     def __len__(self) -> int:
         return len(self._run_ids)
 
-    def __iter__(self) -> Iterator[tuple[int, bytes, int]]:
-        for index, (run_id, seen) in enumerate(zip(self._run_ids, self._seen, strict=True)):
-            yield run_id, bytes(self._digests[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]), seen
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Each with how often it had changed."""
+        return zip(self._run_ids, self._seen, strict=True)
 
     @property
     def run_ids(self) -> Sequence[int]:
         """The runs."""
         return self._run_ids
-
-    @property
-    def seen(self) -> Iterator[tuple[int, int]]:
-        """The runs, each with how often it had changed."""
-        return zip(self._run_ids, self._seen, strict=True)
 
 
 class Mail(msgspec.Struct, frozen=True):
@@ -210,9 +203,11 @@ class GroupSender:
             )
             groups.take_off(connection, self._target_id, self._kind, batch_id, (mail.row for mail in batch), now)
             flying = chain.from_iterable(mail.members for mail in batch)
-            while part := list(islice(flying, _MEMBERS_AT_ONCE)):
+            while part := dict(islice(flying, _MEMBERS_AT_ONCE)):
+                versions = runs.digests_of(connection, list(part))
+                leaving = [(run_id, digest, part[run_id]) for run_id, digest in versions]
                 flights.take_off(
-                    connection, self._target_id, batch_id, part, now, before=State.WAITING, keeps_first=False
+                    connection, self._target_id, batch_id, leaving, now, before=State.WAITING, keeps_first=False
                 )
         self._tools.observer(BatchInFlight(name, batch_id, len(batch)))
         message = Message(uid, self._format.name, self._format.content_type, payload)
@@ -226,14 +221,14 @@ class GroupSender:
     def _settle(self, batch: Sequence[Mail], batch_id: int, outcome: Outcome, state: State, reason: str | None) -> int:
         """Put down what became of a batch; gives how many of its runs were settled."""
         now = self._tools.clock()
-        with self._store.write() as connection:
+        with self._store.write(sorts_on_disk=True) as connection:  # runs of a whole month, settled by one statement
             if isinstance(outcome, Accepted):
                 batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
-                runs = flights.land(connection, self._target_id, batch_id, now, keeps_first=False)
+                settled = flights.land(connection, self._target_id, batch_id, now, keeps_first=False)
             else:
                 batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, now, answer=answer_of(outcome))
-                runs = flights.leave(connection, self._target_id, batch_id, state, reason, now)
+                settled = flights.leave(connection, self._target_id, batch_id, state, reason, now)
             groups.settle(connection, self._target_id, batch_id, state, now)
         size = sum(len(mail.body) for mail in batch)
-        self._tools.observer(BatchSettled(self._target.name, batch_id, type(outcome).__name__, runs, size))
-        return runs
+        self._tools.observer(BatchSettled(self._target.name, batch_id, type(outcome).__name__, settled, size))
+        return settled

@@ -76,7 +76,7 @@ class MonthFolder:
                 waiting[job_class.id] = place.setdefault(name, Members())
         if waiting:
             for run in sums.waiting(connection, self._target_id, bounds, self._page):
-                waiting[run.class_id].add(run.run_id, run.digest, run.seen)
+                waiting[run.class_id].add(run.run_id, run.seen)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         after: tuple[int, int] | None = None
@@ -91,6 +91,6 @@ class MonthFolder:
                 except CannotRenderError as error:
                     place, name = folded.held, str(error)
                 if state is State.WAITING:
-                    place.setdefault(name, Members()).add(run.run_id, run.digest, delivery.seen)
+                    place.setdefault(name, Members()).add(run.run_id, delivery.seen)
             if after is None:
                 return

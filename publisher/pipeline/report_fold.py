@@ -209,7 +209,7 @@ class ReportFold:
             except CannotRenderError as error:
                 if state is State.WAITING:
                     run = delivery.run
-                    self.held.setdefault(str(error), Members()).add(run.run_id, run.digest, delivery.seen)
+                    self.held.setdefault(str(error), Members()).add(run.run_id, delivery.seen)
                 continue
             first = _first_second(rans, first)
             for ran in selected:
@@ -217,7 +217,7 @@ class ReportFold:
             if state is State.WAITING:
                 place = self._part_of(period, delivery.end_time)
                 members = self._members.setdefault(period, {}).setdefault(place, Members())
-                members.add(delivery.run.run_id, delivery.run.digest, delivery.seen)
+                members.add(delivery.run.run_id, delivery.seen)
         self._looked[period] = Reach(first, self._now)
         return first
 

@@ -7,7 +7,7 @@ when a run ended waits again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import Final
 
@@ -96,10 +96,10 @@ class SnapshotSender(ABC):
         """Accept the runs of groups that the service has as they are, and hold those that cannot be counted, each with
         the reason under which it stands."""
         now = self._tools.clock()
-        taken = chain.from_iterable(members.seen for members in unchanged)
+        taken = chain.from_iterable(unchanged)
         with self._store.write() as connection:
             for why, members in held.items():
-                self.sent.held += self._move_seen(connection, members.seen, State.HELD, why, now)
+                self.sent.held += self._move_seen(connection, members, State.HELD, why, now)
             self._move_seen(connection, taken, State.ACCEPTED, None, now)
         for why, members in held.items():
             with self._store.read() as connection:
@@ -107,11 +107,12 @@ class SnapshotSender(ABC):
                     self._tools.observer(RecordSettled(self._name, record_id, State.HELD.word, why))
 
     def _move_seen(
-        self, connection: Connection, seen: Iterator[tuple[int, int]], after: State, why: str | None, now: int
+        self, connection: Connection, seen: Iterable[tuple[int, int]], after: State, why: str | None, now: int
     ) -> int:
         """Move runs that wait, some at a time; gives how many were moved."""
         moved = 0
-        while some := list(islice(seen, _MOVED_AT_ONCE)):
+        left = iter(seen)
+        while some := list(islice(left, _MOVED_AT_ONCE)):
             moves = ((*one, State.WAITING, after, why) for one in some)
             moved += deliveries.move_seen(connection, self._target_id, moves, now)
         return moved

@@ -97,7 +97,7 @@ class Summariser(SnapshotSender):
             fixed = erased_groups.fixed(connection, self._target_id, month, self._view)
         kept = [mail for mail in mails if mail.row.key in fixed]
         if kept:
-            late = ((*one, State.WAITING, State.HELD, erased_groups.HELD) for mail in kept for one in mail.members.seen)
+            late = ((*one, State.WAITING, State.HELD, erased_groups.HELD) for mail in kept for one in mail.members)
             with self._store.write() as connection:
                 self.sent.held += deliveries.move_seen(connection, self._target_id, late, self._tools.clock())
         return [mail for mail in mails if mail.row.key not in fixed]

@@ -36,6 +36,7 @@ _known_runs: Final = dialect.Lookup(
 _known_marks: Final = dialect.Lookup(
     (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_id
 )
+_versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
 
 
@@ -310,6 +311,11 @@ def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
     for start in range(0, len(run_ids), 1000):
         query = select(runs.c.record_id).where(runs.c.id.in_(run_ids[start : start + 1000])).order_by(runs.c.id)
         yield from connection.execute(query).scalars()
+
+
+def digests_of(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """The present versions of these runs, as far as they are there."""
+    return ((run_id, bytes(digest)) for run_id, digest in _versions.rows(connection, run_ids))
 
 
 def version_of(connection: Connection, run_id: int, mark: bytes) -> Job | None:

@@ -56,7 +56,6 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
     run_id: int
     class_id: int
-    digest: bytes
     seen: int
 
 
@@ -143,7 +142,7 @@ def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], pag
     first, behind = _usable_ends(bounds)
     summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < behind)
     query = (
-        select(deliveries.c.run_id, runs.c.class_id, runs.c.digest, deliveries.c.stale, summed)
+        select(deliveries.c.run_id, runs.c.class_id, deliveries.c.stale, summed)
         .select_from(deliveries.outerjoin(runs, runs.c.id == deliveries.c.run_id))
         .where(
             deliveries.c.target_id == target_id,
@@ -155,6 +154,6 @@ def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], pag
     )
     with closing(dialect.streamed(connection, query, page)) as pages:
         for rows in pages:
-            for run_id, class_id, mark, seen, is_summed in rows:
+            for run_id, class_id, seen, is_summed in rows:
                 if is_summed:
-                    yield Member(run_id, class_id, bytes(mark), seen)
+                    yield Member(run_id, class_id, seen)

@@ -47,6 +47,7 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
         ("publisher.sources.apart", ("sqlalchemy", "cryptography", "httpx", "typer", "email", "structlog")),
         ("publisher.pipeline.rendered_apart", ("sqlalchemy.dialects.postgresql", "cryptography", "httpx", "typer")),
         ("publisher.transport", ("pygments", "rich", "httpx._main")),
+        ("publisher.pipeline.deliver", ("lxml", "pygments", "distributed", "alembic")),
     ],
 )
 def test_a_part_loads_little(module: str, spared: tuple[str, ...]) -> None:

@@ -246,11 +246,11 @@ def folded_one_by_one(
         except CannotRenderError as error:
             place, name = held, str(error)
         if state is State.WAITING:
-            place.setdefault(name, Members()).add(run.run_id, run.digest, delivery.seen)
+            place.setdefault(name, Members()).add(run.run_id, delivery.seen)
     return members, held, owed
 
 
-def sorted_members(members: dict[str, Members]) -> dict[str, list[tuple[int, bytes, int]]]:
+def sorted_members(members: dict[str, Members]) -> dict[str, list[tuple[int, int]]]:
     return {name: sorted(some) for name, some in members.items()}
 
 
