@@ -24,7 +24,7 @@ from publisher.store.part import Part
 
 WORTH_RUNS: Final = 20_000
 """So many must wait: to begin another process costs as much as to render some ten thousand runs."""
-RUNS_HERE: Final = 6_000
+RUNS_HERE: Final = 3_000
 """So many are rendered here in about the time in which the other process begins."""
 
 _encoder: Final = msgspec.msgpack.Encoder()

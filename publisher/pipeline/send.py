@@ -49,7 +49,7 @@ from publisher.targets.base import (
 )
 
 _SMALLEST_PAGE: Final = 100
-_LARGEST_PAGE: Final = 1000
+_LARGEST_PAGE: Final = 250
 """Runs read and rendered at a time: a batch of them, within these bounds."""
 
 

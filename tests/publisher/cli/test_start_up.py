@@ -10,7 +10,7 @@ import pytest
 
 from tests.publisher.cli.program import Program
 
-HEAVY = ("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email")
+HEAVY = ("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email", "rich.console")
 STORE = ("sqlalchemy", "pydantic", "email")
 TELL = """
 import atexit, json, sys
@@ -48,6 +48,7 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
         ("publisher.pipeline.rendered_apart", ("sqlalchemy.dialects.postgresql", "cryptography", "httpx", "typer")),
         ("publisher.transport", ("pygments", "rich", "httpx._main")),
         ("publisher.pipeline.deliver", ("lxml", "pygments", "distributed", "alembic")),
+        ("publisher.cli.main", ("rich.console", "sqlalchemy")),
     ],
 )
 def test_a_part_loads_little(module: str, spared: tuple[str, ...]) -> None:
