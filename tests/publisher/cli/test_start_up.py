@@ -10,7 +10,10 @@ import pytest
 
 from tests.publisher.cli.program import Program
 
-HEAVY = ("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email", "rich.console")
+HEAVY = (
+    *("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email"),
+    "rich.console",
+)
 STORE = ("sqlalchemy", "pydantic", "email")
 TELL = """
 import atexit, json, sys
