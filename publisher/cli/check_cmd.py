@@ -52,7 +52,7 @@ def _nagios() -> int:
     try:
         with session.publisher() as publisher:
             findings = publisher.check()
-            text, code = nagios.verdict(findings, publisher.status())
+            text, code = nagios.verdict(findings, publisher.status(assumed=False))
     except PublisherError as error:
         text, code = nagios.line(nagios.UNKNOWN, str(error)), nagios.UNKNOWN
     data(text)

@@ -31,7 +31,7 @@ def publish(
     with session.publisher() as publisher:
         delivered = publisher.publish(targets or ())
         tell_new_store(publisher)
-        status = publisher.status()
+        status = publisher.status(assumed=False)
     if session.json:
         json_object({"targets": delivered_json(delivered, status)})
     elif not session.quiet:

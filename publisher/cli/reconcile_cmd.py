@@ -61,7 +61,7 @@ def reconcile(
         if resend and again:
             _confirm(found, yes=yes)
             delivered = publisher.send_missing(found)
-        status = publisher.status()
+        status = publisher.status(assumed=False)
         agrees = all(one.agrees for one in found.targets.values())
         closed = bool(delivered) and not any(one.others for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())

@@ -55,7 +55,7 @@ def republish(
                 raise UsageError("nobody is there to confirm", hint="Add --yes, or --dry-run to look only")
             typer.confirm("Send them?", abort=True, err=True)
         delivered = {target: publisher.republish(target, window, only_missing=only_missing)}
-        status = publisher.status()
+        status = publisher.status(assumed=False)
     if session.json:
         json_object({"plan": _plan_json(plan), "targets": delivered_json(delivered, status)})
     elif not session.quiet:

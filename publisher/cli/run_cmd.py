@@ -58,7 +58,7 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
     try:
         result = publisher.run(circuits)
         tell_new_store(publisher)
-        status = publisher.status()
+        status = publisher.status(assumed=False)
         code = exit_code.of_run(result.sources.values(), result.targets, status, busy=result.busy)
         if result.busy:
             say("another run is collecting")

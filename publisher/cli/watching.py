@@ -82,7 +82,13 @@ class Watch:
 
         publisher = self.publisher
         try:
-            tell(publisher.store, settings, self._settings.site.name, publisher.status(), publisher.tools.clock())
+            tell(
+                publisher.store,
+                settings,
+                self._settings.site.name,
+                publisher.status(assumed=False),
+                publisher.tools.clock(),
+            )
         except (MailError, StoreError) as error:
             say(f"usage-publisher: {error}")
 

@@ -139,7 +139,7 @@ def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iter
             yield from check_site.collected(config, opened, now)
             yield from check_site.targets(config, opened, now)
             yield from check_site.machine_names(config, opened)
-            yield from wishes(config, opened, status(opened, config, lambda: now))
+            yield from wishes(config, opened, status(opened, config, lambda: now, assumed=False))
             yield from unused_rules(config, opened)
     except PublisherError as error:
         yield Finding("rules", "red", error.message, error.hint)

@@ -69,7 +69,7 @@ def zones(config: Config) -> Iterator[Finding]:
 
 def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
     """What each source gave so far, and how fresh it is."""
-    for name, found in status(store, config, lambda: now).sources.items():
+    for name, found in status(store, config, lambda: now, assumed=False).sources.items():
         subject = f"source {name}"
         if found.last_collected is None:
             yield Finding(subject, "yellow", "was never read", f"usage-publisher collect {name}")
@@ -130,7 +130,7 @@ def _suffix(host: str) -> list[str]:
 
 def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
     """What each target was last told, where that is not well; and settings that hold back what should go."""
-    for name, found in status(store, config, lambda: now).targets.items():
+    for name, found in status(store, config, lambda: now, assumed=False).targets.items():
         subject = f"target {name}"
         if found.shadow:
             text = f"is a shadow: nothing is sent; what waits: {counted(found.waiting, 'job')}"

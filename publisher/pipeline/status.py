@@ -58,8 +58,8 @@ class TargetStatus(msgspec.Struct, frozen=True):
     """Of those that wait: runs whose report is sent when its period is over."""
     shadow: bool = False
     """Nothing is sent there: what waits, waits for the day on which that setting goes."""
-    assumed: int = 0
-    """Of those that are accepted: delivered by an earlier publisher, as far as its state says."""
+    assumed: int | None = 0
+    """Of those that are accepted: delivered by an earlier publisher, as far as its state says; None: not counted."""
     due_at: int | None = None
     """Runs send nothing before then, because of `every`; None: the next run does."""
 
@@ -81,12 +81,15 @@ class Status(msgspec.Struct, frozen=True):
     targets: dict[str, TargetStatus]
 
 
-def status(store: Store | None, config: Config, clock: Callable[[], int]) -> Status:
-    """The state of everything that is configured; without a store, nothing has happened yet."""
+def status(store: Store | None, config: Config, clock: Callable[[], int], *, assumed: bool = True) -> Status:
+    """The state of everything that is configured; without a store, nothing has happened yet.
+
+    `assumed`: with what was delivered before us, which alone is counted one by one: there may be millions.
+    """
     now = clock()
     sources = {name: _source(store, config, name, now) for name in config.sources}
     known_until = _known_until(sources)
-    targets = {name: _target(store, config, name, now, known_until) for name in config.targets}
+    targets = {name: _target(store, config, name, now, known_until, assumed=assumed) for name in config.targets}
     complete = all(source.read_to_end for source in sources.values()) and not any(
         not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
     )
@@ -128,7 +131,9 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
     )
 
 
-def _target(store: Store | None, config: Config, name: str, now: int, known_until: int | None) -> TargetStatus:
+def _target(
+    store: Store | None, config: Config, name: str, now: int, known_until: int | None, *, assumed: bool
+) -> TargetStatus:
     days_left = _certificate_days_left(config, name, now)
     summaries = config.targets[name].records in SNAPSHOT_KINDS
     row = None
@@ -162,7 +167,7 @@ def _target(store: Store | None, config: Config, name: str, now: int, known_unti
                     groups=found if summaries else None,
                     not_due=_not_due(connection, config.targets[name], row.id, read_until),
                     shadow=config.targets[name].shadow,
-                    assumed=deliveries.assumed(connection, row.id),
+                    assumed=deliveries.assumed(connection, row.id) if assumed else None,
                     due_at=due_at if due_at is not None and due_at > now else None,
                 )
     empty: dict[str, int] | None = {} if summaries else None

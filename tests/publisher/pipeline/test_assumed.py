@@ -33,6 +33,8 @@ def test_they_are_told_apart(tmp_path: Path) -> None:
     assert len(service.held) == 3
     target = site.publisher.status().targets["neic"]
     assert (target.accepted, target.assumed, target.waiting) == (8, 5, 0)
+    quick = site.publisher.status(assumed=False).targets["neic"]
+    assert (quick.accepted, quick.assumed) == (8, None)  # counting them takes the longer the more there are
     places = {run.run.record_id: run.whereabouts[0].assumed for run in site.publisher.jobs(Window())}
     assert [places[make_job(number).record_id] for number in range(1, 9)] == [True] * 5 + [False] * 3
     (entry,) = site.publisher.audit()
