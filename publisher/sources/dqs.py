@@ -11,20 +11,15 @@ Reports tally each line, as DQS' own programs do. So each slave's line is stored
 depends on nothing but the line; of a run with slaves reports count the master's line alone (`without_slaves`).
 
 No document says in which order the lines of a job are written, so any will do: slaves' lines wait for their master's,
-of 1 024 jobs, however many others come meanwhile; the last 1 024 runs are remembered, in the cursor too, since a
-slave's line that comes behind its master's gives the run again, with the slave in it. What comes later still, or never
-finds its master, is in no record, and told.
-
-A run's record is known by job number and start. A master's line that shares both with one of the runs remembered and is
-another line is another run: counters of job numbers begin anew, and nothing says that a job has one master's line. It
-goes under an id of its own; of one job the slaves stay with the first.
+of 256 jobs, however many others come meanwhile; the last 256 runs are remembered, in the cursor too, since a slave's
+line that comes behind its master's gives the run again, with the slave in it. What comes later still, or never finds
+its master, is in no record, and told.
 (DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,21 +30,17 @@ from publisher.sources.dqs_act import ActError, ActLine, parse_line, run_of, sla
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
 
-MOST_JOBS: Final = 1_024
+MOST_JOBS: Final = 256
 MOST_SLAVES: Final = 4_096
-"""Of one run."""
-MOST_LINES: Final = 16_384
-"""Of slaves, of all jobs that wait, and of all runs that are remembered."""
 _IN_NO_RECORD: Final = "reports count what they used, no record has it"
 _NAMES: Final = re.compile(r"act_file(?:[._-](?:\d[\d._T-]*|old))?", re.ASCII)
 
 
 class _Seen(msgspec.Struct):
-    """The lines of a run that were met so far. `beside`: another run has its number and start."""
+    """The lines of a run that were met so far."""
 
     master: ActLine | None = None
     slaves: list[ActLine] = []
-    beside: bool = False
 
     def takes(self, line: ActLine) -> bool:
         """Whether a line of the same job is of this run and not of a later one."""
@@ -60,39 +51,6 @@ class _Seen(msgspec.Struct):
         return line.start <= self.master.end and line.end >= self.master.start
 
 
-class _Jobs:
-    """The lines of the last jobs, by job; the oldest are given up where there are too many jobs or lines."""
-
-    def __init__(self, jobs: Mapping[str, _Seen]) -> None:
-        self.jobs: dict[str, _Seen] = {}
-        self.masters: dict[tuple[int, int], ActLine] = {}
-        """Of those that are not beside another, by number and start."""
-        self.lines = 0
-        for key, seen in jobs.items():
-            self.put(key, seen)
-
-    def put(self, key: str, seen: _Seen) -> list[_Seen]:
-        """Keep the lines of a job, as the last; those that are given up for it."""
-        self.jobs[key] = seen
-        self.lines += len(seen.slaves)
-        if seen.master is not None and not seen.beside:
-            self.masters[seen.master.job_number, seen.master.start] = seen.master
-        given_up: list[_Seen] = []
-        while len(self.jobs) > MOST_JOBS or (self.lines > MOST_LINES and len(self.jobs) > 1):
-            oldest = self.take(next(iter(self.jobs)))
-            given_up += [oldest] if oldest is not None else []
-        return given_up
-
-    def take(self, key: str) -> _Seen | None:
-        """The lines of a job, which are no longer kept."""
-        seen = self.jobs.pop(key, None)
-        if seen is not None:
-            self.lines -= len(seen.slaves)
-            if seen.master is not None and not seen.beside:
-                self.masters.pop((seen.master.job_number, seen.master.start), None)
-        return seen
-
-
 class DqsParser:
     """Lines of an act_file."""
 
@@ -100,9 +58,9 @@ class DqsParser:
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        self._alone = _Jobs({})
+        self._alone: dict[str, _Seen] = {}
         """Jobs whose master's line has not come."""
-        self._whole = _Jobs({})
+        self._whole: dict[str, _Seen] = {}
         """The last jobs that were given as runs."""
 
     def file_begins(self, file: str) -> None:
@@ -110,7 +68,7 @@ class DqsParser:
 
     def state(self) -> Any:
         """The lines of the last jobs, and of those that wait."""
-        seen = self._alone.jobs | self._whole.jobs
+        seen = self._alone | self._whole
         return msgspec.to_builtins(seen) if seen else None
 
     def resume(self, state: Any) -> None:
@@ -119,14 +77,15 @@ class DqsParser:
             seen = {} if state is None else msgspec.convert(state, dict[str, _Seen])
         except msgspec.ValidationError:
             seen = {}
-        self._alone = _Jobs({key: one for key, one in seen.items() if one.master is None})
-        self._whole = _Jobs({key: one for key, one in seen.items() if one.master is not None})
+        self._alone = {key: one for key, one in seen.items() if one.master is None}
+        self._whole = {key: one for key, one in seen.items() if one.master is not None}
 
     def waiting(self) -> str | None:
         """How many slaves' lines wait for their master's."""
-        lines, jobs = self._alone.lines, len(self._alone.jobs)
-        if not jobs:
+        if not self._alone:
             return None
+        lines = sum(len(seen.slaves) for seen in self._alone.values())
+        jobs = len(self._alone)
         return f"slave lines ({lines}) of jobs ({jobs}) whose master's line has not come: in reports, and in no record"
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
@@ -141,15 +100,11 @@ class DqsParser:
             return Line.SKIPPED
         key = f"{act.dqs_job_name}:{act.job_number}:{act.submit}"
         also: list[Outcome] = [] if act.master else [slave_of(act, self._cluster)]
-        beside = act.master == 1 and self._whole.masters.get((act.job_number, act.start), act) != act
-        seen = self._alone.take(key) or self._whole.take(key)
+        seen = self._alone.pop(key, None) or self._whole.pop(key, None)
         if seen is None or not seen.takes(act):
             also += _given_up(seen)
             seen = _Seen()
-        if act.master and seen.master is not None and seen.master != act:
-            also.append(run_of(act, [], self._cluster, beside=True))
-        elif act.master:
-            seen.beside = beside or (seen.master is not None and seen.beside)
+        if act.master:
             seen.master = act
         elif act not in seen.slaves:
             if len(seen.slaves) < MOST_SLAVES:
@@ -157,10 +112,11 @@ class DqsParser:
             else:
                 also.append(Refused(f"job {act.job_number} has more than {MOST_SLAVES} slaves; {_IN_NO_RECORD}"))
         kept = self._alone if seen.master is None else self._whole
-        for oldest in kept.put(key, seen):
-            also += _given_up(oldest)
+        kept[key] = seen
+        while len(kept) > MOST_JOBS:
+            also += _given_up(kept.pop(next(iter(kept))))
         if seen.master is not None:
-            also.insert(0, run_of(seen.master, seen.slaves, self._cluster, beside=seen.beside))
+            also.insert(0, run_of(seen.master, seen.slaves, self._cluster))
         return also if len(also) > 1 else also[0]
 
 

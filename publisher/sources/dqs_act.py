@@ -78,11 +78,8 @@ def parse_line(text: str) -> ActLine:
     )  # fmt: skip
 
 
-def run_of(master: ActLine, slaves: list[ActLine], cluster: str, *, beside: bool = False) -> Job:
-    """The run of a job's lines. `extras["act_lines"]` keeps them all.
-
-    `beside`: another run has the same number and start; then the id of this one is a function of all of its line.
-    """
+def run_of(master: ActLine, slaves: list[ActLine], cluster: str) -> Job:
+    """The run of a job's lines. `extras["act_lines"]` keeps them all."""
     lines = [master, *slaves]
     extras: Extras = dict(zip(RUSAGE, master.rusage, strict=True))
     if master.complexes:
@@ -95,7 +92,7 @@ def run_of(master: ActLine, slaves: list[ActLine], cluster: str, *, beside: bool
     for line in lines:
         hosts[line.host] = hosts.get(line.host, 0) + 1
     return Job(
-        record_id=_record_id(master, cluster, "master" if beside else None),
+        record_id=run_record_id("dqs", cluster, str(master.job_number), master.start),
         system="dqs",
         status="completed" if master.exit_status == 0 else "failed",
         local_id=str(master.job_number),
@@ -122,15 +119,9 @@ def run_of(master: ActLine, slaves: list[ActLine], cluster: str, *, beside: bool
 
 def slave_of(line: ActLine, cluster: str) -> Job:
     """The line of a slave as reports count it: a run that is no record. Its id is a function of all of the line."""
-    return msgspec.structs.replace(run_of(line, [], cluster), record_id=_record_id(line, cluster, "slave"), slave=True)
-
-
-def _record_id(line: ActLine, cluster: str, what: str | None) -> str:
-    """Of number and start and, where it says what the line is, of all of the line."""
-    part = ""
-    if what is not None:
-        part = f"{what}-{blake2b(msgspec.json.encode(line), digest_size=_LINE_BYTES).hexdigest()}"
-    return run_record_id("dqs", cluster, str(line.job_number), line.start, part)
+    told = blake2b(msgspec.json.encode(line), digest_size=_LINE_BYTES).hexdigest()
+    record_id = run_record_id("dqs", cluster, str(line.job_number), line.start, f"slave-{told}")
+    return msgspec.structs.replace(run_of(line, [], cluster), record_id=record_id, slave=True)
 
 
 def act_lines(job: Job) -> list[ActLine]:

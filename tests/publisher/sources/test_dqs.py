@@ -122,7 +122,7 @@ def test_a_slave_that_comes_too_late_for_the_record_counts_in_reports_and_is_tol
     parser = DqsParser("c")
     parser.parse(master)
     for number in range(MOST_JOBS):
-        parser.parse(master.replace(b"DQS.6:6:", b"DQS.1%d:1%d:" % (number, number)))
+        parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number))
     told = parser.parse(late)
     assert isinstance(told, Job)
     assert (told.slave, told.local_id, told.slots, told.cpu_ms, told.status) == (True, "6", 1, 11_000, "failed")
@@ -169,71 +169,6 @@ def test_a_second_run_is_a_run_of_its_own(lines: list[bytes]) -> None:
     assert [len(act_lines(job)) for job in runs_of(seen)] == [3, 3]
 
 
-def shared(queue: bytes, name: int, owner: bytes, end: int, used: int, master: int = 1) -> bytes:
-    """A line of job number 7 that began at 100, of whatever job that is."""
-    usage = b"1:%d:0:" % used + b"0:" * 14 + b"0"
-    return b"%s:h0:%d:aix:chem:%s:job:DQS.%d:7:5:100:%d:0:" % (queue, master, owner, name, end) + usage
-
-
-@pytest.mark.parametrize(
-    "other",
-    [shared(b"q0", 7, b"bob", 150, 3), shared(b"q0", 7, b"ada", 170, 9), shared(b"q1", 7, b"ada", 150, 3),
-     shared(b"q0", 8, b"bob", 150, 3)],
-    ids=["owner", "end", "queue", "name"],
-)  # fmt: skip
-def test_two_masters_with_one_number_and_start_both_count(other: bytes) -> None:
-    """The first under the id that it always had, and again so however often both are read."""
-    first = shared(b"q0", 7, b"ada", 150, 3)
-    slave = shared(b"q1", 7, b"ada", 150, 4, master=0)
-    expected = Counter(map(tally_of, (first, other, slave)))
-    for order in permutations((first, other, slave)):
-        parser, seen = DqsParser("c"), Seen()
-        for _ in range(2):
-            jobs, refused = parse_all(parser, order)
-            assert refused == []
-            seen.add(list(jobs.jobs.values()))
-            again = DqsParser("c")
-            again.resume(json.loads(json.dumps(parser.state())))
-            parser = again
-        runs = runs_of(seen)
-        assert len(runs) == 2
-        plain = next(line for line in order if line != slave)
-        (named,) = (run for run in runs if run.record_id == "ur-dqs/c/7/100")
-        assert act_lines(named)[0] == parse_line(plain.decode())
-        assert sum(run.cpu_ms or 0 for run in runs) == 1000 * sum(parse_line(each.decode()).user_s for each in order)
-        entries = [entry for job in seen.jobs.values() for entry in entries_of(job)]
-        assert Counter((entry.facts["queue"], entry.facts["host"], entry.ran) for entry in entries) == expected
-
-
-def test_a_run_beside_another_keeps_its_id_and_its_slaves_when_the_other_is_forgotten() -> None:
-    first, other = shared(b"q0", 7, b"ada", 150, 3), shared(b"q0", 8, b"bob", 150, 3)
-    parser = DqsParser("c")
-    given = [parser.parse(first), parser.parse(other)]
-    for number in range(MOST_JOBS - 1):
-        parser.parse(act(10 + number, 1000, 0, 1, 1))
-    with_slave = parser.parse(shared(b"q1", 8, b"bob", 150, 4, master=0))
-    assert isinstance(with_slave, list)
-    again = parser.parse(other)
-    assert isinstance(again, Job)
-    assert isinstance(with_slave[0], Job)
-    assert isinstance(given[1], Job)
-    assert again == with_slave[0]
-    assert (again.record_id, again.slots) == (given[1].record_id, 2)
-
-
-def test_what_is_remembered_is_bounded_in_lines_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dqs, "MOST_LINES", 8)
-    parser = DqsParser("c")
-    refused = 0
-    for number in range(6):
-        for host in range(3):
-            outcome = parser.parse(act(number, 100, host + 1, 0, 1))
-            refused += isinstance(outcome, list) and any(isinstance(each, Refused) for each in outcome)
-    assert parser.waiting() is not None
-    assert sum(len(seen["slaves"]) for seen in parser.state().values()) <= 8
-    assert refused == 4, "the oldest are given up, aloud"
-
-
 def test_a_slave_waits_for_its_master_however_many_jobs_come_meanwhile(lines: list[bytes]) -> None:
     """Its line is written when it ends, which may be days before its master does."""
     slave = next(line for line in lines if b":beta:0:" in line)
@@ -241,7 +176,7 @@ def test_a_slave_waits_for_its_master_however_many_jobs_come_meanwhile(lines: li
     parser = DqsParser("c")
     parser.parse(slave)
     for number in range(4 * MOST_JOBS):
-        assert isinstance(parser.parse(master.replace(b"DQS.6:6:", b"DQS.1%d:1%d:" % (number, number))), Job)
+        assert isinstance(parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number)), Job)
     told = "slave lines (1) of jobs (1) whose master's line has not come: in reports, and in no record"
     assert parser.waiting() == told
     again = DqsParser("c")
