@@ -52,14 +52,12 @@ class AddedFormat:
     def record(self, job: Job, created: int) -> Rendered:
         """See `formats.record.RecordFormat`."""
         try:
-            made = self._made.record(job, created)
-            _decode(_encode(made))
+            return _decode(_encode(self._made.record(job, created)))
         except CannotRenderError:
             raise
         except Exception as error:
             why = f"the add-on failed at this record: {add_ons.what_went_wrong(error)}. {add_ons.ITS_DEFECT}"
             raise CannotRenderError(self.name, why) from error
-        return made
 
     def message(self, bodies: Sequence[bytes]) -> bytes:
         """See `formats.record.RecordFormat`."""

@@ -173,7 +173,7 @@ class Keeper:
         return _ago(present, settings.keep_messages), _ago(present, settings.keep_receipts)
 
     def purge(self, before: Month | None = None) -> Purged:
-        """Take out what `plan_purge` says at this moment, a month a transaction."""
+        """Take out what `plan_purge` says at this moment, a month a transaction, then what nothing refers to."""
         plans = self._prepare()
         with exclusive(self._store, self._config.targets):
             plan = self._plan(before, plans)
@@ -183,6 +183,7 @@ class Keeper:
             with self._store.write(sorts_on_disk=True) as connection:
                 upkeep.drop_index_by_run(connection)
                 unused = purge.drop_unused_classes(connection)
+            with self._store.write(sorts_on_disk=True) as connection:
                 messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
                 receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0
         return Purged(plan.months, count, unused, messages, receipts)

@@ -88,7 +88,9 @@ class Sending(Opened):
         """What sending a window again to a target would mean, and whether another run is at work for it."""
         self._require([target], self.config.targets, "target")
         plan = self._plans()[target]
-        with self.store.lock(f"target-{target}") as free, self.store.read() as connection:
+        with self.store.lock(f"target-{target}") as free:
+            pass  # only to learn whether it is: a run that comes meanwhile is not to find it taken
+        with self.store.read() as connection:
             meaning = self._planned_again(connection, plan, target, window, only_missing=only_missing)
         return msgspec.structs.replace(meaning, busy=not free)
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.bench.inputs import arc_database, gridengine_colon
+from tests.bench.inputs import arc_database, arc_database_of_two_years, gridengine_colon
 from tests.bench.measure import COMMAND, Bench
 
 HEAD = """\
@@ -51,6 +51,11 @@ records = "apel-summary"
 def make_site(bench: Bench, targets: str) -> Path:
     """Write the configuration, lay a copy of the database beside it; the configuration's path."""
     return _make_site(bench, HEAD + targets, arc_database(bench), "accounting.db")
+
+
+def make_site_of_two_years(bench: Bench, targets: str) -> Path:
+    """The same over jobs of two years."""
+    return _make_site(bench, HEAD + targets, arc_database_of_two_years(bench), "accounting.db")
 
 
 def make_gridengine_site(bench: Bench, targets: str) -> Path:

@@ -8,7 +8,7 @@ from tests.bench import inputs
 from tests.bench.measure import Bench
 from tests.bench.parsing import floor_rows, plain_colon
 from tests.bench.rows import Sizes, row
-from tests.bench.site import DELIVERED, SUMMARIES, make_gridengine_site, make_site, prepare
+from tests.bench.site import DELIVERED, SUMMARIES, make_gridengine_site, make_site, make_site_of_two_years, prepare
 from tests.generators.arc_database import ArcWriter, jobs_of
 
 SIZES = Sizes(5_000, 100_000, 1_000_000)
@@ -58,8 +58,8 @@ def idle_when_small(bench: Bench) -> None:
 
 @row("run, nothing to do", Sizes(10_000, 300_000, 3_000_000), beside=("over 1 000 jobs", idle_when_small), unit="jobs")
 def idle(bench: Bench) -> None:
-    """`run` where every job of the store was delivered."""
-    config = make_site(bench, DELIVERED)
+    """`run` where every job of the store was delivered: jobs of two years, of which ARC's last week is compared."""
+    config = make_site_of_two_years(bench, DELIVERED)
     prepare(bench, "collect", "run")
     for _ in range(3):
         bench.command(bench.size, "--config", config, "run")

@@ -361,6 +361,8 @@ def test_a_message_that_a_format_cannot_make_is_not_sent(tmp_path: Path, form: t
 
 def test_a_record_that_is_none(form: type[Form]) -> None:
     made = forms.record_format("mine", View(site="X"))
+    form.record = lambda *_: {"body": b"text"}  # type: ignore[assignment,return-value]
+    assert made.record(make_job(1), 0).body == b"text"  # what has its form is one
     form.record = lambda *_: Rendered("text")  # type: ignore[assignment,arg-type,return-value]
     with pytest.raises(CannotRenderError, match="failed at this record"):
         made.record(make_job(1), 0)
