@@ -35,9 +35,9 @@ class Told(ctypes.Structure):
 library = ctypes.CDLL(None)
 library.mallinfo2.restype = Told
 bytes(20_000_000)  # made and freed: what the C library learns from
-before = library.mallinfo2().arena
+before = library.mallinfo2().hblkhd
 kept = bytes(10_000_000)
-print(library.mallinfo2().arena - before)
+print(library.mallinfo2().hblkhd - before)
 """
 
 
@@ -50,13 +50,11 @@ def test_threads_share_one_place(before: str, shared: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "environment", "apart"),
-    [("", {}, False), ("memory.keep_little()", {}, True), ("", memory.ENVIRONMENT, True)],
-    ids=["as it is", "a command", "a process apart"],
+    ("before", "environment"),
+    [("memory.keep_little()", {}), ("", memory.ENVIRONMENT)],
+    ids=["a command", "a process apart"],
 )
-def test_a_large_piece_is_not_taken_from_where_small_ones_are(
-    before: str, environment: dict[str, str], apart: bool
-) -> None:
+def test_a_large_piece_is_not_taken_from_where_small_ones_are(before: str, environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LARGE.format(before=before)],
         env={**os.environ, **environment},
@@ -64,4 +62,4 @@ def test_a_large_piece_is_not_taken_from_where_small_ones_are(
         text=True,
         check=True,
     )
-    assert (int(done.stdout) < 10_000_000) is apart
+    assert int(done.stdout) >= 10_000_000
