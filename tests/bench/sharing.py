@@ -88,16 +88,16 @@ def one(bench: Bench) -> None:
     share(bench, 1)
 
 
-SHARED = Sizes(5_000, 50_000, 200_000)
+SHARED = Sizes(None, 50_000, 200_000)
 
 
-@row("PostgreSQL, one publisher", SHARED)
+@row("PostgreSQL, one publisher", Sizes(5_000, 50_000, 200_000))
 def alone(bench: Bench) -> None:
     """A store on PostgreSQL, records to a folder; the CPU time of its server is not counted."""
     share(bench, 1)
 
 
-@row("PostgreSQL, 2 publishers", Sizes(None, 50_000, 200_000), beside=("one publisher", one))
+@row("PostgreSQL, 2 publishers", SHARED, beside=("one publisher", one))
 def two(bench: Bench) -> None:
     """Two publishers share a target's backlog."""
     share(bench, 2)

@@ -59,7 +59,7 @@ def on_sqlite(bench: Bench) -> None:
     _Sized(bench, f"sqlite:///{bench.folder}/store.db", lambda: 0.0).measure()
 
 
-@row("store at size, PostgreSQL", SIZES)
+@row("store at size, PostgreSQL", Sizes(None, 100_000, 3_000_000))
 def on_postgresql(bench: Bench) -> None:
     """The same on PostgreSQL with its own settings; the CPU time of its server is told apart."""
     with serving(**DEFAULTS) as server:
