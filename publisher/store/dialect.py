@@ -159,7 +159,8 @@ def _translate(said: str, place: str) -> StoreError:
     if "disk is full" in low or "disk full" in low or "no space left" in low or "disk i/o error" in low:
         return StoreFullError(
             f"the store {place} cannot be written: {said}",
-            hint="Free some space; nothing is lost, and what was in flight is sent again under the same ids",
+            hint="Free some space there and in the folder for temporary files (SQLITE_TMPDIR, or /var/tmp); nothing is "
+            "lost, and what was in flight is sent again under the same ids",
         )
     if "locked" in low or "busy" in low:
         return StoreBusyError(f"the store {place} is held by another process: {said}", hint="Try again when it is done")

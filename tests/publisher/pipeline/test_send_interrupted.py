@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from formats.job import Job
 from publisher.observe.events import BatchAnswered, BatchInFlight, Event
 from publisher.store.states import State
 from publisher.targets.base import Message, Outcome, Transient, Unknown
@@ -108,19 +110,21 @@ def test_last_sent_end_time_is_that_of_what_was_accepted(tmp_path: Path) -> None
     assert status.complete
 
 
+def _collected_meanwhile(site: Site, job: Job) -> None:
+    """Another process collects a job of the site's source."""
+    site.sources["ce1"].add(job)
+    other = Site(site.folder, list(site.sources.values()), list(site.receivers.values()))
+    other.table = site.table
+    other.collect()
+    other.reopen()
+
+
 @pytest.mark.parametrize("kind", ["sgas", "ams"])
 @pytest.mark.parametrize("when", ["before the batch leaves", "in flight"])
 def test_a_run_that_changes_while_it_is_being_sent_is_not_lost(tmp_path: Path, kind: str, when: str) -> None:
     site, service = site_of(tmp_path, 5, Receiver("neic", kind))
     changed = make_job(3, wall_s=7)
-
-    def change() -> None:
-        site.sources["ce1"].add(changed)
-        other = Site(tmp_path, list(site.sources.values()), list(site.receivers.values()))
-        other.table = site.table
-        other.collect()
-        other.reopen()
-
+    change = partial(_collected_meanwhile, site, changed)
     if when == "in flight":
         service.fault = _doing(change)
     else:
@@ -142,14 +146,7 @@ def test_a_run_that_changes_while_it_is_being_sent_is_not_lost(tmp_path: Path, k
 def test_a_run_that_is_no_longer_wanted_while_it_is_in_flight_is_superseded(tmp_path: Path, ending: str) -> None:
     site, service = site_of(tmp_path, 4)
     gone = make_job(2, status="aborted")
-
-    def change() -> None:
-        site.sources["ce1"].add(gone)
-        other = Site(tmp_path, list(site.sources.values()), list(site.receivers.values()))
-        other.table = site.table
-        other.collect()
-        other.reopen()
-
+    change = partial(_collected_meanwhile, site, gone)
     endings: dict[str, Outcome] = {"refused": DOWN, "transient": Transient("503")}
     last = endings.get(ending)
     service.fault = _doing(change, last)

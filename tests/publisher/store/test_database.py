@@ -92,6 +92,7 @@ def test_on_a_full_disk_nothing_is_sent_and_nothing_is_lost(site: Site) -> None:
         site.collect()
     assert caught.value.exit_code == 5
     assert caught.value.retry_helps
+    assert "/var/tmp" in caught.value.hint  # SQLite says no more of where it lacked space
     stored = site.rows("SELECT count(*) FROM runs")[0][0]
     assert site.rows("SELECT sum(jobs) FROM counters") == [(stored,)]
     with pytest.raises(StoreFullError):
