@@ -223,6 +223,9 @@ class SgasTarget(TargetSettings):
     type: Literal["sgas"] = Field(description="An SGAS service: usage records by HTTPS.")
     url: str = Field(pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing.")
     records: Literal["ogf-ur"] = Field(default="ogf-ur", description="What is sent; SGAS takes nothing else.")
+    workers: int = Field(
+        default=3, ge=1, le=32, description="Messages on their way at a time: SGAS answers when it has stored one."
+    )
 
 
 class ReportingSettings(TargetSettings):
