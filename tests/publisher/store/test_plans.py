@@ -16,7 +16,7 @@ from formats.month import Month
 from publisher import config_file
 from publisher.pipeline import recall
 from publisher.pipeline.status import status
-from publisher.store import deliveries, flights, groups, ledger, purge, sent, sums
+from publisher.store import deliveries, flights, groups, integrity, ledger, purge, sent, sums
 from publisher.store.database import Store, open_store
 from publisher.store.runs import marks_of
 from publisher.store.states import State
@@ -323,3 +323,12 @@ def test_a_run_with_nothing_to_do_and_status_read_nothing_as_a_whole(tmp_path: P
     store.close()
     assert any(" deliveries " in step for step in steps)
     assert not [step for step in steps if _whole_on_sqlite(step, LARGE - {"groups"})], steps
+
+
+def test_to_count_deliveries_sqlite_sorts_none(either: Store) -> None:
+    """By target and state it would first sort all of them, in memory."""
+    with either.read() as connection:
+        asked = _asked(either, lambda: integrity.miscounted(connection))
+    steps = _steps_of_sqlite(either, [(sql, values) for sql, values in asked if "FROM deliveries" in sql])
+    assert steps
+    assert [step for step in steps if "GROUP BY" in step or "ORDER BY" in step] == []
