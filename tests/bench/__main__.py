@@ -18,11 +18,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.bench import delivering, floor, parsing, plot, rendering, reporting, sharing, sizing, starting, storing
+from tests.bench import (
+    arc_own,
+    delivering,
+    floor,
+    parsing,
+    plot,
+    rendering,
+    reporting,
+    sharing,
+    sizing,
+    starting,
+    storing,
+)
 from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, Measurement, Row, Scale
 
-MODULES = (parsing, storing, rendering, delivering, sharing, sizing, reporting, floor, starting)
+MODULES = (parsing, storing, rendering, delivering, arc_own, sharing, sizing, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 
@@ -82,9 +94,12 @@ def machine() -> dict[str, Any]:
 
 
 def measure(row: Row, scale: Scale, inputs: Path) -> dict[str, Any] | None:
-    """A row and its baseline, measured; None where the scale has no such row."""
+    """A row and its baseline, measured; None where the scale has no such row, or it cannot be measured here."""
     size = row.sizes.at(scale)
     if size is None:
+        return None
+    if why := row.unless(inputs):
+        print(f"{row.name} is left out: {why}", file=sys.stderr)
         return None
     result: dict[str, Any] = {"row": row.name, "unit": row.unit, "description": row.description}
     try:

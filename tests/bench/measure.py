@@ -95,8 +95,8 @@ class _Watched:
     share count once.
 
     To tell what is shared the kernel walks through all pages, while the process waits: a tenth of the time of a row, if
-    done each time. So what each holds is looked at, shared or not, and the rest only where that is more than before, and
-    now and then.
+    done each time. So what each holds is looked at, shared or not, and the rest only where that is more than before,
+    and now and then.
     """
 
     def __init__(self, pid: int) -> None:

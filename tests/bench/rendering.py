@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from cryptography.hazmat.primitives import hashes
@@ -12,8 +12,10 @@ from lxml import etree
 
 from formats.apel_text import parse
 from formats.job import Job
-from formats.registry import record_format, summary_format
+from formats.registry import record_format, report_format, summary_format
 from formats.summary import Fold
+from formats.utilization import Bins, Ran, Sums, Tally, measured
+from formats.utilization_report import UtilizationReport
 from formats.view import View
 from publisher.credentials import ClientCredentials, load_credentials
 from publisher.signing import Signer
@@ -21,10 +23,12 @@ from publisher.simulator.pki import make_pki
 from tests.bench import inputs, plain
 from tests.bench.measure import Bench
 from tests.bench.rows import Sizes, row
+from tests.formats.dqs_walk import walk
 
 SIZES = Sizes(5_000, 50_000, 50_000)
 BATCH = 500
 RUNS = 3
+HOUR_S = 3600
 VIEW = View(site="EXAMPLE-SITE")
 PAYLOAD_BYTES = 700_000
 MESSAGES = Sizes(50, 500, 500)
@@ -81,17 +85,65 @@ def render_apel_job(bench: Bench) -> None:
     render(bench, "apel-job")
 
 
-@row("render apel-summary", SIZES, beside=("lxml trees of CAR", plain_car))
-def render_summary(bench: Bench) -> None:
+def summarise(bench: Bench, name: str) -> None:
     """Jobs folded into monthly summaries, and those written."""
-    form = summary_format("apel-summary", VIEW)
+    form = summary_format(name, VIEW)
     jobs = inputs.jobs(bench)
     for _ in range(RUNS):
         with bench.timed(len(jobs)):
-            fold = Fold(VIEW)
+            fold = Fold(VIEW, normalised=form.normalised)
             fold.add_all(jobs)
             text = form.message([form.record(group).body for group in fold.groups()])
         assert parse(text.decode()).records
+
+
+@row("render apel-summary", SIZES, beside=("lxml trees of CAR", plain_car))
+def render_summary(bench: Bench) -> None:
+    """Jobs folded into monthly summaries, and those written."""
+    summarise(bench, "apel-summary")
+
+
+@row("render apel-normalised-summary", SIZES, beside=("lxml trees of CAR", plain_car))
+def render_normalised_summary(bench: Bench) -> None:
+    """The same with CPU and wall time normalised."""
+    summarise(bench, "apel-normalised-summary")
+
+
+def report(bench: Bench, sums: Callable[[Iterable[Ran], Bins], Iterator[Sums]]) -> None:
+    """A month of jobs in bins of an hour, as a report."""
+    form = report_format("utilization", VIEW)
+    bins = Bins(inputs.FIRST, inputs.FIRST + inputs.MONTH_S, HOUR_S)
+    ran = [
+        Ran(job.start, job.end, job.cpu_user_ms or 0, job.cpu_system_ms or 0, job.slots or job.cores or 1)
+        for job in inputs.jobs(bench)
+        if job.start and job.end
+    ]
+    for _ in range(RUNS):
+        with bench.timed(len(ran)):
+            found = tuple(measured(bins, sums(ran, bins)))
+            form.message(
+                UtilizationReport(
+                    site=VIEW.site, start=bins.start, stop=bins.stop, bin_s=HOUR_S, measure="queue", bins=found
+                )
+            )
+
+
+def _tallied(ran: Iterable[Ran], bins: Bins) -> Iterator[Sums]:
+    tally = Tally(bins)
+    for run in ran:
+        tally.add(run)
+    return tally.sums()
+
+
+def walked(bench: Bench) -> None:
+    """The manual's walk over the same jobs."""
+    report(bench, lambda ran, bins: iter(walk(ran, bins)))
+
+
+@row("render utilization", SIZES, beside=("the manual's walk", walked))
+def render_report(bench: Bench) -> None:
+    """A month of jobs in bins of an hour, as a report."""
+    report(bench, _tallied)
 
 
 def _credentials(folder: Path) -> ClientCredentials:

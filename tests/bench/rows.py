@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from tests.bench.measure import Bench
@@ -35,6 +36,8 @@ class Row:
     baseline: Measurement | None
     baseline_name: str
     unit: str
+    unless: Callable[[Path], str]
+    """Given where inputs are kept: why it cannot be measured here, or nothing."""
 
     @property
     def description(self) -> str:
@@ -47,13 +50,18 @@ ROWS: list[Row] = []
 
 
 def row(
-    name: str, sizes: Sizes, *, beside: tuple[str, Measurement] | None = None, unit: str = "records"
+    name: str,
+    sizes: Sizes,
+    *,
+    beside: tuple[str, Measurement] | None = None,
+    unit: str = "records",
+    unless: Callable[[Path], str] = lambda _kept: "",
 ) -> Callable[[Measurement], Measurement]:
     """Put a measurement into the table, beside a baseline."""
 
     def add(measurement: Measurement) -> Measurement:
         baseline_name, baseline = beside or ("", None)
-        ROWS.append(Row(name, measurement, sizes, baseline, baseline_name, unit))
+        ROWS.append(Row(name, measurement, sizes, baseline, baseline_name, unit, unless))
         return measurement
 
     return add

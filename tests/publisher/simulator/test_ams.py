@@ -51,6 +51,15 @@ def test_token(simulator: Simulator, client: Client, connect: Connect) -> None:
     assert error_of(unknown) == (404, "Host was not found", "NOT FOUND")
 
 
+def test_a_token_may_stand_in_the_address_and_the_header_goes_before(client: Client) -> None:
+    token = client("GET", TOKEN_PATH).json["token"]
+    body = publish_body(b"x")
+    assert client("POST", f"{TOPIC}:publish?key={token}", body).status == 200
+    assert error_of(client("POST", f"{TOPIC}:publish?key=bad", body)) == (401, "Unauthorized", "UNAUTHORIZED")
+    wrong = client("POST", f"{TOPIC}:publish?key={token}", body, {"x-api-key": "bad"})
+    assert error_of(wrong) == (401, "Unauthorized", "UNAUTHORIZED")
+
+
 def test_checks_come_in_the_order_of_the_real_one(client: Client, ask: Ask, pki: Pki, connect: Connect) -> None:
     bad = {"x-api-key": "bad"}
     elsewhere = TOPIC.replace("accounting", "elsewhere")

@@ -1,0 +1,160 @@
+"""Rows: the main job beside ARC's own publisher, on the same jobs and to the same services.
+
+It comes from Debian's packages, fetched once and unpacked among the inputs; nothing is installed. Where they cannot be
+had, or Python is too new for it, these rows are left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from tests.bench import delivering, inputs
+from tests.bench.measure import Bench
+from tests.bench.rows import Sizes, row
+from tests.bench.services import Services, services
+
+PACKAGES: Final = ("nordugrid-arc-arex", "nordugrid-arc-arcctl", "libarccommon3v5")
+MODULES: Final = Path("usr/lib/python3/dist-packages")
+VERSION: Final = "6.17"
+UNPACKED: Final = f"arc-{VERSION}"
+RUNNER: Final = Path(__file__).parent / "arc_runner.py"
+SIZES: Final = Sizes(None, 100_000, 100_000)
+_TOO_NEW: Final = (3, 12)
+"""In which Python has no longer what it connects with."""
+_CONFIGURATION: Final = """\
+[arex]
+controldir={folder}
+[arex/jura]
+x509_host_cert={certificate}
+x509_host_key={key}
+x509_cert_dir={authorities}
+[arex/jura/{target}:bench]
+gocdb_name=EXAMPLE-SITE
+topic=gLite-APEL
+targeturl={url}
+urbatchsize={records}
+apel_messages={messages}
+"""
+
+
+def missing(kept: Path) -> str:
+    """Why there is no such publisher here; empty where there is, among the inputs that are `kept`."""
+    if sys.version_info >= _TOO_NEW:
+        return f"ARC {VERSION}'s publisher does not run with this Python"
+    root = kept / UNPACKED
+    if not root.exists() and not _unpack(root):
+        return f"the packages with ARC {VERSION}'s publisher cannot be fetched and unpacked here"
+    return ""
+
+
+def _unpack(root: Path) -> bool:
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        return False
+    root.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root.parent) as folder:
+        fetch = ["apt-get", "download", "-qq", *PACKAGES]
+        subprocess.run(fetch, cwd=folder, capture_output=True, check=False, timeout=300)
+        packages = [str(package) for package in Path(folder).glob(f"*_{VERSION}.*.deb")]
+        if len(packages) < len(PACKAGES):
+            return False
+        unpacked = Path(folder) / "unpacked"
+        for package in packages:
+            subprocess.run(["dpkg-deb", "-x", package, str(unpacked)], check=True)
+        unpacked.rename(root)
+    return True
+
+
+def publish(bench: Bench, target: str, messages: str, records: int, *, one_context: bool = False) -> None:
+    """Measure one run of ARC's publisher, to services that have every job or message of it in the end."""
+    (bench.folder / "accounting").mkdir()
+    shutil.copy(inputs.arc_database(bench), bench.folder / "accounting" / "accounting.db")
+    modules = f"PYTHONPATH={bench.inputs / UNPACKED / MODULES}"
+    with tempfile.TemporaryDirectory() as folder, services(Path(folder)) as running:
+        configuration = bench.folder / "arc.conf"
+        configuration.write_text(_configured(running, bench.folder, target, messages, records), encoding="utf-8")
+        port = urlsplit(running.ready["token_url"]).port
+        run = ("env", modules, sys.executable, "-P", RUNNER, configuration, str(port), str(int(one_context)))
+        bench.process(bench.size, *run)
+        delivering.require_arrival(running, bench)
+
+
+def _configured(running: Services, folder: Path, target: str, messages: str, records: int) -> str:
+    ready = running.ready
+    return _CONFIGURATION.format(
+        folder=folder,
+        certificate=ready["certificate"],
+        key=ready["key"],
+        authorities=ready["ca_directory"],
+        target=target,
+        url=ready["sgas_url" if target == "sgas" else "ams_url"],
+        records=records,
+        messages=messages,
+    )
+
+
+def arc_sgas(bench: Bench) -> None:
+    """ARC's publisher to SGAS."""
+    publish(delivering.fewer(bench), "sgas", "", delivering.ARC_RECORDS)
+
+
+def arc_sgas_mended(bench: Bench) -> None:
+    """The same with one TLS context."""
+    publish(delivering.fewer(bench), "sgas", "", delivering.ARC_RECORDS, one_context=True)
+
+
+def arc_car(bench: Bench) -> None:
+    """ARC's publisher to AMS, compute records."""
+    publish(delivering.fewer(bench), "apel", "urs", delivering.CAR_RECORDS)
+
+
+def arc_car_mended(bench: Bench) -> None:
+    """The same with one TLS context."""
+    publish(delivering.fewer(bench), "apel", "urs", delivering.CAR_RECORDS, one_context=True)
+
+
+def arc_summaries(bench: Bench) -> None:
+    """ARC's publisher to AMS, summaries: of all jobs, since most of its time for few is its start."""
+    publish(bench, "apel", "summaries", delivering.CAR_RECORDS)
+
+
+@row("SGAS beside ARC's publisher", SIZES, beside=("ARC 6.17's", arc_sgas), unless=missing)
+def sgas_beside_arc(bench: Bench) -> None:
+    """ARC database to SGAS in messages of ARC's size."""
+    delivering.to_sgas_as_arc(bench)
+
+
+@row(
+    "SGAS beside ARC's publisher, mended",
+    SIZES,
+    beside=("ARC 6.17's, one TLS context", arc_sgas_mended),
+    unless=missing,
+)
+def sgas_beside_arc_mended(bench: Bench) -> None:
+    """The same, beside ARC's without a TLS context for each connection."""
+    delivering.to_sgas_as_arc(bench)
+
+
+@row("CAR beside ARC's publisher", SIZES, beside=("ARC 6.17's", arc_car), unless=missing)
+def car_beside_arc(bench: Bench) -> None:
+    """ARC database to AMS, compute records."""
+    delivering.to_ams_car(bench)
+
+
+@row(
+    "CAR beside ARC's publisher, mended", SIZES, beside=("ARC 6.17's, one TLS context", arc_car_mended), unless=missing
+)
+def car_beside_arc_mended(bench: Bench) -> None:
+    """The same, beside ARC's without a TLS context for each connection."""
+    delivering.to_ams_car(bench)
+
+
+@row("summaries beside ARC's publisher", SIZES, beside=("ARC 6.17's", arc_summaries), unless=missing)
+def summaries_beside_arc(bench: Bench) -> None:
+    """ARC database to AMS, summaries."""
+    delivering.to_ams_summaries(bench)
