@@ -11,7 +11,6 @@ import functools
 import http.client
 import importlib
 import logging
-import socket
 import ssl
 import sys
 from typing import Any
@@ -27,7 +26,7 @@ def main(configuration: str, token_port: str, shared: str) -> int:
     config.load_run_config(configuration)
     _set_token_port(peer.APELAMSDirectSender, int(token_port))
     if shared == "1":
-        peer.HTTPSClientAuthConnection.connect = _connect
+        peer.HTTPSClientAuthConnection = _Connection
     publisher = peer.RecordsPublisher(config)
     settings, kind = publisher.find_configured_target("bench")
     return int(not publisher.republish(kind, settings, 0))
@@ -52,11 +51,11 @@ def _context(authorities: str, certificate: str, key: str) -> ssl.SSLContext:
     return context
 
 
-def _connect(connection: http.client.HTTPSConnection) -> None:
-    made: Any = connection
-    context = _context(made.cacerts_path, made.cert_file, made.key_file)
-    plain = socket.create_connection((made.host, made.port), made.timeout)
-    connection.sock = context.wrap_socket(plain, server_hostname=made.host)
+class _Connection(http.client.HTTPSConnection):
+    """In place of its own, which loads all authorities of the system each time, and then those that it was told."""
+
+    def __init__(self, *, host: str, port: int, key_file: str, cert_file: str, cacerts_path: str) -> None:
+        super().__init__(host, port, context=_context(cacerts_path, cert_file, key_file))
 
 
 if __name__ == "__main__":
