@@ -66,18 +66,22 @@ class Signer:
         self._recipient = recipient
         self._clock = clock
         sample = b"x"
-        self._signed_overhead = len(self._signed(sample)) - len(sample) + _SIGNATURE_SLACK_BYTES
+        self._signed_overhead = sum(map(len, self._signed(sample))) - len(sample) + _SIGNATURE_SLACK_BYTES
         self._envelope_overhead = 0 if recipient is None else len(_envelope(sample, recipient)) + _CIPHER_BLOCK_BYTES
 
     def sign(self, payload: bytes) -> bytes:
-        """The finished message: signed, then encrypted if there is a recipient.
+        """The finished message: signed, then encrypted if there is a recipient. Raises as `sign_in_parts`."""
+        return b"".join(self.sign_in_parts(payload))
+
+    def sign_in_parts(self, payload: bytes) -> tuple[bytes, ...]:
+        """The finished message in parts, one of which is the payload itself, unless it is encrypted.
 
         Raises `SigningError` for a payload that the receiver would choke on or reject, and `CredentialError` where the
         certificate has expired since it was loaded.
         """
         self._credentials.require_valid(self._clock())
         signed = self._signed(_plain(payload))
-        return signed if self._recipient is None else encrypt(signed, self._recipient)
+        return signed if self._recipient is None else (encrypt(b"".join(signed), self._recipient),)
 
     def size_bound(self, payload_bytes: int) -> int:
         """The most bytes that a message with a payload of so many bytes (with LF line ends) can have."""
@@ -86,22 +90,17 @@ class Signer:
             return size
         return len(_ENCRYPTED_HEADER) + _lines_size(size + self._envelope_overhead)
 
-    def _signed(self, payload: bytes) -> bytes:
+    def _signed(self, payload: bytes) -> tuple[bytes, ...]:
         try:
             signature = self._signer.signed_data(_canonical_digest(payload), self._clock())
         except ValueError as error:
             file = self._credentials.certificate_file
             raise SigningError(f"the message could not be signed with the key of {file}: {error}") from error
         boundary = b"----" + hashlib.sha256(signature).hexdigest()[:32].encode()
-        return b"".join(
-            (
-                _SIGNED_HEADER % (boundary, boundary),
-                _PART_HEADER,
-                payload,
-                _SIGNATURE_HEADER % boundary,
-                _lines(signature),
-                _SIGNED_END % boundary,
-            )
+        return (
+            _SIGNED_HEADER % (boundary, boundary) + _PART_HEADER,
+            payload,
+            _SIGNATURE_HEADER % boundary + _lines(signature) + _SIGNED_END % boundary,
         )
 
 

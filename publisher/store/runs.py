@@ -36,6 +36,8 @@ _known_runs: Final = dialect.Lookup(
 _known_marks: Final = dialect.Lookup(
     (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_id
 )
+_GRID_LOG: Final = GRID_LOG.encode()
+"""Stands in the facts of a class of which a grid log told something, or is to tell. Most have none."""
 _versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
 
@@ -273,8 +275,12 @@ class _Told(msgspec.Struct, frozen=True):
     awaited: bool
 
 
-@lru_cache(maxsize=5_000)
 def _told(stored: bytes) -> _Told | None:
+    return _told_by(stored) if _GRID_LOG in stored else None
+
+
+@lru_cache(maxsize=5_000)
+def _told_by(stored: bytes) -> _Told | None:
     facts = decode(stored)
     if awaits_grid_log(facts):
         return _Told({}, awaited=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,7 +28,6 @@ _MOST_ID_CHARACTERS = 100
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9/_.-]")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
 _PIECE_BYTES = 3 << 14
-"""Divisible by three: the pieces of base64 put together are the base64 of all."""
 _BODY_START, _BODY_MIDDLE, _BODY_END = b'{"messages":[{"attributes":{"empaid":"', b'"},"data":"', b'"}]}'
 
 
@@ -71,7 +70,7 @@ class AmsTarget:
         """Sign and publish. See `publisher.targets.base.Target.post`."""
         if self._identity.has_expired():
             self.close()
-        body = Body(message.batch_id, self._identity.signer(self._encrypt_to).sign(message.payload))
+        body = Body(message.batch_id, self._identity.signer(self._encrypt_to).sign_in_parts(message.payload))
         if len(body) > self._limit_bytes:
             return Oversized(f"{len(body)} bytes with signature and base64, of {self._limit_bytes} allowed")
         outcome, status = self._publish(body)
@@ -143,22 +142,27 @@ class AmsTarget:
 class Body:
     """The JSON of one publish call, made while it is sent: a third longer than its message, it is never there whole.
 
-    The batch id is cut to what every reader of the topic can take.
+    Nor is the message, of which parts are given. The batch id is cut to what every reader of the topic can take.
     """
 
-    def __init__(self, batch_id: str, signed: bytes) -> None:
+    def __init__(self, batch_id: str, signed: Sequence[bytes]) -> None:
         self._identity = _NOT_IN_ID.sub("-", batch_id)[:_MOST_ID_CHARACTERS].encode()
         self._signed = signed
 
     def __len__(self) -> int:
         frame = len(_BODY_START) + len(self._identity) + len(_BODY_MIDDLE) + len(_BODY_END)
-        return frame + 4 * -(-len(self._signed) // 3)
+        return frame + 4 * -(-sum(map(len, self._signed)) // 3)
 
     def __iter__(self) -> Iterator[bytes]:
         yield _BODY_START + self._identity + _BODY_MIDDLE
-        for start in range(0, len(self._signed), _PIECE_BYTES):
-            yield binascii.b2a_base64(self._signed[start : start + _PIECE_BYTES], newline=False)
-        yield _BODY_END
+        left = b""
+        for part in self._signed:
+            for start in range(0, len(part), _PIECE_BYTES):
+                piece = left + part[start : start + _PIECE_BYTES]
+                whole = len(piece) - len(piece) % 3
+                left = piece[whole:]
+                yield binascii.b2a_base64(piece[:whole], newline=False)
+        yield binascii.b2a_base64(left, newline=False) + _BODY_END
 
 
 def body_size_bound(signed_bytes: int) -> int:
