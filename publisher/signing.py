@@ -74,7 +74,7 @@ class Signer:
         return b"".join(self.sign_in_parts(payload))
 
     def sign_in_parts(self, payload: bytes) -> tuple[bytes, ...]:
-        """The finished message in parts, one of which is the payload itself, unless it is encrypted.
+        """The finished message in parts. One is the payload itself where its lines end with LF and nobody encrypts.
 
         Raises `SigningError` for a payload that the receiver would choke on or reject, and `CredentialError` where the
         certificate has expired since it was loaded.

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -334,7 +334,7 @@ def too_large() -> Response:
 
 def _key(request: Request) -> str:
     """The token of a request: in its header, or, as ARC's publisher has it, in the address; the header goes before."""
-    return request.headers.get("x-api-key") or dict(parse_qsl(request.query)).get("key", "")
+    return request.headers.get("x-api-key") or parse_qs(request.query).get("key", [""])[0]
 
 
 def _contents(body: bytes) -> bytes:

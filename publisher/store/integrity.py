@@ -127,27 +127,26 @@ def miscounted(connection: Connection) -> list[Miscounted]:
     }
     return [
         Miscounted(target_id, names.get(target_id, f"target {target_id}"), state, kept.get(key, 0), counted[key])
-        for key in sorted({*counted, *kept})
+        for key in sorted({*counted, *kept}, key=str)
         if kept.get(key, 0) != counted[key]
         for target_id, state in [key]
     ]
 
 
 def _counted(connection: Connection) -> Counter[tuple[int, int]]:
-    """How many deliveries there are, by target and counter.
+    """How many deliveries there are, by target and counter; those in a state that there is not are told apart.
 
     Grouped by the target alone, in the order of the table: by target and state, SQLite would first sort all of them, in
     memory.
     """
-    there = list(connection.execute(select(deliveries.c.state).distinct()).scalars())
-    in_each = [func.count().filter(deliveries.c.state == state) for state in there]
+    in_each = [func.count().filter(deliveries.c.state == int(state)) for state in State]
     query = select(deliveries.c.target_id, func.count(deliveries.c.confirmed_at), *in_each).group_by(
         deliveries.c.target_id
     )
     counted: Counter[tuple[int, int]] = Counter()
     for target_id, confirmed, *jobs in connection.execute(query):
         counted[target_id, CONFIRMED] = confirmed
-        counted.update({(target_id, state): count for state, count in zip(there, jobs, strict=True)})
+        counted.update({(target_id, int(state)): count for state, count in zip(State, jobs, strict=True)})
     return counted
 
 

@@ -161,7 +161,8 @@ class Body:
                 piece = left + part[start : start + _PIECE_BYTES]
                 whole = len(piece) - len(piece) % 3
                 left = piece[whole:]
-                yield binascii.b2a_base64(piece[:whole], newline=False)
+                if whole:
+                    yield binascii.b2a_base64(piece[:whole], newline=False)
         yield binascii.b2a_base64(left, newline=False) + _BODY_END
 
 

@@ -8,6 +8,7 @@ its own, on inputs that are the same every time (kept in `.bench/`). What the co
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -59,8 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no row is named so; there are: {', '.join(row.name for row in ROWS)}")
     if options.list:
+        width = max(len(row.name) for row in chosen) + 2
         for row in chosen:
-            print(f"{row.name:<36}{row.description}")
+            print(f"{row.name:<{width}}{row.description}")
         return 0
     scale: Scale = options.scale or "default"
     results: list[dict[str, Any]] = []
@@ -87,10 +89,20 @@ def machine() -> dict[str, Any]:
     """What was measured on."""
     return {
         "python": platform.python_version(),
-        "processor": platform.machine(),
+        "processor": processor(),
+        "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
         "cores": len(os.sched_getaffinity(0)),
         "load": os.getloadavg()[0],
     }
+
+
+def processor() -> str:
+    """What the system calls its processor."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def measure(row: Row, scale: Scale, inputs: Path) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ VERSION: Final = "6.17"
 UNPACKED: Final = f"arc-{VERSION}"
 RUNNER: Final = Path(__file__).parent / "arc_runner.py"
 SIZES: Final = Sizes(None, 100_000, 100_000)
+MEMORY: Final = Sizes(None, None, 100_000)
 _TOO_NEW: Final = (3, 12)
 """In which Python has no longer what it connects with."""
 _CONFIGURATION: Final = """\
@@ -43,35 +45,40 @@ apel_messages={messages}
 """
 
 
+@lru_cache
 def missing(kept: Path) -> str:
     """Why there is no such publisher here; empty where there is, among the inputs that are `kept`."""
     if sys.version_info >= _TOO_NEW:
         return f"ARC {VERSION}'s publisher does not run with this Python"
     root = kept / UNPACKED
-    if not root.exists() and not _unpack(root):
-        return f"the packages with ARC {VERSION}'s publisher cannot be fetched and unpacked here"
+    if not root.exists():
+        try:
+            _unpack(root)
+        except (OSError, subprocess.SubprocessError):
+            return f"the packages with ARC {VERSION}'s publisher cannot be fetched and unpacked here"
     return ""
 
 
-def _unpack(root: Path) -> bool:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        return False
+def _unpack(root: Path) -> None:
+    """Raises `OSError` and `SubprocessError`."""
     root.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root.parent) as folder:
         fetch = ["apt-get", "download", "-qq", *PACKAGES]
-        subprocess.run(fetch, cwd=folder, capture_output=True, check=False, timeout=300)
+        subprocess.run(fetch, cwd=folder, capture_output=True, check=True, timeout=120)
         packages = [str(package) for package in Path(folder).glob(f"*_{VERSION}.*.deb")]
         if len(packages) < len(PACKAGES):
-            return False
+            raise FileNotFoundError(f"no packages of version {VERSION}")
         unpacked = Path(folder) / "unpacked"
         for package in packages:
-            subprocess.run(["dpkg-deb", "-x", package, str(unpacked)], check=True)
+            subprocess.run(["dpkg-deb", "-x", package, str(unpacked)], check=True, timeout=120)
         unpacked.rename(root)
-    return True
 
 
 def publish(bench: Bench, target: str, messages: str, records: int, *, one_context: bool = False) -> None:
-    """Measure one run of ARC's publisher, to services that have every job or message of it in the end."""
+    """Measure one run of ARC's publisher, to services that have every job of it in the end.
+
+    Of its summaries all messages must have arrived: several are of one key, of which APEL keeps the last.
+    """
     (bench.folder / "accounting").mkdir()
     shutil.copy(inputs.arc_database(bench), bench.folder / "accounting" / "accounting.db")
     modules = f"PYTHONPATH={bench.inputs / UNPACKED / MODULES}"
@@ -81,7 +88,7 @@ def publish(bench: Bench, target: str, messages: str, records: int, *, one_conte
         port = urlsplit(running.ready["token_url"]).port
         run = ("env", modules, sys.executable, "-P", RUNNER, configuration, str(port), str(int(one_context)))
         bench.process(bench.size, *run)
-        delivering.require_arrival(running, bench)
+        delivering.require_arrival(running, bench, messages_alone=messages == "summaries")
 
 
 def _configured(running: Services, folder: Path, target: str, messages: str, records: int) -> str:
@@ -121,6 +128,18 @@ def arc_car_mended(bench: Bench) -> None:
 def arc_summaries(bench: Bench) -> None:
     """ARC's publisher to AMS, summaries: of all jobs, since most of its time for few is its start."""
     publish(bench, "apel", "summaries", delivering.CAR_RECORDS)
+
+
+@row("ARC's own publisher, memory: SGAS", MEMORY, unless=missing)
+def arc_memory_sgas(bench: Bench) -> None:
+    """What ARC's publisher takes of all jobs, to SGAS; measured alone."""
+    publish(bench, "sgas", "", delivering.ARC_RECORDS)
+
+
+@row("ARC's own publisher, memory: CAR", MEMORY, unless=missing)
+def arc_memory_car(bench: Bench) -> None:
+    """The same as compute records."""
+    publish(bench, "apel", "urs", delivering.CAR_RECORDS)
 
 
 @row("SGAS beside ARC's publisher", SIZES, beside=("ARC 6.17's", arc_sgas), unless=missing)

@@ -22,7 +22,7 @@ from typing import Final, Self
 
 _EVERY_S: Final = 0.05
 _AT_LEAST_EVERY: Final = 10
-_NOTEWORTHY_KIB: Final = 256
+_NOTEWORTHY_KIB: Final = 1024
 _PAGE_KIB: Final = os.sysconf("SC_PAGE_SIZE") // 1024
 COMMAND = (sys.executable, "-m", "publisher.cli")
 
@@ -95,8 +95,8 @@ class _Watched:
     share count once.
 
     To tell what is shared the kernel walks through all pages, while the process waits: a tenth of the time of a row, if
-    done each time. So what each holds is looked at, shared or not, and the rest only where that is more than before,
-    and now and then.
+    done each time. So what each holds is looked at, shared or not, and the rest only where that has grown since it was
+    lowest, and now and then.
     """
 
     def __init__(self, pid: int) -> None:
@@ -114,12 +114,13 @@ class _Watched:
         self._thread.join()
 
     def _watch(self) -> None:
-        highest_kib = since = 0
+        lowest_kib = since = 0
         while not self._ended.wait(_EVERY_S):
             family = _family(self._pid)
             held_kib, since = sum(map(_rss_kib, family)), since + 1
-            if held_kib > highest_kib + _NOTEWORTHY_KIB or since >= _AT_LEAST_EVERY:
-                highest_kib, since = max(held_kib, highest_kib), 0
+            lowest_kib = min(lowest_kib, held_kib)
+            if held_kib > lowest_kib + _NOTEWORTHY_KIB or since >= _AT_LEAST_EVERY:
+                lowest_kib, since = held_kib, 0
                 self.peak_kib = max(self.peak_kib, sum(map(_pss_kib, family)))
 
 

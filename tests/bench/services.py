@@ -46,10 +46,17 @@ class Services:
 
     def stats(self) -> Any:
         """What the services counted."""
+        return self._asked("stats")
+
+    def apel(self) -> Any:
+        """What APEL's server made of the messages to AMS."""
+        return self._asked("holdings")["apel"]
+
+    def _asked(self, what: str) -> Any:
         address = urlsplit(self.ready["admin_url"])
         context = ssl.create_default_context(cafile=self.ready["ca_file"])
         connection = http.client.HTTPSConnection(str(address.hostname), address.port, context=context)
-        connection.request("GET", f"{address.path}/stats")
+        connection.request("GET", f"{address.path}/{what}")
         found = json.loads(connection.getresponse().read())
         connection.close()
         return found

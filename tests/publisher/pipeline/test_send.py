@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
-from publisher.errors import CredentialError
+from publisher.errors import CredentialError, StoreCorruptError, StoreNewerError
 from publisher.observe.events import RetryPlanned
 from publisher.store.states import State
+from publisher.store.tables import classes
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Throttled, Transient, Unauthorised, Unknown
 from tests.publisher.pipeline.waiting import record_id, site_of
 from tests.publisher.receivers import Receiver, always, script
@@ -217,3 +219,17 @@ def test_a_wrong_place_is_not_told_as_refused_credentials(tmp_path: Path, misdir
     delivered = site.publish()
     assert site.counted("neic") == {State.WAITING: 3}
     assert exit_code.of_run((), delivered, site.publisher.status()) == code
+
+
+@pytest.mark.parametrize(("facts", "error"), [(b"\x02\x80", StoreNewerError), (b"\x01\xc1", StoreCorruptError)])
+def test_facts_of_a_class_that_cannot_be_read_stop_sending(
+    tmp_path: Path, facts: bytes, error: type[Exception]
+) -> None:
+    """Though the record could be rendered without them: a grid log may have told something, which they would say."""
+    site, service = site_of(tmp_path, 3)
+    with site.publisher.store.write() as connection:
+        connection.execute(update(classes).values(facts=facts))
+    with pytest.raises(error):
+        site.publish()
+    assert service.posts == 0
+    assert site.counted("neic") == {State.WAITING: 3}

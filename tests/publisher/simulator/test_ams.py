@@ -54,7 +54,8 @@ def test_token(simulator: Simulator, client: Client, connect: Connect) -> None:
 def test_a_token_may_stand_in_the_address_and_the_header_goes_before(client: Client) -> None:
     token = client("GET", TOKEN_PATH).json["token"]
     body = publish_body(b"x")
-    assert client("POST", f"{TOPIC}:publish?key={token}", body).status == 200
+    assert client("POST", f"{TOPIC}:publish?key={token}&key=bad", body).status == 200
+    assert error_of(client("POST", f"{TOPIC}:publish?key=", body)) == (401, "Unauthorized", "UNAUTHORIZED")
     assert error_of(client("POST", f"{TOPIC}:publish?key=bad", body)) == (401, "Unauthorized", "UNAUTHORIZED")
     wrong = client("POST", f"{TOPIC}:publish?key={token}", body, {"x-api-key": "bad"})
     assert error_of(wrong) == (401, "Unauthorized", "UNAUTHORIZED")

@@ -257,6 +257,8 @@ def test_a_sound_store_has_nothing_red(tmp_path: Path) -> None:
         ("UPDATE deliveries SET end_time = 5 WHERE run_id = 1", "deliveries", "has end time 5"),
         ("UPDATE deliveries SET state = 2 WHERE run_id = 1", "deliveries", "in flight in no batch"),
         ("UPDATE deliveries SET state = 55 WHERE run_id = 1", "deliveries", "a state that there is not"),
+        ("UPDATE deliveries SET state = 'x' WHERE run_id = 1", "deliveries", "a state that there is not"),
+        ("UPDATE counters SET state = 'x' WHERE state = 3", "counters", "in state x"),
         ("UPDATE counters SET jobs = jobs + 3", "counters", "kept"),
         ("UPDATE classes SET facts = 'text' || id", "classes", "class 1"),
         ("DROP TABLE purged_runs", "tables", "table purged_runs is missing"),
