@@ -23,7 +23,7 @@ from publisher.config_reports import Charges, Node
 from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
 from publisher.config_serve import Serve
 from publisher.config_spool import SpoolContext
-from publisher.config_types import FilePath, Instant, Months, Seconds, Settings, ZoneName
+from publisher.config_types import Count, FilePath, Instant, Months, Seconds, Settings, Switch, ZoneName
 
 __all__ = [
     "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "MOST_PUBLISHERS", "REPORT_KINDS", "SNAPSHOT_KINDS",
@@ -166,7 +166,7 @@ class TargetSettings(Settings):
     taken_over_from: str | None = Field(
         default=None, description="From what `import` made this, and who did; goes into the audit."
     )
-    shadow: bool = Field(
+    shadow: Switch = Field(
         default=False, description="Plan, render and sign everything, and send nothing: beside an earlier publisher."
     )
     every: Seconds | None = Field(default=None, description="Publish not oftener than this.")
@@ -178,19 +178,19 @@ class TargetSettings(Settings):
         default=None, description="Jobs without a grid identity. Default: sent; ams skips them, but in reports."
     )
     sources: tuple[str, ...] = Field(default=(), description="Only jobs of these sources; empty: of all.")
-    batch_records: int = Field(default=100, ge=1, le=100_000, description="Most records of a message.")
-    batch_bytes: int = Field(default=1_000_000, ge=10_000, description="Most bytes of a message as it travels.")
-    workers: int = Field(
+    batch_records: Count = Field(default=100, ge=1, le=100_000, description="Most records of a message.")
+    batch_bytes: Count = Field(default=1_000_000, ge=10_000, description="Most bytes of a message as it travels.")
+    workers: Count = Field(
         default=2, ge=1, le=32, description="Messages on their way at a time, each over a connection of its own."
     )
-    publishers: int = Field(
+    publishers: Count = Field(
         default=4,
         ge=1,
         le=MOST_PUBLISHERS,
         description="Publishers that may send to it at once, each its part of a large backlog; with PostgreSQL.",
     )
     timeout: Seconds = Field(default=60.0, gt=0, description="For each answer of the service.")
-    attempts: int = Field(default=3, ge=1, le=20, description="Tries of one message in one run.")
+    attempts: Count = Field(default=3, ge=1, le=20, description="Tries of one message in one run.")
     retry_wait: Seconds = Field(default=1.0, gt=0, description="Pause before the second try; doubles with each.")
     retry_budget: Seconds = Field(default=120.0, description="Most time spent on such pauses in one run.")
     proxy: str | None = Field(default=None, description="HTTP proxy; the environment's settings are ignored.")
@@ -212,7 +212,7 @@ class TargetSettings(Settings):
     namespace_style: NamespaceStyle = Field(
         default="default", description="Of XML: elements in the default namespace, or each with the prefix urf."
     )
-    service_class_as_service_level: bool = Field(default=False, description="ARC's wninstance as UR ServiceLevel.")
+    service_class_as_service_level: Switch = Field(default=False, description="ARC's wninstance as UR ServiceLevel.")
     dn: DnPolicy = Field(default="send", description="Send names of users, send a keyed hash, or withhold them.")
     dn_key: FilePath | None = Field(default=None, description="File with the key of the hash, mode 0600.")
 
@@ -223,7 +223,7 @@ class SgasTarget(TargetSettings):
     type: Literal["sgas"] = Field(description="An SGAS service: usage records by HTTPS.")
     url: str = Field(pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing.")
     records: Literal["ogf-ur"] = Field(default="ogf-ur", description="What is sent; SGAS takes nothing else.")
-    workers: int = Field(
+    workers: Count = Field(
         default=3, ge=1, le=32, description="Messages on their way at a time: SGAS answers when it has stored one."
     )
 
@@ -265,9 +265,9 @@ class AmsTarget(ReportingSettings):
     )
     topic: str = Field(default="gLite-APEL", pattern=r"^[a-zA-Z0-9_-]+$", description="Topic to publish to.")
     records: RecordsKind = Field(default="apel-summary", description="What is sent.")
-    batch_records: int = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
+    batch_records: Count = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
     encrypt_to: FilePath | None = Field(default=None, description="Certificate of the receiver, as SSM's encryption.")
-    sync: bool = Field(default=True, description="Send sync messages with the records.")
+    sync: Switch = Field(default=True, description="Send sync messages with the records.")
 
 
 class HttpsTarget(ReportingSettings):
@@ -276,7 +276,7 @@ class HttpsTarget(ReportingSettings):
     type: Literal["https"] = Field(description="Any service that takes a POST.")
     url: str = Field(pattern=r"^https?://", description="Where to POST each message.")
     records: RecordsKind = Field(default="ogf-ur", description="What is sent.")
-    sign: bool = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
+    sign: Switch = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
     encrypt_to: FilePath | None = Field(default=None, description="Certificate of the receiver, to encrypt to it.")
     token_file: FilePath | None = Field(default=None, description="File with a bearer token, mode 0600.")
 
@@ -290,9 +290,9 @@ class DirectoryTarget(ReportingSettings):
         default="dirq", description="`dirq`: an outgoing queue as SSM reads it; `files`: one plain file a message."
     )
     records: RecordsKind = Field(default="apel-summary", description="What is written.")
-    sign: bool = Field(default=False, description="Sign messages (S/MIME) with the certificate. SSM signs by itself.")
-    batch_records: int = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
-    sync: bool = Field(default=True, description="Write sync messages with APEL records.")
+    sign: Switch = Field(default=False, description="Sign messages (S/MIME) with the certificate. SSM signs by itself.")
+    batch_records: Count = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
+    sync: Switch = Field(default=True, description="Write sync messages with APEL records.")
 
 
 class AddOnTarget(ReportingSettings):

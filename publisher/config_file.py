@@ -91,7 +91,8 @@ def store_url(url: str, folder: Path) -> str:
 
 
 def _explain(error: ValidationError, table: dict[str, Any], file: Path) -> ConfigError:
-    first = error.errors()[0]
+    found = error.errors()
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])  # a required one, misspelt
     location = _without_tag(list(first["loc"]))
     key = ".".join(str(part) for part in location)
     kind = first["type"]

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from publisher.config_types import FilePath, Seconds, Settings
+from publisher.config_types import Count, FilePath, Seconds, Settings, Switch
 
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[^\s@<>,;:\"()\[\]\\]+", re.ASCII)
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.ASCII)
@@ -53,11 +53,13 @@ class Notices(Settings):
     mail_to: tuple[MailAddress, ...] = Field(default=(), description="Who is told; empty: nobody.")
     mail_from: MailAddress | None = Field(default=None, description="Sender. Default: usage-publisher@ this host.")
     smtp: HostAndPort = Field(default="localhost:25", description="HOST:PORT of the mail server.")
-    starttls: bool = Field(default=False, description="Encrypt the way to the mail server, and verify its certificate.")
+    starttls: Switch = Field(
+        default=False, description="Encrypt the way to the mail server, and verify its certificate."
+    )
     target_fails_for: Seconds = Field(
         default=6 * 3600.0, ge=0, description="A target without success for longer is worth a mail."
     )
-    certificate_days: int = Field(default=14, ge=0, description="A certificate with fewer days left is worth a mail.")
+    certificate_days: Count = Field(default=14, ge=0, description="A certificate with fewer days left is worth a mail.")
 
 
 class Log(Settings):

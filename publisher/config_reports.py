@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from publisher.config_types import Instant, Patterns, Settings
+from publisher.config_types import Count, Instant, Patterns, Settings
 
 _MOST_NODES: Final = 100_000
 _RANGES: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
@@ -59,12 +59,12 @@ class Node(Settings):
     """`[[nodes]]`: nodes that are alike, for reports of occupation."""
 
     name: str = Field(min_length=1, description="As the batch system writes it; several as n[01-16,20].example.org.")
-    cores: int = Field(ge=1, le=1_000_000, description="Cores (slots) of each.")
+    cores: Count = Field(ge=1, le=1_000_000, description="Cores (slots) of each.")
     type: str = Field(default="compute", min_length=1, description="Kind of node: compute, fat, gpu ...")
     cluster: str | None = Field(default=None, min_length=1, description="The cluster, where several have such names.")
-    memory_gib: int | None = Field(default=None, ge=1, description="Memory of each, GiB.")
-    virtual_gib: int | None = Field(default=None, ge=1, description="Memory and swap of each, GiB.")
-    gpus: int = Field(default=0, ge=0, le=1_000, description="GPUs of each.")
+    memory_gib: Count | None = Field(default=None, ge=1, description="Memory of each, GiB.")
+    virtual_gib: Count | None = Field(default=None, ge=1, description="Memory and swap of each, GiB.")
+    gpus: Count = Field(default=0, ge=0, le=1_000, description="GPUs of each.")
     since: Instant | None = Field(default=None, description="In service from then on.")
     until: Instant | None = Field(default=None, description="In service until then.")
 
@@ -121,7 +121,7 @@ class Charges(Settings):
     """`[charges]`: the price list."""
 
     currency: str = Field(default="EUR", min_length=1, max_length=8, description="Of all amounts.")
-    decimals: int = Field(default=2, ge=0, le=6, description="To which items are rounded, half away from zero.")
+    decimals: Count = Field(default=2, ge=0, le=6, description="To which items are rounded, half away from zero.")
     by: Literal["owner", "group", "project", "account", "vo"] = Field(
         default="owner", description="Whose statements are made."
     )

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from formats.dn import to_slash
 from formats.job import Infrastructure
-from publisher.config_types import FilePath, Instant, Patterns, Seconds, Settings
+from publisher.config_types import FilePath, Instant, Patterns, Seconds, Settings, Switch
 
 
 def _name_of_user(value: str) -> str:
@@ -94,7 +94,7 @@ class GridLog(Settings):
         default=86400.0,
         description="How long after its end a job without an entry is held before it counts as local.",
     )
-    require: bool = Field(default=False, description="Every job must have an entry: one without is held for good.")
+    require: Switch = Field(default=False, description="Every job must have an entry: one without is held for good.")
 
 
 class Selected(Settings):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from publisher.config_types import FilePath, Seconds, Settings
+from publisher.config_types import Count, FilePath, Seconds, Settings
 
 
 class Serve(Settings):
     """`[serve]`: the page with reports and the publishing status."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
-    port: int = Field(default=8642, ge=0, le=65535, description="Port to listen on; 0: any that is free.")
+    port: Count = Field(default=8642, ge=0, le=65535, description="Port to listen on; 0: any that is free.")
     names: tuple[str, ...] = Field(
         default=(), description="Further names that the page is called by, such as that of a proxy before it."
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
 
 from publisher.times import duration_s, instant_s, months_of_age
 
@@ -35,6 +35,9 @@ def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+Count = Annotated[int, Strict()]
+"""A whole number, not a text that looks like one."""
+Switch = Annotated[bool, Strict()]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
 Instant = Annotated[int, BeforeValidator(instant_s)]
 Months = Annotated[int, BeforeValidator(months_of_age)]

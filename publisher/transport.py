@@ -33,7 +33,7 @@ from publisher.errors import ConfigError
 from publisher.tls import LESS_STRICT, LIST_IS_MISSING, Revocation, Trust, make_context
 
 FailureKind = Literal[
-    "name", "closed", "untrusted", "client-refused", "tls", "timeout", "cut", "no-http", "too-large", "proxy"
+    "name", "closed", "untrusted", "client-refused", "tls", "timeout", "cut", "no-http", "too-large", "proxy", "stopped"
 ]
 
 _E = TypeVar("_E", bound=BaseException)
@@ -53,6 +53,7 @@ _HINTS: dict[FailureKind, str] = {
     "client-refused": "Check that the service trusts the authority of our certificate and knows its name",
     "timeout": "It is tried again; a longer timeout can be set for the target",
     "proxy": "Check the proxy setting of the target",
+    "stopped": "The next run sends it again",
 }
 
 
@@ -200,6 +201,11 @@ class _Progress:
         self.written = False
         self.read_bytes = 0
         self._connecting = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the program was told to stop meanwhile."""
+        return self._stopped_at is not None
 
     def trace(self, event: str, information: Mapping[str, Any]) -> None:
         """Called by httpcore at each step. A request to a proxy to connect is not yet ours."""
@@ -357,6 +363,8 @@ def _classified(error: Exception, progress: _Progress, peer: httpx.URL) -> Failu
     sent = progress.written
     if isinstance(error, _TooLargeError):
         return Failure("too-large", str(error), sent)
+    if isinstance(error, httpcore.TimeoutException) and progress.stopped:
+        return Failure("stopped", "told to stop before the answer was there", sent)
     if isinstance(error, httpcore.TimeoutException):
         what = "no complete answer" if sent else "the request could not be written"
         return Failure("timeout", f"{what} within the time allowed", sent)

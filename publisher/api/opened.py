@@ -40,6 +40,8 @@ class Opened:
         self._read_only = read_only
         self.tools = tools or Tools(wall_clock, ignore)
         self._store: Store | None = None
+        self.missing = ""
+        """That there is no store, and what makes one, once something was looked for in it."""
         self.spooler: Spooler | None = None
         """What keeps the spooling contexts of the configuration up with the store, once it is opened."""
 
@@ -101,7 +103,8 @@ class Opened:
             settings = self.config.store
             try:
                 store = open_store(settings.url, settings.busy_timeout, create=False, read_only=self._read_only)
-            except StoreMissingError:
+            except StoreMissingError as error:
+                self.missing = str(error)
                 return None
             self._store = self._spooled(store)
         return self._store

@@ -31,4 +31,4 @@ def audit(limit: Annotated[int, typer.Option("--limit", min=1, help="How many en
         ]
         show(make_table("", ["when", "who", "did", "to", "what"], rows))
     else:
-        say("nobody did anything yet that is put down")
+        say(publisher.missing or "nobody did anything yet that is put down")

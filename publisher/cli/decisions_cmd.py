@@ -72,7 +72,7 @@ def _list(group: typer.Typer, word: str) -> None:
                 if number == limit:
                     say(f"{name}: only the first {limit}; --limit N shows more")
         else:
-            say(f"nothing is {word}")
+            say(publisher.missing or f"nothing is {word}")
 
     _add(group, "list", command, f"List the records that are {word}, oldest first, with the reasons.")
 

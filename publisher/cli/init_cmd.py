@@ -147,7 +147,13 @@ class _Answers:
         kind = _ask("Send to (sgas, ams, directory)", kind, "sgas")
         if kind not in _RECORDS:
             raise UsageError(f"there is no kind of target {kind!r} to ask for; there are {', '.join(_RECORDS)}")
-        place = _ask("URL of the service, or the folder to write to", place)
+        question = "URL of the service, or the folder to write to"
+        asked, place = place is None, _ask(question, place)
+        while kind != "directory" and not place.startswith(("https://", "http://")):
+            if not asked:
+                raise UsageError(f"{place!r} is no URL of a service", hint="It begins with https://")
+            say(f"{place!r} is no URL: it begins with https://")
+            place = _ask(question, None)
         where = {"path": str(Path(place).absolute())} if kind == "directory" else {"url": place}
         self.tables["targets"] = {kind: {"type": kind, **where, "records": _RECORDS[kind]}}
         self._config()

@@ -60,7 +60,7 @@ def jobs(
     elif chosen:
         _list(chosen)
     else:
-        say("no job matches")
+        say(publisher.missing or "no job matches")
 
 
 def _require_known(config: Config, source: str | None, state: str | None) -> None:
@@ -68,7 +68,10 @@ def _require_known(config: Config, source: str | None, state: str | None) -> Non
 
     words = [known.word for known in State]
     if state is not None and state not in words:
-        raise UsageError(f"there is no state {state!r}; there are: {', '.join(words)}")
+        raise UsageError(
+            f"there is no state {state!r}; there are: {', '.join(words)}",
+            hint="Confirmed jobs are accepted ones; `status` counts them apart" if state == "confirmed" else "",
+        )
     if source is not None and source not in config.sources:
         there = ", ".join(config.sources) or "none is configured"
         raise UsageError(f"there is no source {source!r}; there are: {there}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from publisher.cli.output import counted, data, json_object, level_text, make_table, show
+from publisher.cli.output import counted, data, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
 from publisher.plain_text import safe
 from publisher.times import iso
@@ -30,6 +30,8 @@ def status() -> None:
     if session.json:
         json_object(status_json(found))
     else:
+        if publisher.missing:
+            say(publisher.missing)
         show_status(found)
 
 

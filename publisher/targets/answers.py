@@ -22,6 +22,7 @@ from publisher.transport import Failure, Reply
 
 _MOST_ANSWER_CHARACTERS = 400
 _LONGEST_WAIT_S = 86400.0
+_REGISTER = "The service must know our certificate: `usage-publisher check` tells its name"
 _TAG = re.compile(r"<(?:style|script|head)\b.*?</(?:style|script|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -41,7 +42,7 @@ def of_status(reply: Reply, now_s: float, *, secret: str = "") -> Outcome:
     if reply.status == 429 or (reply.status == 503 and retry_after_s is not None):
         outcome = Throttled(answer, retry_after_s)
     elif reply.status in {401, 403, 407} or refuses_certificate(reply):
-        outcome = Unauthorised(answer)
+        outcome = Unauthorised(f"{answer.rstrip('.')}. {_REGISTER}")
     elif reply.status in {404, 405, 410} or reply.status // 100 == 3:
         outcome = Unauthorised(f"{answer}. Check the URL of this target", misdirected=True)
     elif reply.status == 413:

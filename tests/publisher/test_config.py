@@ -52,7 +52,10 @@ def test_a_good_file_is_understood(tmp_path: Path) -> None:
     [
         (GOOD + "batch_record = 7", "targets.neic.batch_record", ("did you mean 'batch_records'", "Known here: ")),
         (GOOD + "[target.x]\n", "target", ("did you mean 'targets'",)),
-        (GOOD.replace('name = "', 'nam = "'), "site", ()),
+        (GOOD.replace('name = "', 'nam = "'), "site.nam", ("did you mean 'name'",)),
+        (GOOD.replace("url = ", "ulr = "), "targets.neic.ulr", ("did you mean 'url'",)),
+        (GOOD + "workers = '3'", "targets.neic.workers", ("integer",)),
+        (GOOD + "shadow = 'yes'", "targets.neic.shadow", ("boolean",)),
         (GOOD + '[sources.ce2]\ntype = "arc"\ntimezon = "UTC"', "sources.ce2.timezon", ("'timezone'",)),
         (GOOD + "[credentials]\nkeys = 1", "credentials.keys", ("'key'",)),
         (GOOD + "[targets.neic.credentials]\nkay = 'x'", "targets.neic.credentials.kay", ("'key'",)),

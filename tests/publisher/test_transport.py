@@ -33,7 +33,8 @@ def test_told_to_stop_it_waits_for_an_answer_a_few_seconds_only(pki: Pki, monkey
     with serve(silent, pki) as server:
         failure = post(client(server, pki, timeout_s=3600.0, stopping=stop.is_set), server)
     assert isinstance(failure, Failure)
-    assert (failure.kind, failure.sent) == ("timeout", True)
+    assert (failure.kind, failure.sent) == ("stopped", True)
+    assert "told to stop" in failure.message
 
 
 def test_told_to_stop_it_still_takes_the_answer_of_the_message_in_hand(pki: Pki) -> None:

@@ -83,6 +83,15 @@ def test_an_answer_that_cannot_be(fresh: Program, pki: Pki, option: str, value: 
     assert not (fresh.folder / "new.toml").exists()
 
 
+def test_a_url_that_is_none_is_asked_for_again(fresh: Program, pki: Pki) -> None:
+    lines = answers(fresh, pki, target="sgas", url="https://localhost:1/sgas")[1::2]
+    place = lines.index("https://localhost:1/sgas")
+    told = [*lines[:place], "sgas", *lines[place:]]
+    done = fresh("--config", "new.toml", "init", answers="\n".join(told) + "\n").ok()
+    assert "'sgas' is no URL: it begins with https://" in done.err
+    assert "https://localhost:1/sgas" in (fresh.folder / "new.toml").read_text()
+
+
 def test_an_answer_is_never_taken_for_toml(fresh: Program, pki: Pki) -> None:
     hostile = 'X"\n[targets.evil]\ntype = "https'
     fresh("--config", "new.toml", "init", *answers(fresh, pki, site=hostile)).ok()

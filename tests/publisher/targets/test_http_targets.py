@@ -20,6 +20,8 @@ from publisher.transport import Reply
 from tests.publisher.server import serve, unused_port
 from tests.publisher.targets.posting import MESSAGE, NGINX_400, SETTINGS, always, context, outcome_of, target
 
+REGISTER = "The service must know our certificate: `usage-publisher check` tells its name"
+
 
 @pytest.mark.parametrize("suffix", ["/sgas", "/sgas/", "/sgas/ur", "/sgas/ur/"])
 def test_sgas_posts_to_ur(pki: Pki, suffix: str) -> None:
@@ -56,10 +58,10 @@ def test_the_receipt_of_sgas_is_checked_record_by_record(pki: Pki, body: bytes, 
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
-        (400, NGINX_400, Unauthorised("HTTP 400: Bad Request No required SSL certificate was sent")),
+        (400, NGINX_400, Unauthorised(f"HTTP 400: Bad Request No required SSL certificate was sent. {REGISTER}")),
         (400, b"bad", Refused("HTTP 400: bad", certain=False)),
-        (401, b"", Unauthorised("HTTP 401")),
-        (403, b"No insert rights.", Unauthorised("HTTP 403: No insert rights.")),
+        (401, b"", Unauthorised(f"HTTP 401. {REGISTER}")),
+        (403, b"No insert rights.", Unauthorised(f"HTTP 403: No insert rights. {REGISTER}")),
         (404, b"", Unauthorised("HTTP 404. Check the URL of this target", misdirected=True)),
         (406, b"not allowed", Refused("HTTP 406: not allowed", certain=True)),
         (408, b"", Transient("HTTP 408")),
