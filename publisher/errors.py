@@ -19,6 +19,7 @@
     │   ├── UnreachableError            1  name, port, route, time-out
     │   ├── UntrustedServerError        1  the server's certificate is not trusted by the CAs configured
     │   └── ProtocolError               1  an answer that the protocol does not have
+    ├── TargetBusyError                 1  another run is at work for the target
     └── StoppedError                    1  told to stop before the end
 
 The exit code of a run over several sources and targets is decided in `publisher.cli`, from all that happened.
@@ -148,6 +149,15 @@ class UntrustedServerError(TargetError):
 
 class ProtocolError(TargetError):
     """The service gave an answer that its protocol does not have."""
+
+
+class TargetBusyError(PublisherError):
+    """Another run is at work for a target, so that what was asked for was not done."""
+
+    retry_helps = True
+
+    def __init__(self, target: str) -> None:
+        super().__init__(f"another run is at work for target {target}", hint="Try again when it is done")
 
 
 class StoppedError(PublisherError):

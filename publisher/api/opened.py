@@ -13,7 +13,7 @@ import msgspec
 
 from publisher import config_file
 from publisher.config import Config
-from publisher.errors import StoreMissingError, UsageError
+from publisher.errors import StoreMissingError, TargetBusyError, UsageError
 from publisher.observe.events import Observer, TargetPaused, ignore
 from publisher.pipeline import outbox
 from publisher.pipeline.collect import TargetPlan
@@ -81,7 +81,7 @@ class Opened:
 
     @contextmanager
     def alone_at(self, target: str) -> Iterator[TargetPlan]:
-        """Within this, no other process sends to a target. Raises `UsageError` where one is at work."""
+        """Within this, no other process sends to a target. Raises `TargetBusyError` where one is at work."""
         with self._deciding(target) as (plan, _now):
             yield plan
 
@@ -92,7 +92,7 @@ class Opened:
         self._require([target], self.config.targets, "target")
         with self.store.lock(f"target-{target}") as held:
             if not held:
-                raise UsageError(f"another run is at work for target {target}", hint="Try again when it is done")
+                raise TargetBusyError(target)
             yield self._plans()[target], self.tools.clock()
 
     def _plans(self) -> dict[str, TargetPlan]:

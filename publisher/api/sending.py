@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from publisher.api.opened import Opened
-from publisher.errors import UsageError
+from publisher.errors import TargetBusyError, UsageError
 from publisher.pipeline.collect import Collected, collect
 from publisher.sources.apart import ReadApart
 from publisher.sources.base import Window
@@ -120,7 +120,7 @@ class Sending(Opened):
             )
         with self.store.lock(f"target-{target}") as held:
             if not held:
-                raise UsageError(f"another run is at work for target {target}", hint="Try again when it is done")
+                raise TargetBusyError(target)
             with self.store.write() as connection:
                 meaning = self._planned_again(connection, plan, target, window, only_missing=only_missing)
                 let_wait_again(connection, plan, target, meaning, self.tools.clock(), only_missing=only_missing)

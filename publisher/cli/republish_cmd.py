@@ -12,7 +12,7 @@ from publisher.cli import exit_code, when
 from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
-from publisher.errors import UsageError
+from publisher.errors import TargetBusyError, UsageError
 from publisher.times import iso
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def republish(
                 json_object({"plan": _plan_json(plan)})
             return
         if plan.busy:
-            raise UsageError(f"another run is at work for target {target}", hint="Try again when it is done")
+            raise TargetBusyError(target)
         if not yes and (plan.to_send or plan.held):
             if not sys.stdin.isatty():
                 raise UsageError("nobody is there to confirm", hint="Add --yes, or --dry-run to look only")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from publisher.errors import StoppedError, UsageError
+from publisher.errors import StoppedError, TargetBusyError, UsageError
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.store.states import State
@@ -271,5 +271,5 @@ def test_a_run_at_work_is_not_disturbed(simulator: Simulator, pki: Pki, tmp_path
     assert found.busy
     simulator.sgas.forget([make_job(1).record_id])
     lock = site.publisher.store.lock("target-neic")
-    with site.publisher.reconcile() as result, lock, pytest.raises(UsageError, match="another run is at work"):
+    with site.publisher.reconcile() as result, lock, pytest.raises(TargetBusyError, match="another run is at work"):
         site.publisher.send_missing(result)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from publisher.errors import UsageError
+from publisher.errors import TargetBusyError
 from publisher.sources.base import Window
 from publisher.store import purged
 from publisher.store.states import State
@@ -164,7 +164,7 @@ def test_while_another_run_is_at_work_it_says_so(tmp_path: Path, shared: bool) -
     with other.publisher.store.lock("target-apel", shared=shared) as held:
         assert held
         assert site.publisher.plan_republish("apel", WINDOW).busy
-        with pytest.raises(UsageError, match="another run is at work for target apel"):
+        with pytest.raises(TargetBusyError, match="target apel"):
             again(site)
     assert site.counted("apel") == {State.ACCEPTED: JOBS}
     assert not site.publisher.plan_republish("apel", WINDOW).busy
