@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from formats.dn import to_slash
 from formats.job import Infrastructure
-from publisher.config_types import FilePath, Instant, Patterns, Seconds, Settings, Switch
+from publisher.config_types import FilePath, Instant, Number, Patterns, Seconds, Settings, Switch
 
 
 def _name_of_user(value: str) -> str:
@@ -68,7 +68,7 @@ class Benchmark(Settings):
     """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core where the source has none."""
 
     type: str = Field(min_length=1, description="Name of the benchmark; APEL takes HEPscore23, HEPSPEC and Si2k.")
-    value: float = Field(gt=0, allow_inf_nan=False, description="Score of one core.")
+    value: Number = Field(gt=0, allow_inf_nan=False, description="Score of one core.")
 
 
 class BenchmarkRule(Benchmark):

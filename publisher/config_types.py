@@ -38,6 +38,7 @@ def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
 Count = Annotated[int, Strict()]
 """A whole number, not a text that looks like one."""
 Switch = Annotated[bool, Strict()]
+Number = Annotated[float, Strict()]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
 Instant = Annotated[int, BeforeValidator(instant_s)]
 Months = Annotated[int, BeforeValidator(months_of_age)]

@@ -357,14 +357,14 @@ def _read(response: httpx.Response) -> Reply:
 
 
 def _classified(error: Exception, progress: _Progress, peer: httpx.URL) -> Failure:
+    if isinstance(error, httpcore.TimeoutException) and progress.stopped:
+        return Failure("stopped", "told to stop before the answer was there", progress.written)
     unconnected = _handshake_failure(error) or _connect_failure(error, peer)
     if unconnected is not None:
         return unconnected
     sent = progress.written
     if isinstance(error, _TooLargeError):
         return Failure("too-large", str(error), sent)
-    if isinstance(error, httpcore.TimeoutException) and progress.stopped:
-        return Failure("stopped", "told to stop before the answer was there", sent)
     if isinstance(error, httpcore.TimeoutException):
         what = "no complete answer" if sent else "the request could not be written"
         return Failure("timeout", f"{what} within the time allowed", sent)

@@ -41,7 +41,7 @@ class Opened:
         self.tools = tools or Tools(wall_clock, ignore)
         self._store: Store | None = None
         self.missing = ""
-        """That there is no store, and what makes one, once something was looked for in it."""
+        """That there is no store, and what makes one, where something was looked for in it."""
         self.spooler: Spooler | None = None
         """What keeps the spooling contexts of the configuration up with the store, once it is opened."""
 
@@ -106,7 +106,7 @@ class Opened:
             except StoreMissingError as error:
                 self.missing = str(error)
                 return None
-            self._store = self._spooled(store)
+            self._store, self.missing = self._spooled(store), ""
         return self._store
 
     def _collected_store(self) -> Store:

@@ -127,7 +127,7 @@ def miscounted(connection: Connection) -> list[Miscounted]:
     }
     return [
         Miscounted(target_id, names.get(target_id, f"target {target_id}"), state, kept.get(key, 0), counted[key])
-        for key in sorted({*counted, *kept}, key=str)
+        for key in sorted({*counted, *kept}, key=str)  # in a damaged store a state may be of any type
         if kept.get(key, 0) != counted[key]
         for target_id, state in [key]
     ]

@@ -55,6 +55,7 @@ def test_a_good_file_is_understood(tmp_path: Path) -> None:
         (GOOD.replace('name = "', 'nam = "'), "site.nam", ("did you mean 'name'",)),
         (GOOD.replace("url = ", "ulr = "), "targets.neic.ulr", ("did you mean 'url'",)),
         (GOOD + "workers = '3'", "targets.neic.workers", ("integer",)),
+        (GOOD + "[sources.ce1.benchmark]\ntype = 'x'\nvalue = '1'", "sources.ce1.benchmark.value", ("number",)),
         (GOOD + "shadow = 'yes'", "targets.neic.shadow", ("boolean",)),
         (GOOD + '[sources.ce2]\ntype = "arc"\ntimezon = "UTC"', "sources.ce2.timezon", ("'timezone'",)),
         (GOOD + "[credentials]\nkeys = 1", "credentials.keys", ("'key'",)),

@@ -12,7 +12,8 @@ import respx
 
 from publisher.errors import ConfigError
 from publisher.simulator.pki import Pki, make_pki
-from publisher.transport import Failure, Reply
+from publisher.tls import Trust
+from publisher.transport import Failure, HttpClient, Reply
 from tests.publisher.http_client import client, ok, post
 from tests.publisher.server import Connection, Request, Server, serve, unused_port
 
@@ -35,6 +36,18 @@ def test_told_to_stop_it_waits_for_an_answer_a_few_seconds_only(pki: Pki, monkey
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.sent) == ("stopped", True)
     assert "told to stop" in failure.message
+
+
+def test_told_to_stop_while_it_connects_is_not_a_timeout(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("publisher.transport._GRACE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://localhost:{silent.getsockname()[1]}/"
+        stopped = HttpClient(
+            url, trust=Trust(None, pki.ca_file), credentials=lambda: None, timeout_s=3600.0, stopping=lambda: True
+        )
+        failure = stopped.request("POST", url, content=b"x")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.sent) == ("stopped", False)
 
 
 def test_told_to_stop_it_still_takes_the_answer_of_the_message_in_hand(pki: Pki) -> None:
