@@ -90,6 +90,11 @@ class SgasRules:
     PROCESS_ID: Final = NumberRule("ProcessId", -(2**63), INT64, "a process id has 64 bits at most")
     CHARGE: Final = NumberRule("Charge", -(2**31), INT32, f"{_SGAS}, 32 bits")
 
+    @staticmethod
+    def rewrites_record_id(local_id: str) -> bool:
+        """Whether SGAS drops this LocalJobId and keeps the record under its GlobalJobId instead of its record id."""
+        return len(local_id) > SgasRules.LOCAL_JOB_ID.longest or local_id.startswith("/")
+
 
 class CarRules:
     """EMI CAR 1.2 as the APEL server takes it (facts on formats, 2; facts on receivers, 2)."""

@@ -128,7 +128,7 @@ def _identity(check: RecordCheck) -> str | None:
     for local_id in check.texts("JobIdentity/LocalJobId"):
         if not local_id:
             check.error("LocalJobId", "an empty element")
-        elif len(local_id) > Rules.LOCAL_JOB_ID.longest or local_id.startswith("/"):
+        elif Rules.rewrites_record_id(local_id):
             rule = "longer than 120 characters or with a slash first: dropped, and the record id is rewritten"
             check.warning("LocalJobId", rule, _RECEIVERS)
     return record_id

@@ -180,8 +180,8 @@ def judge(reply: Reply, now_s: float, token: str) -> Outcome:
             message_ids = msgspec.json.decode(reply.body, type=_PublishReply).message_ids
         except (msgspec.MsgspecError, UnicodeDecodeError):
             message_ids = []
-        if len(message_ids) != 1:
-            return Unknown(f"accepted without a message id: {answer}")
+        if len(message_ids) != 1 or not message_ids[0].strip():
+            return Unknown(f"the answer does not name one message: {answer}")
         return Accepted(receipt={"messageIds": message_ids[0]})
     if reply.status == 400 and not answers.refuses_certificate(reply):
         return Refused(answer, certain=True)

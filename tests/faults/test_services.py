@@ -169,6 +169,43 @@ def test_the_same_receipt_for_two_batches(
     assert not found.twice
 
 
+@pytest.mark.parametrize(
+    ("key", "answer", "taken"),
+    [("maintenance", b'{"error": "maintenance"}', 0), ("stale receipt", None, 1), ("numbers", b'{"0": 0}', 0)],
+)
+def test_an_answer_that_names_no_record_that_was_sent(
+    tmp_path: Path, simulator: Simulator, pki: Pki, guarantees: Guarantees, key: str, answer: bytes | None, taken: int
+) -> None:
+    """One record a message, so that any object with one key looks like its receipt."""
+    arrived: dict[str, int] = {}
+    receipts: list[bytes] = []
+    is_up = False
+
+    def script(request: Request, connection: Connection) -> None:
+        reply = answer if not is_up else None
+        if reply is None and receipts and not is_up:
+            reply = receipts[0]
+        if reply is None:
+            record_id = request.body.decode().partition('recordId="')[2].partition('"')[0]
+            arrived[record_id] = arrived.get(record_id, 0) + 1
+            receipts.append(f'{{"{record_id}": "{len(receipts) + 1}"}}'.encode())
+            reply = receipts[-1]
+        connection.answer(200, reply)
+
+    with serve(script, pki) as server:
+        site = Ground(tmp_path, simulator, url=f"{server.url}/sgas", batch_records=1)
+        site.arrived = lambda: arrived  # type: ignore[method-assign]
+        first = site.run()
+        assert (first.code, first.accepted, first.waiting) == (1, taken, JOBS - taken)
+        assert len(arrived) == taken
+        is_up = True
+        again = site.run()
+    found = site.balance()
+    words = f"{first.words}: {first.said}. Next run: {again.words}"
+    guarantees.row(key, words, len(found.lost), len(found.twice))
+    assert (again.code, site.everything_arrived(), found.twice) == (0, True, frozenset())
+
+
 # --- before a service is reached
 
 

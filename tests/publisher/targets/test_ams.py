@@ -100,7 +100,18 @@ def test_what_ams_means_by_a_status_and_no_answer_shows_the_token(pki: Pki, stat
     assert not isinstance(outcome, Refused) or outcome.certain
 
 
-@pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"", b"{}", b'{"messageIds": []}', b'{"messageIds": [1]}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>Welcome</html>",
+        b"",
+        b"{}",
+        b'{"messageIds": []}',
+        b'{"messageIds": [1]}',
+        b'{"messageIds": [""]}',
+        b'{"messageIds": ["1", "2"]}',
+    ],
+)
 def test_an_ams_answer_without_message_id_is_unknown(pki: Pki, body: bytes) -> None:
     assert isinstance(outcome_of(pki, "ams", ams(200, body)), Unknown)
 

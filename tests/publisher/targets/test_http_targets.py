@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from publisher import config
@@ -38,9 +39,19 @@ def test_sgas_posts_to_ur(pki: Pki, suffix: str) -> None:
     ("body", "expected"),
     [
         (b'{"a": "1"}', Accepted(receipt={"a": "1"}, missing=("b",))),
-        (b'{"a": 1, "x": 2}', Accepted(receipt={"a": "1", "b": "2"}, rewritten={"b": "x"})),
-        (b'{"x": "1", "y": "2"}', Accepted(receipt={"a": "1", "b": "2"}, rewritten={"a": "x", "b": "y"})),
+        (b'{"b": 2, "a": 1}', Accepted(receipt={"a": "1", "b": "2"})),
+        (b'{"a": 1, "x": 2}', Accepted(receipt={"a": "1"}, missing=("b",))),
         (b'{"a": "1", "x": "2", "y": "3"}', Accepted(receipt={"a": "1"}, missing=("b",))),
+        (b'{"x": "1", "y": "2"}', None),
+        (b'{"0": 0, "1": 1}', None),
+        (b'{"a": 0, "b": 1}', None),
+        (b'{"a": "1", "b": "stored"}', None),
+        (b'{"a": "1", "b": -1}', None),
+        (b'{"a": "1", "b": ""}', None),
+        (b'{"a": "1", "b": "1e3"}', None),
+        (b'{"a": "1", "b": true}', None),
+        (b'{"a": "1", "b": null}', None),
+        (b'{"error": "maintenance", "code": 200}', None),
         (b"null", None),
         (b"{}", None),
         (b"", None),
@@ -52,6 +63,46 @@ def test_sgas_posts_to_ur(pki: Pki, suffix: str) -> None:
 )
 def test_the_receipt_of_sgas_is_checked_record_by_record(pki: Pki, body: bytes, expected: Accepted | None) -> None:
     outcome = outcome_of(pki, "sgas", always(200, body))
+    assert isinstance(outcome, Unknown) if expected is None else outcome == expected
+
+
+def _record(record_id: str, global_id: str, local_id: str) -> str:
+    return (
+        f'<JobUsageRecord><RecordIdentity urf:recordId="{record_id}"/><JobIdentity>'
+        f"<GlobalJobId>{global_id}</GlobalJobId><LocalJobId>{local_id}</LocalJobId></JobIdentity></JobUsageRecord>"
+    )
+
+
+_LONG = "7" * 121
+
+
+@pytest.mark.parametrize(
+    ("records", "rows", "expected"),
+    [
+        (
+            [("a", "g1", "1"), ("b", "g2", "/2")],
+            {"a": "1", "g2": "2"},
+            Accepted(receipt={"a": "1", "b": "2"}, rewritten={"b": "g2"}),
+        ),
+        (
+            [("a", "g1", _LONG), ("b", "g2", _LONG)],
+            {"g2": "2", "g1": "1"},
+            Accepted(receipt={"a": "1", "b": "2"}, rewritten={"a": "g1", "b": "g2"}),
+        ),
+        ([("a", "g1", "/1"), ("b", "g2", "/2")], {"g8": "1", "g9": "2"}, None),  # of another message
+        ([("a", "g1", "1"), ("b", "g2", "2")], {"g1": "1", "g2": "2"}, None),  # SGAS keeps these under their record ids
+        ([("a", "g1", "1"), ("b", "g1", "/2")], {"a": "1", "g1": "2"}, Accepted(receipt={"a": "1"}, missing=("b",))),
+        ([("a", "g", "/1"), ("b", "g", "/2")], {"g": "1"}, None),  # one row cannot be both
+    ],
+)
+def test_a_record_that_sgas_keeps_under_its_global_id_is_known_by_its_own(
+    pki: Pki, records: list[tuple[str, str, str]], rows: dict[str, str], expected: Accepted | None
+) -> None:
+    body = "".join(_record(*each) for each in records)
+    namespace = "http://schema.ogf.org/urf/2003/09/urf"
+    payload = f'<UsageRecords xmlns="{namespace}" xmlns:urf="{namespace}">{body}</UsageRecords>'
+    message = msgspec.structs.replace(MESSAGE, payload=payload.encode())
+    outcome = outcome_of(pki, "sgas", always(200, msgspec.json.encode(rows)), message)
     assert isinstance(outcome, Unknown) if expected is None else outcome == expected
 
 
@@ -88,7 +139,7 @@ def test_a_service_may_ask_to_wait(pki: Pki, status: int, value: str, expected_s
     from publisher.targets.sgas import judge
     from publisher.transport import Reply
 
-    outcome = judge(Reply(status, {"retry-after": value}, b""), ("a",), now_s=0.0)
+    outcome = judge(Reply(status, {"retry-after": value}, b""), MESSAGE, now_s=0.0)
     assert outcome == Throttled(f"HTTP {status}", expected_s)
     through_the_socket = outcome_of(pki, "sgas", always(status, b"", {"Retry-After": "7"}))
     assert through_the_socket == Throttled(f"HTTP {status}", 7.0)
