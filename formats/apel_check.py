@@ -20,6 +20,7 @@ from formats.benchmark import BENCHMARKS, LARGEST_SCORE
 from formats.fit import shown
 from formats.month import Month, month_bounds
 from formats.rules import LATEST_END_AFTER_NOW_S
+from formats.signed_text import looks_encrypted
 from formats.violation import Violation
 
 _TYPES_OF_SCORES: Final = frozenset(name.lower() for name in BENCHMARKS)
@@ -58,7 +59,7 @@ def _characters(text: str) -> Iterator[Violation]:
         yield Violation("error", 0, "", "a byte order mark spoils the header", _SYNTAX)
     if not text.isascii():
         yield Violation("error", 0, "", "not ASCII: SSM's receiver cannot decode it", "facts on receivers, 3")
-    if "application/pkcs7-mime" in text or "application/x-pkcs7-mime" in text:
+    if looks_encrypted(text.encode("utf-8", "surrogatepass")):
         yield Violation(
             "error", 0, "", "names the media type of encrypted messages: SSM takes it for one", "facts on receivers, 3"
         )

@@ -18,6 +18,7 @@ from formats.read_xml import CAR, record_elements
 from formats.record_check import RecordCheck
 from formats.rules import INT32, LATEST_END_AFTER_NOW_S, NumberRule, TextRule
 from formats.rules import CarRules as Rules
+from formats.signed_text import looks_encrypted
 from formats.violation import Violation
 from formats.vo import parse_fqan
 
@@ -54,7 +55,7 @@ def check_compute_records(root: etree._Element, payload: bytes, now: int | None)
     if _BEFORE_ROOT.match(payload):
         rule = "a comment or an instruction before the root: not recognised"
         found.append(Violation("error", 0, "", rule, _SOURCE))
-    if b"application/pkcs7-mime" in payload or b"application/x-pkcs7-mime" in payload:
+    if looks_encrypted(payload):
         rule = "names the media type of encrypted messages: SSM takes it for one"
         found.append(Violation("error", 0, "", rule, _SIGNING))
     records = record_elements(root)

@@ -50,6 +50,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """ARC's wninstance as the UR's ServiceLevel. Never the first ServiceLevel towards APEL."""
     machine_name: str | None = None
     """Overrides the host of the endpoint or the cluster as MachineName."""
+    signed: bool = False
+    """Messages are signed, by us or by whoever takes them on: see `formats.signed_text`."""
     dn: DnPolicy = "send"
     dn_key: bytes = b""
     """Key of the keyed hash for `dn = "hash"`."""

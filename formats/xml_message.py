@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from formats.signed_text import referenced
 from formats.view import NamespaceStyle
 
 DECLARATION: Final = '<?xml version="1.0" encoding="UTF-8"?>'
@@ -34,8 +35,11 @@ class XmlMessage:
         self._tail = f"</{root}>\n".encode("ascii")
 
     def styled(self, body: str) -> bytes:
-        """A record, rendered in the default namespace, in the style of this message."""
-        return (_UNPREFIXED.sub(r"<\1urf:", body) if self._prefixed else body).encode("ascii")
+        """A record, rendered in the default namespace, in the style of this message, and such that it can be signed.
+
+        Whether it is signed or not: an element has one spelling, whichever way the message travels.
+        """
+        return referenced(_UNPREFIXED.sub(r"<\1urf:", body) if self._prefixed else body).encode("ascii")
 
     def of(self, bodies: Sequence[bytes]) -> bytes:
         """The complete message of these records; without any, its frame."""

@@ -216,6 +216,11 @@ class TargetSettings(Settings):
     dn: DnPolicy = Field(default="send", description="Send names of users, send a keyed hash, or withhold them.")
     dn_key: FilePath | None = Field(default=None, description="File with the key of the hash, mode 0600.")
 
+    @property
+    def is_signed(self) -> bool:
+        """Whether messages are signed before they reach the service."""
+        return False
+
 
 class SgasTarget(TargetSettings):
     """`[targets.NAME]` with `type = "sgas"`."""
@@ -269,6 +274,11 @@ class AmsTarget(ReportingSettings):
     encrypt_to: FilePath | None = Field(default=None, description="Certificate of the receiver, as SSM's encryption.")
     sync: Switch = Field(default=True, description="Send sync messages with the records.")
 
+    @property
+    def is_signed(self) -> bool:
+        """Always."""
+        return True
+
 
 class HttpsTarget(ReportingSettings):
     """`[targets.NAME]` with `type = "https"`: POST of any format."""
@@ -279,6 +289,11 @@ class HttpsTarget(ReportingSettings):
     sign: Switch = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
     encrypt_to: FilePath | None = Field(default=None, description="Certificate of the receiver, to encrypt to it.")
     token_file: FilePath | None = Field(default=None, description="File with a bearer token, mode 0600.")
+
+    @property
+    def is_signed(self) -> bool:
+        """An encrypted message is signed first."""
+        return self.sign or self.encrypt_to is not None
 
 
 class DirectoryTarget(ReportingSettings):
@@ -293,6 +308,11 @@ class DirectoryTarget(ReportingSettings):
     sign: Switch = Field(default=False, description="Sign messages (S/MIME) with the certificate. SSM signs by itself.")
     batch_records: Count = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
     sync: Switch = Field(default=True, description="Write sync messages with APEL records.")
+
+    @property
+    def is_signed(self) -> bool:
+        """By us, or by SSM when it takes a message from its queue."""
+        return self.sign or self.layout == "dirq"
 
 
 class AddOnTarget(ReportingSettings):

@@ -15,6 +15,7 @@ from formats.job import Job
 from formats.record import CannotRenderError, RecordFormat, Rendered
 from formats.registry import FORMAT_NAMES, RECORD_FORMATS
 from formats.registry import record_format as built_in
+from formats.signed_text import why_not_signable
 from formats.view import View
 from publisher import add_ons
 from publisher.errors import TargetError, UsageError
@@ -36,28 +37,36 @@ def record_format(name: str, view: View) -> RecordFormat:
     if make is None:
         return built_in(name, view)
     with add_ons.blamed("format", name, TargetError):
-        return AddedFormat(name, make(view))
+        return AddedFormat(name, make(view), signed=view.signed)
 
 
 class AddedFormat:
-    """A format that raises nothing but errors of ours."""
+    """A format that raises nothing but errors of ours.
 
-    def __init__(self, name: str, made: RecordFormat) -> None:
+    `signed`: its messages are signed, so that a record with which none could be is held.
+    """
+
+    def __init__(self, name: str, made: RecordFormat, *, signed: bool = False) -> None:
         self.name = name
         self.content_type = str(made.content_type)
         self.overhead_bytes = int(made.overhead_bytes)
         self.separator_bytes = int(made.separator_bytes)
         self._made = made
+        self._signed = signed
 
     def record(self, job: Job, created: int) -> Rendered:
         """See `formats.record.RecordFormat`."""
         try:
-            return _decode(_encode(self._made.record(job, created)))
+            rendered = _decode(_encode(self._made.record(job, created)))
         except CannotRenderError:
             raise
         except Exception as error:
             why = f"the add-on failed at this record: {add_ons.what_went_wrong(error)}. {add_ons.ITS_DEFECT}"
             raise CannotRenderError(self.name, why) from error
+        why_not = why_not_signable(rendered.body) if self._signed else None
+        if why_not is not None:
+            raise CannotRenderError(self.name, f"no message with this record can be signed: {why_not}")
+        return rendered
 
     def message(self, bodies: Sequence[bytes]) -> bytes:
         """See `formats.record.RecordFormat`."""

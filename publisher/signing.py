@@ -20,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 
+from formats.signed_text import why_not_signable
 from publisher.cms import DetachedSigner
 from publisher.credentials import ClientCredentials, load_certificates, require_valid
 from publisher.errors import CredentialError, SigningError
@@ -43,8 +44,6 @@ _ENCRYPTED_HEADER = (
     b'Content-Type: application/x-pkcs7-mime; smime-type=enveloped-data; name="smime.p7m"\n'
     b"Content-Transfer-Encoding: base64\n\n"
 )
-_FORBIDDEN = b"application/pkcs7-mime", b"application/x-pkcs7-mime"
-_FORBIDDEN_COMMON = b"pkcs7-mime"
 _PIECE_BYTES = 32768
 _BASE64_LINE_BYTES = 57  # 76 characters
 _SIGNATURE_SLACK_BYTES = 24  # an ECDSA signature is a few bytes longer or shorter each time
@@ -136,21 +135,12 @@ def _envelope(message: bytes, recipient: x509.Certificate) -> bytes:
 
 def _plain(payload: bytes) -> bytes:
     """The payload with LF line ends. Raises `SigningError` for what receivers are known to choke on."""
-    if not payload.isascii():
-        raise SigningError("the payload is not ASCII, which would stop the receiver")
-    if b"\r" in payload:
-        payload = payload.replace(b"\r\n", b"\n")
-        if b"\r" in payload:
-            raise SigningError("the payload has a carriage return without a line feed")
-    if b"\0" in payload:
-        raise SigningError("the payload has a NUL byte")
+    why = why_not_signable(payload)
+    if why is not None:
+        raise SigningError(f"the message cannot be signed: {why}")
     if not payload or payload.isspace():
-        raise SigningError("the payload is empty")
-    if payload.rfind(_FORBIDDEN_COMMON) >= 0 and any(text in payload for text in _FORBIDDEN):
-        raise SigningError(
-            "the payload contains the text application/pkcs7-mime, so the receiver would take it as encrypted"
-        )
-    return payload
+        raise SigningError("the message cannot be signed: it is empty")
+    return payload.replace(b"\r\n", b"\n") if b"\r" in payload else payload
 
 
 def _lines(data: bytes) -> bytes:

@@ -17,7 +17,7 @@ HOSTILE = (
     "\u202eabc\u202c", "\u05e9\u05dc\u05d5\u05dd", "\U0001f600", "e\u0301", "\u00e9\u00df",
     " lead and trail ", "None", "null", "/", "//", "/x",
     "-", ".", "a_b", "a..b", "n", "10.1.2.3", "::1", "[", "http://[", "\\", "/CN=a\nb", "CN=Ada,O=Grid\\, Inc",
-    "application/pkcs7-mime",
+    "application/pkcs7-mime", "xapplication/x-pkcs7-mimex", "a\rb",
 )  # fmt: skip
 """Texts that have broken somebody's publisher, or might."""
 

@@ -19,6 +19,7 @@ from formats.apel_sync import read_count
 from formats.apel_text import parse
 from formats.inspection import Inspection, inspect_message
 from formats.month import Month
+from formats.signed_text import why_not_signable
 from publisher.config import JOB_RECORD_KINDS, SUMMARY_KINDS
 from publisher.config import Target as TargetSettings
 from publisher.errors import PublisherError
@@ -167,8 +168,9 @@ class Queue:
         if not found.taken:
             rules = [f"{each.field} {each.rule}".strip() for each in found.violations if each.level == "error"]
             return f"APEL would refuse it whole: {'; '.join(rules[:3])}"
-        if not payload.isascii():
-            return "it is not ASCII, which stops SSM's receiver"
+        unsignable = why_not_signable(payload)
+        if unsignable is not None:
+            return unsignable
         if {ours, theirs} & SUMMARY_KINDS and {ours, theirs} & JOB_RECORD_KINDS:
             return f"the target sends {ours}: of job records and summaries of one site the service counts neither"
         if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:

@@ -30,6 +30,7 @@ def view_of(target: Target, config: Config) -> View:
         namespace_style=target.namespace_style,
         service_class_as_service_level=target.service_class_as_service_level,
         machine_name=target.machine_name,
+        signed=target.is_signed,
         dn=target.dn,
         dn_key=dn_key,
     )

@@ -32,7 +32,7 @@ class HttpsTarget:
         """Raises `ConfigError` for a URL that would send records in plain text."""
         self.name = name
         self._url = settings.url
-        self._signs = settings.sign or settings.encrypt_to is not None
+        self._signs = settings.is_signed
         self._encrypt_to = settings.encrypt_to
         self._token_file = settings.token_file
         self._limit_bytes = settings.batch_bytes

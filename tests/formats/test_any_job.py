@@ -13,8 +13,9 @@ from formats.read_xml import read
 from formats.record import CannotRenderError, RecordFormat, Rendered
 from formats.registry import record_format
 from formats.rules import is_domain_name
+from formats.signed_text import why_not_signable
 from formats.validate import standard_part, validate
-from formats.view import View
+from formats.view import NamespaceStyle, View
 from formats.xml_text import duration_seconds
 from tests.strategies import HOSTILE, jobs, often, plain_jobs
 
@@ -50,6 +51,7 @@ def test_any_job_is_valid_ascii_or_held(name: str, job: Job) -> None:
         assert rendered.body.isascii()
         message = renderer.message([rendered.body])
         assert len(message) == renderer.overhead_bytes + len(rendered.body)
+        assert why_not_signable(message) is None
         assert validate(name, message) == []
         assert [record.problems for record in read(message)] == [()]
 
@@ -148,7 +150,32 @@ def test_a_hostile_text_stops_nothing_but_itself(name: str, text: str) -> None:
     )  # fmt: skip
     renderer = record_format(name, VIEWS[0])
     rendered = renderer.record(job, CREATED)
-    assert validate(name, renderer.message([rendered.body, rendered.body])) == []
+    message = renderer.message([rendered.body, rendered.body])
+    assert validate(name, message) == []
+    assert why_not_signable(message) is None
+
+
+@pytest.mark.parametrize("text", ["application/pkcs7-mime", "my application/x-pkcs7-mime; ë"])
+@pytest.mark.parametrize("style", ["default", "prefixed"])
+@pytest.mark.parametrize("name", XML_NAMES)
+def test_the_media_type_of_encrypted_messages_reads_back_and_does_not_occur(
+    name: str, style: NamespaceStyle, text: str
+) -> None:
+    """SSM takes a message for an encrypted one where the type occurs anywhere in it."""
+    job = Job(
+        record_id="ur-1/application/pkcs7-mime", system="arc", status="completed", local_id=text, global_id=text,
+        name=text, queue=text, user_dn=f"/CN={text}", local_user=text, vo=text, project=text,
+        cluster="ce1.example.org", wall_ms=1, cpu_ms=1, start=1, end=2, benchmarks=(Benchmark("HEPSPEC", 10.0),),
+    )  # fmt: skip
+    renderer = record_format(name, View(site="EXAMPLE-SITE", namespace_style=style))
+    rendered = renderer.record(job, CREATED)
+    message = renderer.message([rendered.body])
+    assert b"pkcs7-mime" not in message
+    (record,) = read(message)
+    for field in ("record_id", "local_id", "global_id", "name", "queue", "user_dn", "local_user", "vo", "project"):
+        assert getattr(record.job, field) == getattr(job, field), field
+    assert rendered.record_id == job.record_id
+    assert rendered.notes == ()
 
 
 @pytest.mark.parametrize("name", XML_NAMES)
