@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from formats.job import Infrastructure
 from formats.period import LONGEST_S, PeriodKind
 from formats.utilization import Bins
-from formats.utilization_report import VERSIONS as REPORT_VERSIONS
 from formats.utilization_report import Measure
+from formats.versions import require_version
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import add_ons
 from publisher.config_observe import Log, Metrics, Notices
@@ -216,6 +216,14 @@ class TargetSettings(Settings):
     dn: DnPolicy = Field(default="send", description="Send names of users, send a keyed hash, or withhold them.")
     dn_key: FilePath | None = Field(default=None, description="File with the key of the hash, mode 0600.")
 
+    @model_validator(mode="after")
+    def _version_is_known(self) -> Self:
+        try:
+            require_version(getattr(self, "records", ""), self.version)
+        except ValueError as error:
+            raise ValueError(f"version: {error}") from None
+        return self
+
     @property
     def is_signed(self) -> bool:
         """Whether messages are signed before they reach the service."""
@@ -248,8 +256,6 @@ class ReportingSettings(TargetSettings):
             if given:
                 raise ValueError(f'{given[0]} is for reports; set records = "utilization", or leave it away')
             return self
-        if self.version not in {"", *REPORT_VERSIONS}:
-            raise ValueError(f"version: reports have {' and '.join(REPORT_VERSIONS)}, not {self.version!r}")
         if self.bin != int(self.bin):
             raise ValueError("bin: a bin has a whole number of seconds")
         try:

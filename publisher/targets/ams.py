@@ -21,7 +21,7 @@ from publisher.targets.context import Identity, TargetContext, largest_payload
 from publisher.transport import Failure, Reply
 
 _TOKEN_PORT = 8443
-_MOST_BODY_BYTES = 1_400_000
+MOST_BODY_BYTES = 1_400_000
 """The broker stores 1 500 000 bytes with attributes added, and answers what is larger with a misleading 500."""
 
 _MOST_ID_CHARACTERS = 100
@@ -55,7 +55,7 @@ class AmsTarget:
         self._token_url = f"{token_base}/v1/service-types/ams/hosts/{bracketed}:authx509"
         self._publish_url = f"{base}/v1/projects/{settings.project}/topics/{settings.topic}:publish"
         self._encrypt_to = settings.encrypt_to
-        self._limit_bytes = min(settings.batch_bytes, _MOST_BODY_BYTES)
+        self._limit_bytes = min(settings.batch_bytes, MOST_BODY_BYTES)
         self._identity = Identity(settings.credentials, context)
         self._client = self._identity.client(base, timeout_s=settings.timeout, proxy=settings.proxy)
         self._token_client = self._identity.client(token_base, timeout_s=settings.timeout, proxy=settings.proxy)

@@ -6,7 +6,8 @@ replaces its file. In both layouts the name comes from the batch id:
 * `files`: BATCH.txt, .xml, .json, .csv, or .eml where it is signed;
 * `dirq`: DIRECTORY/ELEMENT of 8 and 14 hexadecimal digits, as python-dirq's QueueSimple has them. The element's name is
   a digest of the batch id; its directory is numbered by the clock, after all that are there, so that SSM takes messages
-  in the order in which they were written: of two summaries of a month, APEL keeps the last.
+  in the order in which they were written: of two summaries of a month, APEL keeps the last. SSM signs a message,
+  encrypts it where it is told to, and puts it into the JSON of its broker: what the broker gets is what is bounded.
 """
 
 from __future__ import annotations
@@ -17,19 +18,29 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from publisher import config
 from publisher.errors import TargetError
 from publisher.finding import Finding
 from publisher.targets import checks
-from publisher.targets.base import Accepted, Kept, Message, Outcome, Transient, Unauthorised
+from publisher.targets.ams import MOST_BODY_BYTES, body_size_bound
+from publisher.targets.base import Accepted, Kept, Message, Outcome, Oversized, Transient, Unauthorised
 from publisher.targets.context import Identity, TargetContext, largest_payload
 
 _QUEUE_DIRECTORY = re.compile(r"[0-9a-f]{8}")
 _MOST_BYTES = 64 * 2**20 + 1
 """Of a message that is read back: more than readers take, so that they can say so."""
+
+_SSM_SIGNATURE_BYTES = 8192
+"""More than SSM's signature adds: a certificate and a signature with a key of 4096 bits, in base64, and the headers."""
+
+_SSM_ENVELOPE_BYTES = 4096
+"""More than its encryption adds to what is encrypted, before the whole is written in base64."""
+
+_SSM_LINE_BYTES, _SSM_LINE_CHARACTERS = 48, 65
+"""A line of base64 as OpenSSL writes it: bytes in it, and characters with the line end."""
 
 _QUEUE_ELEMENT = re.compile(r"[0-9a-f]{14}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -58,16 +69,23 @@ class DirectoryTarget:
         self._identity = Identity(settings.credentials, context)
 
     def payload_limit_bytes(self) -> int | None:
-        """What is left by the signature, if there is one. Raises `CredentialError` where messages cannot be signed."""
-        if not self._signs:
-            return self._limit_bytes
-        return largest_payload(self._limit_bytes, self._identity.signer().size_bound)
+        """What is left by the signature, if there is one, and in a queue of SSM by what SSM makes of the message.
+
+        Raises `CredentialError` where messages cannot be signed.
+        """
+        written: Callable[[int], int] = self._identity.signer().size_bound if self._signs else int
+        if not self._queue:
+            return largest_payload(self._limit_bytes, written)
+        most = min(self._limit_bytes, MOST_BODY_BYTES)
+        return largest_payload(most, lambda size: ssm_size_bound(written(size)))
 
     def post(self, message: Message) -> Outcome:
         """Write the message. See `publisher.targets.base.Target.post`."""
         if self._identity.has_expired():
             self.close()
         content = self._identity.signer().sign(message.payload) if self._signs else message.payload
+        if self._queue and ssm_size_bound(len(content)) > MOST_BODY_BYTES:
+            return Oversized(f"{ssm_size_bound(len(content))} bytes as SSM may send it, of {MOST_BODY_BYTES} allowed")
         try:
             with _directory(self._path) as descriptor:
                 if self._queue:
@@ -121,6 +139,15 @@ class DirectoryTarget:
     def close(self) -> None:
         """Forget the credentials."""
         self._identity.forget()
+
+
+def ssm_size_bound(message_bytes: int) -> int:
+    """The most bytes that the broker gets of a message of so many bytes: signed, encrypted, in base64, in JSON.
+
+    Whether SSM encrypts is set in its own configuration, so it is taken to do so.
+    """
+    encrypted = message_bytes + _SSM_SIGNATURE_BYTES + _SSM_ENVELOPE_BYTES
+    return body_size_bound(-(-encrypted // _SSM_LINE_BYTES) * _SSM_LINE_CHARACTERS)
 
 
 @contextlib.contextmanager

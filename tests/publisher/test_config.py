@@ -152,6 +152,30 @@ def test_what_is_for_reports_is_refused_elsewhere(tmp_path: Path, line: str) -> 
     assert "is for reports" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("records", "version", "known"),
+    [
+        ("apel-job", "0.2", "0.3 and 0.4"),
+        ("apel-summary", "0.3", "0.2 and 0.4"),
+        ("apel-normalised-summary", "1", "0.3 and 0.4"),
+        ("emi-car", "1.3", "1.2"),
+        ("ogf-ur", "2.0", "1.0"),
+        ("utilization", "vjson", "json and csv"),
+    ],
+)
+def test_a_version_that_a_format_has_not(tmp_path: Path, records: str, version: str, known: str) -> None:
+    target = SPOOL.format(name="a", url="outgoing", records=records)
+    error = refused(tmp_path, f'{GOOD}{target}version = "{version}"')
+    assert error.key == "targets.a"
+    assert f"version: {records} has no version '{version}'; it has {known}" in str(error)
+
+
+@pytest.mark.parametrize(("records", "version"), [("apel-job", "v0.4"), ("emi-car", "1.2"), ("utilization", "csv")])
+def test_a_version_that_a_format_has(tmp_path: Path, records: str, version: str) -> None:
+    target = SPOOL.format(name="a", url="outgoing", records=records)
+    assert load(tmp_path, f'{GOOD}{target}version = "{version}"').targets["a"].version == version
+
+
 def test_an_unknown_type_of_source_names_the_nearest(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD.replace('"arc"', '"ark"'))
     with pytest.raises(ConfigError, match=r"sources\.ce1\.type.*'ark'") as caught:

@@ -31,12 +31,16 @@ ca_file = "{ca}"
         (BASE + SOURCE, ("no target is configured", "[targets.NAME]")),
         (WHOLE.replace("benchmark =", "benchmerk ="), ("publisher.toml", "sources.ce1.benchmerk", "'benchmark'")),
         (WHOLE.replace('layout = "files"', 'layout = "zip"'), ("publisher.toml", "targets.files.layout", "'dirq'")),
+        (
+            WHOLE.replace('layout = "files"', 'layout = "files"\nversion = "9.9"'),
+            ("publisher.toml", "targets.files", "has no version '9.9'; it has"),
+        ),
         (WHOLE.replace('type = "arc"', 'type = "ark"'), ("sources.ce1.type", "gridengine", '"arc"')),
         (WHOLE.replace('type = "directory"', 'type = "folder"'), ("targets.files.type", "sgas", "directory")),
         (WHOLE.replace('name = "EXAMPLE-SITE"', ""), ("site.name", "missing")),
         (WHOLE.replace("[site]", "[site"), ("publisher.toml", "is not TOML")),
     ],
-    ids=["no source", "no target", "key", "value", "source", "target", "missing", "TOML"],
+    ids=["no source", "no target", "key", "value", "version", "source", "target", "missing", "TOML"],
 )
 def test_configuration(fresh: Program, text: str, words: tuple[str, ...]) -> None:
     fresh.configure(text)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 import time
 from pathlib import Path
 
@@ -17,13 +19,21 @@ from publisher.errors import CredentialError
 from publisher.simulator.pki import Pki
 from publisher.smime import open_signed
 from publisher.targets import make_target
-from publisher.targets.base import Accepted, Message, Target, Transient, Unauthorised
+from publisher.targets.ams import Body
+from publisher.targets.base import Accepted, Message, Oversized, Target, Transient, Unauthorised
 from publisher.targets.context import TargetContext
 
 
-def target(path: Path, *, layout: str = "dirq", pki: Pki | None = None, now_s: float | None = None) -> Target:
+def target(
+    path: Path,
+    *,
+    layout: str = "dirq",
+    pki: Pki | None = None,
+    now_s: float | None = None,
+    batch_bytes: int = 1_000_000,
+) -> Target:
     made = config.DirectoryTarget.model_validate(
-        {"type": "directory", "path": str(path), "layout": layout, "sign": pki is not None}
+        {"type": "directory", "path": str(path), "layout": layout, "sign": pki is not None, "batch_bytes": batch_bytes}
     )
     own = config.Credentials()
     if pki is not None:
@@ -121,10 +131,42 @@ def test_a_message_is_signed_where_asked(tmp_path: Path, pki: Pki) -> None:
     outcome = target(tmp_path / "q", layout="files", pki=pki).post(message("a"))
     assert outcome == Accepted(receipt={"file": "a.eml"})
     assert open_signed((tmp_path / "q" / "a.eml").read_bytes()).payload == b"x\n"
-    limit = target(tmp_path / "q", pki=pki).payload_limit_bytes()
+    limit = target(tmp_path / "q", layout="files", pki=pki).payload_limit_bytes()
     assert limit is not None
     assert 990_000 < limit < 1_000_000
-    assert target(tmp_path / "q").payload_limit_bytes() == 1_000_000
+    assert target(tmp_path / "q", layout="files").payload_limit_bytes() == 1_000_000
+
+
+def as_ssm_sends_it(pki: Pki, payload: bytes) -> int:
+    """Bytes that the broker gets: signed and encrypted as SSM does it with OpenSSL, in base64, in JSON."""
+    openssl = shutil.which("openssl") or pytest.skip("openssl is not installed")
+    receiver = pki.issue("receiver", "receiver.example.org")
+    own = ["-signer", str(pki.client.certificate), "-inkey", str(pki.client.key)]
+    signed = subprocess.run([openssl, "smime", "-sign", "-text", *own], input=payload, capture_output=True, check=True)
+    encrypt = [openssl, "smime", "-encrypt", "-aes256", str(receiver.certificate)]
+    encrypted = subprocess.run(encrypt, input=signed.stdout, capture_output=True, check=True)
+    return len(Body("x" * 100, [encrypted.stdout]))
+
+
+@pytest.mark.parametrize("limit", [200_000, 1_000_000, 9_000_000])
+def test_a_message_for_the_queue_of_ssm_fits_the_broker_when_ssm_has_encrypted_it(
+    tmp_path: Path, pki: Pki, limit: int
+) -> None:
+    made = target(tmp_path / "q", batch_bytes=limit)
+    size = made.payload_limit_bytes()
+    assert size is not None
+    payload = (b"x" * 1200 + b"\n") * (size // 1201) + b"y" * (size % 1201)
+    arrives = as_ssm_sends_it(pki, payload)
+    assert 0.9 * min(limit, 1_400_000) - 25_000 < arrives <= min(limit, 1_400_000)
+    assert isinstance(made.post(message("a", payload)), Accepted)
+
+
+def test_what_the_broker_would_refuse_is_not_put_into_the_queue_of_ssm(tmp_path: Path) -> None:
+    made = target(tmp_path / "q")
+    assert isinstance(made.post(message("a", b"x" * 900_000)), Oversized)
+    assert not (tmp_path / "q").exists()
+    plain = target(tmp_path / "files", layout="files")
+    assert isinstance(plain.post(message("a", b"x" * 900_000)), Accepted)
 
 
 def test_what_cannot_be_signed_is_not_written(tmp_path: Path) -> None:
