@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 
 import msgspec
 
@@ -25,6 +25,7 @@ from publisher.forms import record_format
 from publisher.pipeline import recall
 from publisher.pipeline.batch import Item, Limits, cut, uid_of
 from publisher.pipeline.demand import Demand
+from publisher.pipeline.duplicate_guard import DuplicateGuard
 from publisher.pipeline.group_sender import GroupFormat
 from publisher.pipeline.owed import ended_in
 from publisher.pipeline.summarise import owed_groups
@@ -116,7 +117,7 @@ class Rendering:
         yield from self._cut(self._items(form), limits, form)
 
     def _items(self, form: RecordFormat) -> Iterator[Item]:
-        for run in self._runs():
+        for run in self._unless_duplicate(form, self._runs()):
             try:
                 rendered = form.record(self._demand.meet(run), run.stored_at)
             except CannotRenderError as error:
@@ -125,6 +126,24 @@ class Rendering:
             self.notes += [Noted(run.record_id, note) for note in rendered.notes]
             record_id = rendered.record_id or run.record_id
             yield Item(run.run_id, run.job.end or 0, record_id, run.digest, rendered.body)
+
+    def _unless_duplicate(self, form: RecordFormat, found: Iterator[StoredRun]) -> Iterator[StoredRun]:
+        """The runs without those that publishing would hold, because another source has one with the same key."""
+        if not self._sends():
+            yield from found
+            return
+        target_id = self._target_id()
+        guard = DuplicateGuard(self._config, form, self._view, self._demand, target_id, self._is_wanted)
+        while page := list(islice(found, PAGE)):
+            with self._store.read() as connection:
+                to_hold = guard.held(connection, page)
+            self.held += [Held(run.record_id, to_hold[run.run_id]) for run in page if run.run_id in to_hold]
+            yield from (run for run in page if run.run_id not in to_hold)
+
+    def _is_wanted(self, run: StoredRun) -> bool:
+        wish = self._wish
+        wanted = wish is None or (wish.wants_end(run.job.end) and wish.why_not(run.source, run.job) is None)
+        return run.job.has_record and wanted
 
     def _summaries(self) -> Iterator[RenderedMessage]:
         form = summary_format(self._format_name, self._view)

@@ -10,6 +10,7 @@ from formats.record import CannotRenderError, RecordFormat
 from publisher.pipeline import rekeyed
 from publisher.pipeline.batch import Item
 from publisher.pipeline.demand import Demand
+from publisher.pipeline.duplicate_guard import DuplicateGuard
 from publisher.store import ledger
 from publisher.store.database import Store
 from publisher.store.ledger import Waiting
@@ -47,7 +48,14 @@ class PageRenderer:
     """Reads and renders the deliveries of one target that wait, or of a part of them."""
 
     def __init__(
-        self, store: Store, target_id: int, part: Part, record_format: RecordFormat, demand: Demand, size: int
+        self,
+        store: Store,
+        target_id: int,
+        part: Part,
+        record_format: RecordFormat,
+        demand: Demand,
+        guard: DuplicateGuard,
+        size: int,
     ) -> None:
         """`size`: runs in a page."""
         self._store = store
@@ -55,6 +63,7 @@ class PageRenderer:
         self._part = part
         self._format = record_format
         self._demand = demand
+        self._guard = guard
         self._size = size
 
     def place_of(self, number: int) -> Place | None:
@@ -77,11 +86,11 @@ class PageRenderer:
         """These deliveries; `there` says of which the service may have a version."""
         items = []
         held = []
-        rekeyed_runs = self._rekeyed(page)
+        to_hold = self._counted_twice(page)
         for delivery, may_be_there in zip(page, there, strict=True):
             run = delivery.run
-            if run.run_id in rekeyed_runs:
-                held.append(Held(run.run_id, delivery.seen, delivery.end_time, run.record_id, rekeyed.REASON))
+            if run.run_id in to_hold:
+                held.append(Held(run.run_id, delivery.seen, delivery.end_time, run.record_id, to_hold[run.run_id]))
                 continue
             try:
                 made = self._format.record(self._demand.meet(run), run.stored_at)
@@ -103,14 +112,12 @@ class PageRenderer:
             )
         return RenderedPage(items, held, (page[-1].end_time, page[-1].run.run_id))
 
-    def _rekeyed(self, page: Sequence[Waiting]) -> set[int]:
-        """Those of these runs that would count twice. Only corrections are looked at, and there are few."""
-        changed = [each for each in page if each.sent is not None and each.sent != each.run.digest]
-        if not changed:
-            return set()
+    def _counted_twice(self, page: Sequence[Waiting]) -> dict[int, str]:
+        """Those of these runs that would count twice, or in place of another one, by run id, each with the reason."""
         with self._store.read() as connection:
-            return {
-                each.run.run_id
-                for each in changed
-                if rekeyed.is_rekeyed(connection, self._format.name, each.run, each.sent)
-            }
+            to_hold = self._guard.held(connection, [each.run for each in page])
+            for each in page:  # corrections alone, of which there are few
+                is_changed = each.sent is not None and each.sent != each.run.digest
+                if is_changed and rekeyed.is_rekeyed(connection, self._format.name, each.run, each.sent):
+                    to_hold[each.run.run_id] = rekeyed.REASON
+        return to_hold

@@ -17,6 +17,7 @@ from publisher import apart
 from publisher.config import Config
 from publisher.forms import record_format
 from publisher.pipeline.demand import Demand
+from publisher.pipeline.duplicate_guard import DuplicateGuard
 from publisher.pipeline.rendered import PageRenderer, Place, RenderedPage
 from publisher.pipeline.viewing import view_of
 from publisher.store.database import Store, open_store
@@ -43,8 +44,11 @@ class RenderOrder(msgspec.Struct, frozen=True):
     def renderer(self, store: Store) -> PageRenderer:
         """What renders, over a store that is only read."""
         settings = self.config.targets[self.target]
-        form = record_format(settings.records, view_of(settings, self.config))
-        return PageRenderer(store, self.target_id, self.part, form, Demand(self.config, settings), self.size)
+        view = view_of(settings, self.config)
+        form = record_format(settings.records, view)
+        demand = Demand(self.config, settings)
+        guard = DuplicateGuard(self.config, form, view, demand, self.target_id)
+        return PageRenderer(store, self.target_id, self.part, form, demand, guard, self.size)
 
 
 class RenderedPages:

@@ -66,6 +66,11 @@ def get_source(connection: Connection, name: str) -> SourceRow | None:
     return SourceRow(**values | {"at_end": bool(row["at_end"]), "first_read_done": bool(row["first_read_done"])})
 
 
+def has_several_sources(connection: Connection) -> bool:
+    """Whether runs of more than one source may be stored."""
+    return len(connection.execute(select(sources.c.id).limit(2)).all()) > 1
+
+
 def advance(
     connection: Connection,
     source_id: int,

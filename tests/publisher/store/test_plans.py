@@ -18,7 +18,7 @@ from publisher.pipeline import recall
 from publisher.pipeline.status import status
 from publisher.store import deliveries, flights, groups, integrity, ledger, purge, sent, sums
 from publisher.store.database import Store, open_store
-from publisher.store.runs import marks_of
+from publisher.store.runs import marks_of, named
 from publisher.store.states import State
 from publisher.store.tables import batches, classes, runs, sources, targets
 from publisher.store.tables import deliveries as delivery_table
@@ -48,6 +48,7 @@ OPEN: Final[dict[str, Question]] = {
 }
 """What concerns open deliveries alone."""
 ANY: Final[dict[str, Question]] = {
+    "runs of a local id": lambda connection: named(connection, ["2000", "2001"]),
     "marks of runs": lambda connection: marks_of(connection, ["ur-2000", "ur-2001"]),
     "jobs ID": lambda connection: [
         recall.whereabouts(connection, run.run_id) for run in recall.found(connection, "2000", {})
