@@ -128,6 +128,7 @@ class Queue:
     def _post(
         self, message: QueuedMessage, payload: bytes, uid: str, target: Target, tools: Tools, patience: Patience
     ) -> Outcome:
+        self._store.require_room(batches.ROOM_BYTES)
         with self._store.write() as connection:
             known = batches.receipt_of(connection, self._target_id, uid)
             if known is not None:

@@ -197,6 +197,10 @@ class GroupSender:
         uid = hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=UID_BYTES).hexdigest()
         now = self._tools.clock()
         latest = max((mail.latest_end for mail in batch if mail.latest_end is not None), default=None)
+        members = sum(len(mail.members) for mail in batch)
+        self._store.require_room(
+            batches.ROOM_BYTES + len(batch) * batches.ROOM_OF_RUN_BYTES + members * batches.ROOM_OF_NEXT_RUN_BYTES
+        )
         with self._store.write() as connection:
             batch_id = batches.open_batch(
                 connection, self._target_id, uid, self._format.name, len(batch), len(payload), latest, now

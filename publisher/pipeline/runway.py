@@ -1,6 +1,7 @@
 """The runway: a flight is committed as in flight before it leaves with a courier.
 
-Promise kept here: what is sent is in the ledger before it leaves, in the version that is sent.
+Promise kept here: what is sent is in the ledger before it leaves, in the version that is sent. It does not leave where
+there is no room to record what becomes of it, and of all that is on its way.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Runway:
     def take_off(self, flight: Flight) -> Launched | None:
         """Commit a flight as in flight and give it to a courier; None where nothing is left to send of it.
 
-        Raises `StopSending` when told to stop.
+        Raises `StopSending` when told to stop, and `StoreFullError`.
         """
         if self._stopping():
             raise StopSending("told to stop")
@@ -104,6 +105,7 @@ class Runway:
         uid = flight.uid or uid_of(lane.target, items)
         payload = lane.record_format.message([item.body for item in items])
         now = lane.clock()
+        lane.store.require_room(self._couriers.count * (batches.ROOM_BYTES + len(items) * batches.ROOM_OF_RUN_BYTES))
         with lane.store.write() as connection:
             self._receipts.settle_in(connection)
             batch_id = batches.open_batch(

@@ -12,6 +12,13 @@ from publisher.store import dialect
 from publisher.store.states import BatchState
 from publisher.store.tables import batches
 
+ROOM_BYTES: Final = 256 * 1024
+"""Enough to record a message as in flight and what became of it, but for its runs."""
+ROOM_OF_RUN_BYTES: Final = 16 * 1024
+"""Enough for a run of a message: a page of the table and one of an index, when it leaves and when it is settled."""
+ROOM_OF_NEXT_RUN_BYTES: Final = 1024
+"""Enough for one of many runs that ended in the same month, as those of summaries: they share pages."""
+
 _open: Final = insert(batches)
 _CLOSED: Final = ("state", "closed_at", "receipt", "answer")
 _close: Final = dialect.Bulk(

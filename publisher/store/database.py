@@ -76,6 +76,10 @@ class Store:
         if self._observer is not None:
             self._observer.commit()
 
+    def require_room(self, size_bytes: int) -> None:
+        """Raise `StoreFullError` where so many bytes cannot be written; asked before a message leaves."""
+        dialect.require_room(self._engine, size_bytes)
+
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[bool]:
         """Hold a lock among processes while inside; False at once where another process holds it.

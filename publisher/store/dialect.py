@@ -149,6 +149,23 @@ def translated(engine: Engine) -> Iterator[None]:
         raise _translate(str(error), place(engine)) from error
 
 
+def require_room(engine: Engine, size_bytes: int) -> None:
+    """Raise `StoreFullError` where the disk of an SQLite store has less free space; a server looks after its own.
+
+    A file system that does not tell its size is taken to have room.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    disk = os.statvfs(Path(engine.url.database or "").parent)
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks and free_bytes < size_bytes:
+        raise StoreFullError(
+            f"the store {place(engine)} has {free_bytes:,} bytes of free disk space; {size_bytes:,} are needed to "
+            "record a message and what becomes of it",
+            hint="Free some space there; this message was not sent",
+        )
+
+
 def place(engine: Engine) -> str:
     """Where the store is, without a password."""
     return server.place(engine.url)

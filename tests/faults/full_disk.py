@@ -12,6 +12,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
+from publisher.observe.events import BatchInFlight, Event
+from tests.publisher.site import Site
+
 
 @contextmanager
 def every_connection(statement: str) -> Iterator[None]:
@@ -41,6 +44,27 @@ def files_no_larger_than(most_bytes: int) -> Iterator[None]:
     try:
         yield
     finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def full_when(site: Site, number: int) -> Iterator[None]:
+    """Have no file grow any more once so many messages left: what another program that fills the disk comes to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    left = 0
+
+    def watch(event: Event) -> None:
+        nonlocal left
+        left += isinstance(event, BatchInFlight)
+        if left == number:
+            log = site.store_file.with_name(f"{site.store_file.name}-wal")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, hard))
+
+    site.watch = watch
+    try:
+        yield
+    finally:
+        site.watch = lambda _event: None
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 

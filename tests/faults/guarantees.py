@@ -58,6 +58,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "late": Fault("jobs that arrive late, with an older end time", "all of them, for ever", "0"),
     "other target": Fault("the first of two targets cannot be used", "all 1 918 of the second target", "0"),
     "disk full": Fault("the disk is full midway", "0", "1 918"),
+    "disk full on the way": Fault("another program fills the disk while a message is on its way"),
     "disk full at collect": Fault("the disk is full while jobs are collected"),
     "disk full at purge": Fault("the disk is full during `store purge`"),
     "disk full at forget": Fault("the disk is full during `store forget`"),

@@ -7,15 +7,18 @@ import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
 from publisher.simulator import Fault, Simulator
 from publisher.store.states import State
-from tests.faults.full_disk import SmallDisk, every_connection, may_mount, pages_of
+from tests.faults.full_disk import SmallDisk, every_connection, full_when, may_mount, pages_of
 from tests.faults.ground import BATCH, JOBS, Ground
 from tests.faults.guarantees import Guarantees
+from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.site import ListSource, Site, make_jobs
 
 MIDWAY = 4
 
@@ -56,6 +59,45 @@ def test_the_disk_is_full_midway(tmp_path: Path, simulator: Simulator, guarantee
     guarantees.row("disk full", words, len(found.lost), len(found.twice))
     assert (again.code, site.everything_arrived()) == (0, True)
     assert len(found.twice) <= BATCH
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_disk_fills_while_a_message_is_on_its_way(
+    tmp_path: Path, simulator: Simulator, guarantees: Guarantees, workers: int
+) -> None:
+    """The service takes the message, and that cannot be recorded: it comes again, with the same ids."""
+    site = Ground(tmp_path, simulator, workers=workers)
+    site.collect()
+    with full_when(site, MIDWAY + 1):
+        with pytest.raises(StoreFullError):
+            site.publish()
+        site.reopen()
+    assert len(simulator.sgas.holdings()) == (MIDWAY + 1) * BATCH
+    again = site.run()
+    found = site.balance()
+    assert (again.code, site.everything_arrived(), found.lost) == (0, True, frozenset())
+    assert len(found.twice) <= workers * BATCH, "no more than was on its way"
+    if workers == 1:
+        words = f"exit code 5; what was on its way may come again, with the same ids. Next run: {again.words}"
+        guarantees.row("disk full on the way", words, len(found.lost), len(found.twice))
+        assert len(found.twice) == BATCH
+
+
+@pytest.mark.parametrize("service", [Receiver("neic"), Receiver("apel", "ams"), SummaryReceiver("sums")])
+def test_nothing_leaves_without_room_to_record_what_becomes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: Receiver
+) -> None:
+    source = ListSource("ce1")
+    source.add(*make_jobs(5))
+    site = Site(tmp_path, [source], [service])
+    site.collect()
+    disk = SimpleNamespace(f_blocks=1000, f_bavail=20, f_frsize=4096)
+    monkeypatch.setattr("publisher.store.dialect.os.statvfs", lambda _path: disk)
+    with pytest.raises(StoreFullError, match=r"has 81,920 bytes of free disk space; \d{3},\d{3} are needed"):
+        site.publish()
+    assert service.posts == 0
+    disk.f_blocks = 0  # a file system that does not tell
+    assert site.publish_to(service.name).sent.accepted == 5
 
 
 def test_the_store_cannot_be_written(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
@@ -168,11 +210,14 @@ def test_two_runs_at_the_same_time(tmp_path: Path, simulator: Simulator, guarant
 
 if may_mount():
 
-    def test_a_small_disk_is_full(simulator: Simulator, small_disk: SmallDisk) -> None:
-        site = Ground(small_disk.path, simulator)
+    @pytest.mark.parametrize("workers", [1, 3])
+    @pytest.mark.parametrize("room_kib", [0, 56, 96, 136, 200, 256, 304, 400, 600])
+    def test_a_small_disk_is_full(simulator: Simulator, small_disk: SmallDisk, workers: int, room_kib: int) -> None:
+        """Wherever the room ends: no message leaves without room for what becomes of it, so that none comes twice."""
+        site = Ground(small_disk.path, simulator, workers=workers)
         site.collect()
         site.reopen()
-        small_disk.fill()
+        small_disk.fill(room_kib * 1024)
         with pytest.raises(StoreError):
             site.publish()
         assert len(simulator.sgas.holdings()) < JOBS
@@ -180,7 +225,8 @@ if may_mount():
         small_disk.make_room()
         assert site.run().code == 0
         assert site.everything_arrived()
-        assert len(site.balance().twice) <= BATCH
+        found = site.balance()
+        assert (found.lost, found.twice) == (frozenset(), frozenset())
         site.reopen()
 
     def test_a_disk_is_read_only(simulator: Simulator, small_disk: SmallDisk) -> None:
