@@ -21,6 +21,8 @@ ENCODING_VERSION: Final = 1
 """First byte of every stored job. Raised when a field changes its meaning or type, not when one is added."""
 
 DIGEST_BYTES: Final = 16
+MOST_KEY_BYTES: Final = 1_000
+"""Of a text in an index of the store. PostgreSQL takes 2,704 bytes in all; SGAS takes ids of 1,000 characters."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Job)
@@ -84,6 +86,27 @@ def without_core_numbers(stored: bytes) -> bytes:
         return stored
     fields = int.from_bytes(stored[2:4], "big")
     return stored[:2] + (fields - 1).to_bytes(2, "big") + stored[4 : -len(field)]
+
+
+def index_key(text: str) -> str:
+    """A text as an index of the store has it: itself, or, beyond `MOST_KEY_BYTES`, its beginning and a digest of it.
+
+    Two texts never fall together, and the key of a key is the key.
+    """
+    if len(text) * 4 <= MOST_KEY_BYTES:
+        return text
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) <= MOST_KEY_BYTES:
+        return text
+    return f"{raw[:200].decode('utf-8', 'ignore')}~{hashlib.blake2b(raw).hexdigest()}"
+
+
+def record_key(record_id: str) -> str:
+    """A record id as it is stored and sent: as `index_key`, with NUL, which PostgreSQL has not, written as `%00`.
+
+    Receivers get the same as ever: a NUL is escaped so on the wire, and a longer id was held.
+    """
+    return index_key(record_id.replace("\0", "%00") if "\0" in record_id else record_id)
 
 
 def arc_record_id(endpoint_url: str, job_id: str) -> str:

@@ -30,6 +30,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from publisher.plain_text import utf8
+
 
 class PublisherError(Exception):
     """Anything that stops a command or a part of it. `hint` says what to do now."""
@@ -38,8 +40,8 @@ class PublisherError(Exception):
     retry_helps: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = utf8(message)
+        super().__init__(self.message)
         self.hint = hint
 
     def __str__(self) -> str:

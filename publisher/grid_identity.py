@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from formats.identity import index_key
 from formats.job import Job
 from formats.vo import parse_fqan
 
@@ -41,8 +42,9 @@ class LocalId(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=20_000)
 def local_id(text: str) -> LocalId:
     """Take apart `9575064`, `9575064.lrms1`, `1.0`, `12[3].server`, `12_3`, `1_ce.example.org`, `lsf/20060308/3639.h`
-    and `schedd#1.0#1556754961`. Any other text is its own key.
+    and `schedd#1.0#1556754961`. Any other text is its own key (`index_key`).
     """
+    text = index_key(text)
     if condor := _CONDOR.fullmatch(text):
         return LocalId(condor[2], condor[3], _short(condor[1]))
     found = _ID.fullmatch(text.rpartition("/")[2])

@@ -17,6 +17,14 @@ def safe(text: object) -> str:
     return shown.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def utf8(text: str) -> str:
+    """A text that a database and JSON take: lone surrogates are spelled `\\udcff`.
+
+    They stand in the name of a file for bytes that are not UTF-8.
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def counted(number: int, what: str) -> str:
     """So many of something, as people say it: 1 message, 2 messages."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from formats.identity import decode, digest, encode
+from formats.identity import decode, digest, encode, index_key, record_key
 from formats.job import Job
 from publisher.told import LOCAL, hosts_tell, local_tells
 
@@ -51,7 +51,8 @@ class SealedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     `stored` is its form of `formats.identity`, the rest is told by it. `class_key` None: not worked out, since most
     runs of a window that is read again are known. `names_cores`: it has core numbers, which are not in the digest.
-    `mark`: that of what the source has of it, where the source gives marks.
+    `mark`: that of what the source has of it, where the source gives marks. `local_id` and `global_id`: as they are
+    looked up by (`index_key`).
     """
 
     record_id: str
@@ -75,16 +76,19 @@ class SealedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 def seal(job: Job, *, classed: bool = True, mark: bytes | None = None) -> SealedRun:
     """A run as it is stored; `classed`: with the key of its class. `mark`: see `SealedRun`."""
+    record_id = record_key(job.record_id)
+    if record_id is not job.record_id:
+        job = msgspec.structs.replace(job, record_id=record_id)
     stored = encode(job)
     return SealedRun(
-        job.record_id,
+        record_id,
         job.finished,
         job.end,
         job.wall_ms or 0,
         cpu_total_ms(job),
         untold(job),
-        job.local_id,
-        job.global_id,
+        job.local_id and index_key(job.local_id),
+        job.global_id and index_key(job.global_id),
         digest(stored),
         stored,
         bool(job.core_numbers),

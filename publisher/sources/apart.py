@@ -21,7 +21,7 @@ from publisher import apart, config
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
-from publisher.sources.base import Cursor, Known, Recognising, SealedPage, Window, sealed
+from publisher.sources.base import Cursor, Known, Recognising, SealedPage, Window, cursor_of, sealed, text_of
 
 PAGES_HERE: Final = 3
 PAGES_OF_WINDOW: Final = 2
@@ -29,7 +29,10 @@ PAGES_OF_WINDOW: Final = 2
 
 
 class _Read(msgspec.Struct):
+    """A page, its cursor as it is stored."""
+
     page: SealedPage
+    cursor: str
     complete_since: int | None
 
 
@@ -82,7 +85,7 @@ class ReadApart:
             with apart.Apart(__name__, order) as reader:
                 for read in map(_decoder.decode, reader.frames()):
                     self._told, self._told_since = True, read.complete_since
-                    page = read.page
+                    page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))
                     del read  # one in hand at a time
                     yield page
                     del page
@@ -115,7 +118,8 @@ def _read(order: _Order, send: apart.Send) -> None:
     name, settings, cursor, window = order
     source = make_source(name, settings)
     for page in source.pages(cursor, window):
-        send(_encoder.encode(_Read(sealed(page, classed=window is None), source.complete_since())))
+        made = msgspec.structs.replace(sealed(page, classed=window is None), cursor={})
+        send(_encoder.encode(_Read(made, text_of(page.cursor), source.complete_since())))
 
 
 if __name__ == "__main__":

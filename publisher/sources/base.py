@@ -7,6 +7,7 @@ and never skipped. A source never writes to what it reads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -17,6 +18,7 @@ from formats.job import Job
 from publisher import config
 from publisher.errors import ConfigError
 from publisher.finding import Finding
+from publisher.plain_text import utf8
 from publisher.sealed import SealedRun, seal
 
 Cursor = Mapping[str, Any]
@@ -24,6 +26,18 @@ Cursor = Mapping[str, Any]
 
 One key is for others: `waiting`, a list of texts, each of which says what was met and waits for what completes it.
 """
+
+
+def text_of(cursor: Cursor) -> str:
+    """A cursor as it is stored: JSON, which here has names of files that are not UTF-8 as well."""
+    return json.dumps(cursor, separators=(",", ":"))
+
+
+def cursor_of(text: str) -> Cursor:
+    """The cursor of a stored one."""
+    found: Cursor = json.loads(text)
+    return found
+
 
 Known = Callable[[Sequence[str]], Mapping[str, tuple[bytes, int]]]
 """Gives, for record ids, the marks of those of these runs that are stored as finished, and when they ended.
@@ -99,8 +113,9 @@ def sealed(page: Page | SealedPage, *, classed: bool) -> SealedPage:
     if isinstance(page, SealedPage):
         return page
     marks = page.marks or (None,) * len(page.jobs)
+    unreadable = tuple([msgspec.structs.replace(each, file=utf8(each.file)) for each in page.unreadable])
     runs = tuple([seal(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
-    return SealedPage(runs, page.cursor, page.read, page.skipped, page.unreadable, page.at_end, page.recognised)
+    return SealedPage(runs, page.cursor, page.read, page.skipped, unreadable, page.at_end, page.recognised)
 
 
 def waiting_in(cursor: Cursor) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from sums by class. A class is stored as a `Job` that has only these facts (`for
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -14,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, select
 
-from formats.identity import encode
+from formats.identity import DIGEST_BYTES, encode
 from formats.job import Job
 from publisher.sealed import SHARED, SealedRun, class_key
 from publisher.store import dialect
@@ -102,7 +103,10 @@ class Interner:
         missing = [blob for blob in blobs.values() if blob not in found]
         if missing:
             ids = dialect.allocate_run_ids(connection, classes, len(missing))
-            new = [(class_id, self._source_id, blob) for class_id, blob in zip(ids, missing, strict=True)]
+            new = [
+                (class_id, self._source_id, blob, facts_digest(blob))
+                for class_id, blob in zip(ids, missing, strict=True)
+            ]
             if dialect.insert_missing_rows(connection, classes, new) == len(missing):
                 found.update(zip(missing, ids, strict=True))
             else:  # another publisher made some of them meanwhile
@@ -111,13 +115,20 @@ class Interner:
         return {self._ids[key]: each for key, each in facts.items()}
 
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
+        by_digest = {facts_digest(blob): blob for blob in blobs}
+        digests = list(by_digest)
         found: dict[bytes, int] = {}
-        for start in range(0, len(blobs), 500):
-            query = select(classes.c.facts, classes.c.id).where(
-                classes.c.source_id == self._source_id, classes.c.facts.in_(blobs[start : start + 500])
+        for start in range(0, len(digests), 500):
+            query = select(classes.c.digest, classes.c.id).where(
+                classes.c.source_id == self._source_id, classes.c.digest.in_(digests[start : start + 500])
             )
-            found.update({bytes(blob): class_id for blob, class_id in connection.execute(query)})
+            found.update({by_digest[bytes(digest)]: class_id for digest, class_id in connection.execute(query)})
         return found
+
+
+def facts_digest(facts: bytes) -> bytes:
+    """Of the facts of a class as stored: what they are found by."""
+    return hashlib.blake2b(facts, digest_size=DIGEST_BYTES).digest()
 
 
 def _facts_of(job: Job, mark: str | None) -> Job:

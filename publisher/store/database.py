@@ -18,7 +18,7 @@ from publisher.store import dialect
 from publisher.store.tables import metadata
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-HEAD: Final = "0010"
+HEAD: Final = "0011"
 """The newest migration; a test holds it against the scripts. Known here so that Alembic is loaded only to migrate."""
 
 
@@ -140,7 +140,7 @@ def _bring_up_to_date(engine: Engine, *, create: bool) -> bool:
         raise StoreMissingError(
             f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it"
         )
-    with dialect.transaction(engine, writes=True, sorts_on_disk=True) as connection:
+    with dialect.transaction(engine, writes=True, sorts_on_disk=True, rebuilds_tables=True) as connection:
         present = _revision(connection)  # another process may have migrated while we waited for the lock
         if present == HEAD:
             return False
@@ -148,7 +148,7 @@ def _bring_up_to_date(engine: Engine, *, create: bool) -> bool:
             _make(connection)
         else:
             _migrate(connection, present, engine)
-    engine.dispose()  # other connections sort in memory
+    engine.dispose()  # other connections sort in memory, and check foreign keys
     return present is None
 
 

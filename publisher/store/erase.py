@@ -20,7 +20,7 @@ from formats.job import Job
 from formats.summary import Group
 from publisher.errors import UsageError
 from publisher.store import audit, erased, groups
-from publisher.store.classes import JobClass, all_classes
+from publisher.store.classes import JobClass, all_classes, facts_digest
 from publisher.store.states import State
 from publisher.store.stored import decode
 from publisher.store.tables import (
@@ -165,11 +165,12 @@ def _rename_classes(connection: Connection, found: Iterable[JobClass], person: s
     for each in found:
         blob = encode(erased.veiled(each.facts, _names(each.facts, person), pseudonym))
         source_id = connection.execute(select(classes.c.source_id).where(classes.c.id == each.id)).scalar_one()
+        digest = facts_digest(blob)
         alike = connection.execute(
-            select(classes.c.id).where(classes.c.source_id == source_id, classes.c.facts == blob)
+            select(classes.c.id).where(classes.c.source_id == source_id, classes.c.digest == digest)
         ).scalar_one_or_none()
         if alike is None:
-            connection.execute(update(classes).where(classes.c.id == each.id).values(facts=blob))
+            connection.execute(update(classes).where(classes.c.id == each.id).values(facts=blob, digest=digest))
         else:  # two spellings of the name made two classes of one
             connection.execute(update(runs).where(runs.c.class_id == each.id).values(class_id=alike))
             connection.execute(delete(classes).where(classes.c.id == each.id))

@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
 
+from formats.identity import index_key
 from publisher.grid_identity import Entry, local_id
-from publisher.sources.base import Cursor
+from publisher.sources.base import Cursor, cursor_of, text_of
 from publisher.store import dialect, erased
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.tables import classes, grid_jobs, grid_logs, grid_waits, runs, sources
@@ -20,12 +21,12 @@ _MANY: Final = 500
 def cursor(connection: Connection, source_id: int) -> Cursor | None:
     """Where reading a source's grid log stopped; None if it was never read."""
     found = connection.execute(select(grid_logs.c.cursor).where(grid_logs.c.source_id == source_id)).scalar()
-    return msgspec.json.decode(found) if found is not None else None
+    return cursor_of(found) if found is not None else None
 
 
 def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
     """Remember where reading a source's grid log stopped."""
-    row = {"source_id": source_id, "cursor": msgspec.json.encode(value).decode()}
+    row = {"source_id": source_id, "cursor": text_of(value)}
     dialect.upsert(connection, grid_logs, [row], keys=("source_id",))
 
 
@@ -37,7 +38,7 @@ def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> No
             "source_id": source_id,
             "key": local_id(entry.lrms_id).key,
             "at": entry.at,
-            "lrms_id": entry.lrms_id,
+            "lrms_id": index_key(entry.lrms_id),
             "user_dn": entry.user_dn,
             "fqans": msgspec.json.encode(entry.fqans).decode(),
             "submit_host": entry.submit_host,

@@ -18,6 +18,7 @@ from publisher.errors import StoreError
 from publisher.finding import Finding
 from publisher.sealed import cpu_total_ms, untold
 from publisher.store import audit, purged, upkeep
+from publisher.store.classes import facts_digest
 from publisher.store.counters import CONFIRMED
 from publisher.store.runs import is_of_class
 from publisher.store.states import BatchState, State
@@ -200,7 +201,9 @@ def _wrong_versions(connection: Connection) -> Iterator[str]:
 
 
 def _wrong_classes(connection: Connection) -> Iterator[str]:
-    for class_id, facts in upkeep.rows(connection, select(classes.c.id, classes.c.facts)):
+    for class_id, facts, mark in upkeep.rows(connection, select(classes.c.id, classes.c.facts, classes.c.digest)):
+        if facts_digest(_bytes(facts)) != _bytes(mark):
+            yield f"class {class_id}: its digest is not that of its facts"
         try:
             decode(_bytes(facts))
         except StoreError as error:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, case, delete, func, insert, select, update
 
-from publisher.sources.base import Cursor, Unreadable
+from publisher.plain_text import utf8
+from publisher.sources.base import Cursor, Unreadable, cursor_of, text_of
 from publisher.store import dialect
 from publisher.store.tables import sources, targets, unreadable
 
 LISTED: Final = 1000
 """Pieces of unreadable input that are listed, and settled, at a time."""
+_DIGEST_BYTES: Final = 16
 
 
 class SourceRow(msgspec.Struct, frozen=True):
@@ -62,7 +65,7 @@ def get_source(connection: Connection, name: str) -> SourceRow | None:
     if row is None:
         return None
     values = dict(row)
-    values["cursor"] = msgspec.json.decode(values["cursor"])
+    values["cursor"] = cursor_of(values["cursor"])
     return SourceRow(**values | {"at_end": bool(row["at_end"]), "first_read_done": bool(row["first_read_done"])})
 
 
@@ -86,7 +89,7 @@ def advance(
 ) -> None:
     """Move a source's cursor past a page that was stored in this transaction."""
     values = _counted(jobs, skipped, unreadable_new, last_job_end) | {
-        "cursor": msgspec.json.encode(cursor).decode(),
+        "cursor": text_of(cursor),
         "at_end": int(at_end),
         "complete_since": complete_since,
         "last_collected": now,
@@ -127,16 +130,23 @@ def keep_unreadable(connection: Connection, source_id: int, items: Sequence[Unre
     rows = [
         {
             "source_id": source_id,
-            "file": item.file,
+            "file": utf8(item.file),
             "line": item.line if item.line is not None else -1,
             "offset": item.offset if item.offset is not None else -1,
             "reason": item.reason,
             "raw": item.raw,
             "seen_at": now,
+            "digest": _digest_of(item),
         }
         for item in items
     ]
     return dialect.insert_missing(connection, unreadable, rows)
+
+
+def _digest_of(item: Unreadable) -> bytes:
+    """Of its place and content: what it is known again by, also when a person's name was taken out of it."""
+    place = msgspec.msgpack.encode((utf8(item.file), item.line, item.offset, item.raw))
+    return hashlib.blake2b(place, digest_size=_DIGEST_BYTES).digest()
 
 
 class UnreadableRow(msgspec.Struct, frozen=True):

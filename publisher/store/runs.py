@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
+from formats.identity import index_key, record_key
 from formats.job import Job
 from publisher.grid_identity import TOLD
 from publisher.sealed import SealedRun, class_key
@@ -303,11 +304,12 @@ def _told_by(stored: bytes) -> _Told | None:
 
 def find(connection: Connection, name: str, limit: int = 100) -> list[StoredRun]:
     """Runs by record id, local id or global id; the runs of a requeued job share the latter two."""
+    key = index_key(name)
     joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
     query = (
         select(*RUN_COLUMNS)
         .select_from(joined)
-        .where(or_(runs.c.record_id == name, runs.c.local_id == name, runs.c.global_id == name))
+        .where(or_(runs.c.record_id == record_key(name), runs.c.local_id == key, runs.c.global_id == key))
         .order_by(runs.c.id)
         .limit(limit)
     )

@@ -21,6 +21,9 @@
     erased       persons whose name was replaced, by what, and how to know the name again
     spool_changes   what spooling contexts have yet to write; filled by triggers where there are contexts
 
+Texts from outside may be of any length, and PostgreSQL takes at most 2,704 bytes in an index: there is an index over a
+digest of them, over `formats.identity.index_key`, or over what the configuration bounds.
+
 Instants are epoch seconds UTC. States are the numbers of `publisher.store.states`.
 """
 
@@ -76,7 +79,8 @@ classes = Table(
     Column("id", RowId, primary_key=True),
     Column("source_id", BigInteger, ForeignKey("sources.id"), nullable=False),
     Column("facts", LargeBinary, nullable=False),
-    UniqueConstraint("source_id", "facts", name="classes_facts"),
+    Column("digest", LargeBinary, nullable=False),
+    UniqueConstraint("source_id", "digest", name="classes_facts"),
 )
 
 runs = Table(
@@ -252,7 +256,8 @@ unreadable = Table(
     Column("reason", Text, nullable=False),
     Column("raw", LargeBinary, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
-    UniqueConstraint("source_id", "file", "line", "offset", "raw", name="unreadable_place"),
+    Column("digest", LargeBinary, nullable=False),
+    UniqueConstraint("source_id", "digest", name="unreadable_place"),
 )
 
 resends = Table(

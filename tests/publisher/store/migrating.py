@@ -9,12 +9,12 @@ from sqlalchemy import create_engine
 from publisher.store.database import MIGRATIONS
 
 
-def migrate_from_nothing(url: str) -> None:
-    """Run all migrations over an empty database."""
+def migrate_from_nothing(url: str, to: str = "head") -> None:
+    """Run all migrations, or those up to one, over an empty database."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     engine = create_engine(url)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, to)
     engine.dispose()

@@ -253,6 +253,7 @@ def test_a_sound_store_has_nothing_red(tmp_path: Path) -> None:
         ("UPDATE runs SET untold = 1 WHERE id = 2", "runs", "its columns are not those of its job"),
         ("UPDATE versions SET job = x'01'", "versions", "digest is not that of its job"),
         ("UPDATE classes SET facts = CAST(x'63' || id AS BLOB)", "classes", "class 1"),
+        ("UPDATE classes SET digest = x'00' WHERE id = 1", "classes", "class 1"),
         ("DELETE FROM runs WHERE id = 1", "references", "deliveries whose run_id is in no row of runs"),
         ("UPDATE deliveries SET end_time = 5 WHERE run_id = 1", "deliveries", "has end time 5"),
         ("UPDATE deliveries SET state = 2 WHERE run_id = 1", "deliveries", "in flight in no batch"),

@@ -114,7 +114,7 @@ def _fill(store: Store) -> None:
     ended = [(number, NOVEMBER + 3600 + number) for number in range(1, RUNS + 1)]
     rows: dict[Table, tuple[str, list[tuple[object, ...]]]] = {
         sources: ("id name kind", [(1, "ce1", "arc")]),
-        classes: ("id source_id facts", [(1, 1, blob)]),
+        classes: ("id source_id facts digest", [(1, 1, blob, b"1")]),
         targets: ("id name kind wishes", [(1, "spool", "directory", "{}"), (2, "other", "directory", "{}")]),
         batches: (
             "id uid target_id state format records bytes latest_end created_at",
@@ -283,7 +283,9 @@ def test_what_may_refer_to_rows_that_go_is_found_by_an_index(on_sqlite: Store, t
     event.listen(on_sqlite._engine, "before_cursor_execute", listen)
     with suppress(_TakenBackError), on_sqlite.write(sorts_on_disk=True) as connection:
         before = connection.exec_driver_sql(indexes).all()
-        unused = [{"id": number, "source_id": 1, "facts": b"%d" % number} for number in (7, 8)]
+        unused = [
+            {"id": number, "source_id": 1, "facts": b"%d" % number, "digest": b"%d" % number} for number in (7, 8)
+        ]
         connection.execute(insert(classes), unused)
         gone = GOING[table](connection)
         after = connection.exec_driver_sql(indexes).all()

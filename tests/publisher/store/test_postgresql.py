@@ -10,8 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, select
 
+from formats.identity import encode
 from publisher.errors import (
     StoreBusyError,
     StoreError,
@@ -20,13 +21,16 @@ from publisher.errors import (
     StoreNewerError,
     StoreUnreachableError,
 )
-from publisher.store import audit, database
+from publisher.sources.base import Unreadable
+from publisher.store import audit, database, registry
+from publisher.store.classes import facts_digest
 from publisher.store.database import HEAD, open_store
 from publisher.store.states import State
+from publisher.store.tables import classes
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Program
 from tests.publisher.receivers import Receiver
-from tests.publisher.site import ListSource, Site, make_jobs, stores_on
+from tests.publisher.site import ListSource, Site, make_job, make_jobs, stores_on
 from tests.publisher.store.migrating import migrate_from_nothing
 from tests.publisher.store.server import PASSWORD, Server
 
@@ -75,6 +79,26 @@ def test_a_new_store_is_as_all_migrations_make_it(postgresql: Server, bare: str)
     migrate_from_nothing(postgresql.url("migrated"))
     assert _shape(postgresql.url(bare)) == _shape(postgresql.url("migrated"))
     postgresql.run("DROP DATABASE migrated WITH (FORCE)")
+
+
+def test_classes_and_unreadable_input_of_an_older_store_get_their_digests(postgresql: Server, bare: str) -> None:
+    migrate_from_nothing(postgresql.url(bare), "0010")
+    facts = [encode(make_job(number)) for number in range(3_000)]
+    with psycopg.connect(postgresql.url(bare)) as session, session.cursor() as cursor:
+        cursor.execute("INSERT INTO sources (id, name, kind) VALUES (1, 'ce1', 'arc')")
+        cursor.executemany("INSERT INTO classes (source_id, facts) VALUES (1, %s)", [(each,) for each in facts])
+        cursor.execute(
+            'INSERT INTO unreadable (source_id, file, line, "offset", reason, raw, seen_at) '
+            "VALUES (1, 'accounting', 3, -1, 'no end time', %s, 0)",
+            (b"x:y\xff",),
+        )
+    store = open_store(postgresql.url(bare))
+    with store.write() as connection:
+        found = connection.execute(select(classes.c.facts, classes.c.digest)).all()
+        assert {bytes(row.facts): bytes(row.digest) for row in found} == {each: facts_digest(each) for each in facts}
+        piece = Unreadable("accounting", 3, None, "no end time", b"x:y\xff")
+        assert registry.keep_unreadable(connection, 1, [piece], 1) == 0
+    store.close()
 
 
 def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(postgresql: Server, bare: str) -> None:

@@ -6,13 +6,15 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Table, event
 
-from formats.identity import encode
+from formats.identity import digest, encode
 from publisher.errors import StoreCorruptError, StoreNewerError
+from publisher.sources.base import Unreadable
 from publisher.store.database import HEAD, MIGRATIONS, open_store
 from publisher.store.states import State
 from tests.publisher.receivers import Receiver, SummaryReceiver
@@ -128,6 +130,60 @@ def test_a_migration_over_runs_that_is_cut_off_leaves_the_store_as_it_was(
     site.reopen()
     assert site.publisher.status().sources["ce1"].jobs == 9
     assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+
+def test_a_migration_to_digests_that_is_cut_off_leaves_the_store_as_it_was(
+    fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alembic import op
+
+    site = old_site(fixtures, "0001", tmp_path)
+    before = dump(site.store_file)
+    real = op.rename_table
+    for table in ("classes_new", "unreadable_new"):
+        with monkeypatch.context() as cut:
+
+            def fail_at_one(name: str, *args: str, table: str = table) -> None:
+                if name == table:
+                    raise RuntimeError("the power went")
+                real(name, *args)
+
+            cut.setattr(op, "rename_table", fail_at_one)
+            with pytest.raises(RuntimeError):
+                site.publisher.status()
+        assert dump(site.store_file) == before
+        site.reopen()
+    site.publisher.status()
+    assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
+    assert site.rows("PRAGMA foreign_key_check") == []
+    assert {finding.level for finding in site.publisher.keeper.check()} == {"green"}
+
+
+def test_classes_and_unreadable_input_of_an_older_store_are_known_again(fixtures: Path, tmp_path: Path) -> None:
+    site = old_site(fixtures, "0001", tmp_path)
+    site.publisher.status()
+    classes = site.rows("SELECT COUNT(*) FROM classes")
+    site.sources["ce1"].log = [make_job(0)] * 12  # read before
+    site.sources["ce1"].add(make_job(20), Unreadable("accounting", 3, 77, "no end time", b"x:y\xff"))
+    site.collect()
+    assert site.rows("SELECT COUNT(*) FROM classes") == classes
+    assert len(site.publisher.unreadable()) == 1
+
+
+@pytest.mark.parametrize("name", ["record_id", "local_id", "global_id"])
+def test_long_ids_of_an_older_store_are_those_that_are_read_now(fixtures: Path, tmp_path: Path, name: str) -> None:
+    site = old_site(fixtures, "0001", tmp_path)
+    job = msgspec.structs.replace(make_job(1, wall_s=50), **{name: "x" * 5_000})
+    stored = encode(job)
+    _damage(
+        site, "UPDATE runs SET record_id = ?, local_id = ?, global_id = ?, job = ?, digest = ? WHERE id = 1",
+        job.record_id, job.local_id, job.global_id, stored, digest(stored),
+    )  # fmt: skip
+    site.sources["ce1"].log = [make_job(0)] * 12
+    site.sources["ce1"].add(job)
+    assert site.collect()["ce1"].unchanged == 1
+    assert len(site.publisher.job("x" * 5_000)) == 1
+    assert site.rows("SELECT COUNT(*) FROM runs WHERE length(record_id) > 1000") == [(0,)]
 
 
 def dump(file: Path) -> list[str]:
