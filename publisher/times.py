@@ -4,7 +4,27 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from typing import Final
+
+CLOCK_SKEW_S: Final = 300
+"""By how much the clocks of hosts that share a store may differ."""
+
+
+def past(instant: int | None, now: int) -> int | None:
+    """An instant that was noted earlier; None where it lies in the future, so that the clock was wrong then, or is now.
+
+    Such a time says nothing: who asks for it does as if it had not been noted.
+    """
+    return None if instant is None or instant > now + CLOCK_SKEW_S else instant
+
+
+def elapsed_s(instant: int | None, now: int) -> int | None:
+    """Seconds since an instant that was noted earlier; None where it is not known, or lies in the future (`past`)."""
+    known = past(instant, now)
+    return None if known is None else max(0, now - known)
+
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _DURATION_HELP = "a duration is a number of seconds or text such as 30s, 15m, 6h, 2d"
@@ -81,3 +101,12 @@ def iso(instant: int | None) -> str | None:
         return datetime.fromtimestamp(instant, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return f"@{instant}"
+
+
+def future_notes(times: Mapping[str, int]) -> list[str]:
+    """A sentence for each time, by its name, that was noted for the future."""
+    return [
+        f"{name.replace('_', ' ')} was noted as {iso(at)}, which lies in the future: a clock was wrong. It does not "
+        "count, and the next run notes it anew"
+        for name, at in times.items()
+    ]

@@ -10,7 +10,7 @@ import typer
 from publisher.cli.output import counted, data, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
 from publisher.plain_text import safe
-from publisher.times import iso
+from publisher.times import future_notes, iso
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,6 +51,7 @@ def status_json(found: Status) -> dict[str, Any]:
                 "error": source.error,
                 "waiting": list(source.waiting),
                 "ends_in_future": source.ends_in_future,
+                "times_in_future": {key: iso(at) for key, at in source.times_in_future.items()},
             }
             for name, source in found.sources.items()
         },
@@ -79,6 +80,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "due_at": iso(target.due_at),
         "last_error": target.last_error,
         "certificate_days_left": target.certificate_days_left,
+        "times_in_future": {key: iso(at) for key, at in target.times_in_future.items()},
     }
     if target.groups is not None:
         entry["groups"] = target.groups
@@ -118,6 +120,8 @@ def show_status(found: Status) -> None:
 def _source_word(item: SourceStatus) -> Text:
     if item.error is not None:
         return level_text("red", item.error)
+    if item.times_in_future:
+        return level_text("yellow", "was read when a clock was wrong")
     if item.last_collected is None:
         return level_text("yellow", "never read")
     words = (
@@ -143,6 +147,13 @@ def _target_word(item: TargetStatus) -> Text:
     if item.waiting > item.not_due or item.in_flight:
         early = item.due_at is not None
         return level_text("green" if early else "yellow", f"waiting until {iso(item.due_at)}" if early else "waiting")
+    return _word_of_settled(item)
+
+
+def _word_of_settled(item: TargetStatus) -> Text:
+    """Of a target for which nothing waits that could be sent."""
+    if item.times_in_future:
+        return level_text("yellow", "a clock was wrong")
     if item.not_due:
         return level_text("green", f"{item.not_due} in the report of a period that is not over")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
@@ -158,7 +169,9 @@ def _advice(found: Status) -> list[str]:
     """What to do next: a line each, the most urgent first."""
     targets = found.targets
     advice = []
-    if any(source.last_collected is None and source.error is None for source in found.sources.values()):
+    advice += _advice_on_clocks(found)
+    never_read = (each.last_collected is None and not each.times_in_future for each in found.sources.values())
+    if any(unread and each.error is None for unread, each in zip(never_read, found.sources.values(), strict=True)):
         advice.append("Never read:         usage-publisher check, then usage-publisher run")
     if any(each.error for each in found.sources.values()) or any(each.last_error for each in targets.values()):
         advice.append("Trouble:            usage-publisher check tests it all again; what could not be done waits")
@@ -178,6 +191,13 @@ def _advice(found: Status) -> list[str]:
     if any(_is_to_send(target) for target in targets.values()):
         advice.append("Send what waits:    usage-publisher publish")
     return advice + _advice_by_target(found)
+
+
+def _advice_on_clocks(found: Status) -> list[str]:
+    in_future = {name: source.times_in_future for name, source in found.sources.items()}
+    of_targets = {name: target.times_in_future for name, target in found.targets.items()}
+    named = (*in_future.items(), *of_targets.items())
+    return [safe(f"{name}: {text}") for name, times in named for text in future_notes(times)]
 
 
 def _advice_by_target(found: Status) -> list[str]:

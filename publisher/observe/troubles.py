@@ -9,7 +9,7 @@ import msgspec
 
 from publisher.config_observe import Notices
 from publisher.pipeline.status import SourceStatus, Status, TargetStatus
-from publisher.times import iso
+from publisher.times import elapsed_s, iso
 
 ADVICE: Final = "usage-publisher status tells more."
 
@@ -65,4 +65,5 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
 
 def _fails_for_s(target: TargetStatus, now: int) -> float:
     """How long there was no success; a target that never had any fails for as long as one can think of."""
-    return now - target.last_success if target.last_success is not None else float("inf")
+    elapsed = elapsed_s(target.last_success, now)
+    return float("inf") if elapsed is None else elapsed

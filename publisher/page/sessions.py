@@ -11,13 +11,15 @@ from typing import Final
 
 import msgspec
 
+from publisher.times import elapsed_s
+
 MOST: Final = 10_000
 """More log-ins at a time make the oldest end."""
 
 
 class _Session(msgspec.Struct, frozen=True):
     token_digest: str
-    ends: int
+    began: int
 
 
 class Sessions:
@@ -33,7 +35,7 @@ class Sessions:
         """A new session for whoever has this token: the value of its cookie."""
         cookie = secrets.token_urlsafe(32)
         with self._lock:
-            self._open[_digest(cookie)] = _Session(token_digest, self._clock() + self._lasting_s)
+            self._open[_digest(cookie)] = _Session(token_digest, self._clock())
             while len(self._open) > MOST:
                 self._open.popitem(last=False)
         return cookie
@@ -42,8 +44,9 @@ class Sessions:
         """Whose session this is; None where there is none, or no longer."""
         with self._lock:
             session = self._open.get(_digest(cookie))
-            if session is not None and session.ends <= self._clock():
-                del self._open[_digest(cookie)]
+            age = elapsed_s(session.began, self._clock()) if session is not None else 0
+            if age is None or age >= self._lasting_s:
+                del self._open[_digest(cookie)]  # a clock that was ahead lets no session last for years
                 return None
         return None if session is None else session.token_digest
 

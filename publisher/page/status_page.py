@@ -8,7 +8,7 @@ from typing import Any, Final
 from publisher.page.markup import markup
 from publisher.pipeline.status import SourceStatus, Status, TargetStatus
 from publisher.plain_text import safe
-from publisher.times import iso
+from publisher.times import future_notes, iso
 
 _TARGETS: Final = (
     "target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "waived", "superseded",
@@ -46,7 +46,7 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
 
 def _trouble_of(one: TargetStatus) -> str:
     shadow = "a shadow: nothing is sent, and what waits is meant to" if one.shadow else ""
-    return "; ".join(filter(None, (shadow, one.last_error)))
+    return "; ".join(filter(None, (shadow, one.last_error, *future_notes(one.times_in_future))))
 
 
 def _trouble(one: SourceStatus) -> str:
@@ -54,7 +54,8 @@ def _trouble(one: SourceStatus) -> str:
         return one.error
     if one.ends_in_future:
         return "the last job ends in the future: a clock is wrong"
-    return "silent for too long" if one.silent else "; ".join(one.waiting)
+    silent = "silent for too long" if one.silent else ""
+    return "; ".join(filter(None, (silent, *future_notes(one.times_in_future)))) or "; ".join(one.waiting)
 
 
 def _at(instant: int | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from publisher.pipeline.viewing import view_of
 from publisher.plain_text import counted
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
-from publisher.times import iso
+from publisher.times import future_notes, iso
 
 _LOCAL_TIMES: Final = frozenset({"torque", "pbs", "slurm", "gridengine", "lsf"})
 """Types of source some of whose logs have local times."""
@@ -71,6 +71,9 @@ def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
     """What each source gave so far, and how fresh it is."""
     for name, found in status(store, config, lambda: now, assumed=False).sources.items():
         subject = f"source {name}"
+        yield from _clock(subject, found.times_in_future)
+        if found.times_in_future:
+            continue
         if found.last_collected is None:
             yield Finding(subject, "yellow", "was never read", f"usage-publisher collect {name}")
             continue
@@ -86,6 +89,11 @@ def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
             level, text = "yellow", f"{text}; {found.unreadable} pieces of input are unreadable"
             hint = "usage-publisher collect --unreadable"
         yield Finding(subject, level, text, hint)
+
+
+def _clock(subject: str, times_in_future: Mapping[str, int]) -> Iterator[Finding]:
+    for note in future_notes(times_in_future):
+        yield Finding(subject, "yellow", note, "Check the clock of this host (chronyc tracking, timedatectl)")
 
 
 def machine_names(config: Config, store: Store) -> Iterator[Finding]:
@@ -132,6 +140,7 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
     """What each target was last told, where that is not well; and settings that hold back what should go."""
     for name, found in status(store, config, lambda: now, assumed=False).targets.items():
         subject = f"target {name}"
+        yield from _clock(subject, found.times_in_future)
         if found.shadow:
             text = f"is a shadow: nothing is sent; what waits: {counted(found.waiting, 'job')}"
             hint = (

@@ -200,8 +200,7 @@ def _with_one_try(config: Config, name: str) -> Config:
 
 def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
     with store.read() as connection:
-        due = pace.due_at(config.targets[name], registry.get_target(connection, name))
-    return due is None or now >= due
+        return pace.due_at(config.targets[name], registry.get_target(connection, name), now) is None
 
 
 def _deliver_locked(

@@ -18,8 +18,10 @@ from formats.view import View
 from publisher.store import erased
 from publisher.store.groups import SUMMARY
 from publisher.store.tables import groups
+from publisher.times import past
 
-_NEVER: Final = -(2**63)
+_NEVER: Final = -(2**62)
+_NOT_ERASED: Final = -(2**63)
 
 HELD: Final = (
     "its person was erased, and the service has the summary under the name: have it taken out there, or waive this job"
@@ -31,8 +33,11 @@ def spelled(view: View, name: str) -> str:
     return user_name(Job(record_id="", system="", status="completed", user_dn=name), view, [])
 
 
-def fixed(connection: Connection, target_id: int, month: Month, view: View) -> frozenset[str]:
-    """The keys of the summaries of a month that the service has under the name of somebody who was erased since."""
+def fixed(connection: Connection, target_id: int, month: Month, view: View, now: int) -> frozenset[str]:
+    """The keys of the summaries of a month that the service has under the name of somebody who was erased since.
+
+    So is one that was last sent after `now`, by a clock that was wrong: it may have been sent before the erasure.
+    """
     since = {spelled(view, row.pseudonym).casefold(): row.erased_at for row in erased.rows(connection)}
     if not since:
         return frozenset()
@@ -42,5 +47,6 @@ def fixed(connection: Connection, target_id: int, month: Month, view: View) -> f
     return frozenset(
         key
         for key, body, changed_at in connection.execute(query)
-        if changed_at <= since.get(Group.from_json(bytes(body)).spelling.user.casefold(), _NEVER)
+        if (past(changed_at, now) or _NEVER)
+        <= since.get(Group.from_json(bytes(body)).spelling.user.casefold(), _NOT_ERASED)
     )

@@ -42,7 +42,7 @@ from publisher.store.states import State
 from publisher.targets import make_target
 from publisher.targets.base import KeepsMessages, TellsSums, Untold
 from publisher.targets.context import TargetContext
-from publisher.times import iso
+from publisher.times import iso, past
 
 SENT_AGAIN: Final = "reconcile did not find it at the service as it was sent"
 _NOTHING_TO_ASK: Final = "it has no interface for that; give what it shows elsewhere with --file"
@@ -210,7 +210,8 @@ class _OneTarget:
         """Tell where the service does not know that it took what it took last: it may have lost more."""
         with self._store.read() as connection:
             taken = sent.last_taken(connection, self._ledger.target_id)
-        if taken is not None and self._clock() - taken < _SUMMING_S and any(one.missing for one in self._found.months):
+        taken = past(taken, now := self._clock())
+        if taken is not None and now - taken < _SUMMING_S and any(one.missing for one in self._found.months):
             self._found.notes.append(
                 "SGAS sums up what it took some 20 s later: what was sent just now may seem missing"
             )
@@ -269,7 +270,7 @@ class _OneTarget:
         by_record.foreign({month.month: month for month in months})
 
     def _by_group(self, told: Sequence[ToldGroup], spool: KeepsMessages | None) -> ByGroup:
-        return ByGroup(self._ledger, self._view, self._settings.records, told, self._verdicts, spool)
+        return ByGroup(self._ledger, self._view, self._settings.records, told, self._verdicts, spool, self._clock())
 
 
 def let_go_again(store: Store, plan: TargetPlan, settings: Target, found: Found, scratch: Scratch, now: int) -> int:

@@ -34,6 +34,7 @@ from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.ledger import Waiting
 from publisher.store.states import State
+from publisher.times import past
 
 DIGEST_BYTES: Final = 16
 _SLACK_S: Final = 3600
@@ -119,7 +120,7 @@ class ReportFold:
         `anew`: whether any of its runs did.
         """
         known = None if anew else self._known.get(period.number)
-        since = known.at - _SLACK_S if known is not None else None
+        since = known.at - _SLACK_S if known is not None and past(known.at, self._now) is not None else None
         first = period.stop
         bounds = (period.start, period.stop)
         for state, delivery in self._wants.ended_in(bounds, changed_since=since):

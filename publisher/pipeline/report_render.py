@@ -113,7 +113,7 @@ class TargetReports:
 
     def _why_not(self, period: Period) -> str | None:
         """Why there is no report of a period."""
-        known = known_until(self._store, self._config, self._settings)
+        known = known_until(self._store, self._config, self._settings, self._now)
         if known is None or min(known, self._now) < period.stop:
             return NOT_OVER
         return why_not_known_from(self._store, self._config, self._settings, period.start, str(period))

@@ -83,7 +83,7 @@ class ReportSender(SnapshotSender):
             self._limit_bytes,
             now,
         )
-        known = known_until(self._store, self._config, self._settings)
+        known = known_until(self._store, self._config, self._settings, now)
         over = min(now, known) if known is not None else None
         changed, marked = fold.changed()
         kept = dict(marked)

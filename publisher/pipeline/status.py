@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from sqlalchemy import Connection
@@ -16,6 +16,7 @@ from publisher.sources.base import FUTURE_S, waiting_in
 from publisher.store import batches, counters, deliveries, groups, ledger, registry
 from publisher.store.database import Store
 from publisher.store.states import State
+from publisher.times import elapsed_s, past
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ class SourceStatus(msgspec.Struct, frozen=True):
     """What was met in it and waits for what completes it: a last line without an end, slave records."""
     ends_in_future: bool = False
     """The last job ended later than it can be: a clock is wrong, that of the batch system or ours."""
+    times_in_future: dict[str, int] = {}
+    """What was noted for a later time than now, by the name of its field, which is None: a clock was wrong."""
 
 
 class TargetStatus(msgspec.Struct, frozen=True):
@@ -62,6 +65,8 @@ class TargetStatus(msgspec.Struct, frozen=True):
     """Of those that are accepted: delivered by an earlier publisher, as far as its state says; None: not counted."""
     due_at: int | None = None
     """Runs send nothing before then, because of `every`; None: the next run does."""
+    times_in_future: dict[str, int] = {}
+    """As of a source."""
 
     @property
     def untouched(self) -> bool:
@@ -110,25 +115,38 @@ def _known_until(sources: dict[str, SourceStatus]) -> int | None:
 
 def _source(store: Store | None, config: Config, name: str, now: int) -> SourceStatus:
     row = None
+    last_end = None
     if store is not None:
         with store.read() as connection:
             row = registry.get_source(connection, name)
+            last_end = row.last_job_end if row is not None else None
+            if row is not None and past(last_end, now) != last_end:
+                last_end = registry.last_end_before(connection, row.id, now)
     expect = config.sources[name].expect_every
     if row is None:
         return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)
-    silent = expect is not None and (row.last_job_end is None or now - row.last_job_end > expect)
+    quiet_s = elapsed_s(last_end, now)
+    silent = expect is not None and (quiet_s is None or quiet_s > expect)
+    times, in_future = _times({"last_collected": row.last_collected}, now)
     return SourceStatus(
         jobs=row.jobs,
         unreadable=row.unreadable,
         skipped=row.skipped,
-        last_collected=row.last_collected,
+        last_collected=times["last_collected"],
         last_job_end=row.last_job_end,
         read_to_end=row.at_end,
         silent=silent,
         error=row.last_error,
         waiting=waiting_in(row.cursor),
         ends_in_future=row.last_job_end is not None and row.last_job_end > now + FUTURE_S,
+        times_in_future=in_future,
     )
+
+
+def _times(noted: Mapping[str, int | None], now: int) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Times that were noted, by name, without those in the future; and those."""
+    known = {name: past(at, now) for name, at in noted.items()}
+    return known, {name: at for name, at in noted.items() if at is not None and known[name] is None}
 
 
 def _target(
@@ -138,11 +156,11 @@ def _target(
     summaries = config.targets[name].records in SNAPSHOT_KINDS
     row = None
     if store is not None:
-        read_until = wholeness.known_until(store, config, config.targets[name])
+        read_until = wholeness.known_until(store, config, config.targets[name], now)
         with store.read() as connection:
             row = registry.get_target(connection, name)
             if row is not None:
-                due_at = pace.due_at(config.targets[name], row)
+                times, in_future = _times({"last_attempt": row.last_attempt, "last_success": row.last_success}, now)
                 counts = counters.of_target(connection, row.id)
                 oldest_open = ledger.oldest_open(connection, row.id)
                 found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
@@ -160,15 +178,16 @@ def _target(
                     last_sent_end_time=batches.last_sent_end(connection, row.id),
                     complete_until=_earlier(oldest_open, known_until),
                     oldest_waiting_end_time=ledger.oldest_waiting(connection, row.id),
-                    last_attempt=row.last_attempt,
-                    last_success=row.last_success,
+                    last_attempt=times["last_attempt"],
+                    last_success=times["last_success"],
                     last_error=row.last_error,
                     certificate_days_left=days_left,
                     groups=found if summaries else None,
                     not_due=_not_due(connection, config.targets[name], row.id, read_until),
                     shadow=config.targets[name].shadow,
                     assumed=deliveries.assumed(connection, row.id) if assumed else None,
-                    due_at=due_at if due_at is not None and due_at > now else None,
+                    due_at=pace.due_at(config.targets[name], row, now),
+                    times_in_future=in_future,
                 )
     empty: dict[str, int] | None = {} if summaries else None
     shadow = config.targets[name].shadow

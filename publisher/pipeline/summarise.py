@@ -94,7 +94,7 @@ class Summariser(SnapshotSender):
     def _without_erased(self, month: Month, mails: list[Mail]) -> list[Mail]:
         """What can be sent: the jobs of summaries that the service has under an erased name are held."""
         with self._store.read() as connection:
-            fixed = erased_groups.fixed(connection, self._target_id, month, self._view)
+            fixed = erased_groups.fixed(connection, self._target_id, month, self._view, self._tools.clock())
         kept = [mail for mail in mails if mail.row.key in fixed]
         if kept:
             late = ((*one, State.WAITING, State.HELD, erased_groups.HELD) for mail in kept for one in mail.members)

@@ -14,6 +14,7 @@ from publisher.config import Config
 from publisher.config import Target as TargetSettings
 from publisher.store import purged, registry
 from publisher.store.database import Store
+from publisher.times import past
 
 NOT_WHOLE: Final = "the month is not known whole: "
 """How the reason begins of a run that is held for this, and is released by itself."""
@@ -72,15 +73,17 @@ def known_from(store: Store, config: Config, settings: TargetSettings) -> int | 
     return max(begins, default=None)
 
 
-def known_until(store: Store, config: Config, settings: TargetSettings) -> int | None:
-    """Up to when every source that feeds a target was read; None as long as one was not read to its present end."""
+def known_until(store: Store, config: Config, settings: TargetSettings, now: int) -> int | None:
+    """Up to when every source that feeds a target was read; None as long as one was not read to its present end, or was
+    read when the clock was wrong: after the present instant `now`."""
     reads: list[int] = []
     for name in fed_by(config, settings):
         with store.read() as connection:
             row = registry.get_source(connection, name)
-        if row is None or not row.at_end or row.last_collected is None:
+        read = past(row.last_collected, now) if row is not None and row.at_end else None
+        if read is None:
             return None
-        reads.append(row.last_collected)
+        reads.append(read)
     return min(reads, default=None)
 
 

@@ -18,6 +18,7 @@ from publisher.store import audit, dialect
 from publisher.store.columns import Rows
 from publisher.store.tables import audit as audit_table
 from publisher.store.tables import classes, runs, sources
+from publisher.times import elapsed_s
 
 State = tuple[object, ...]
 Numbers = npt.NDArray[np.int64]
@@ -45,8 +46,8 @@ def state_of(connection: Connection, now: int) -> State:
     ends = [connection.execute(select(one)).scalar() for one in asked]  # one by one: two at once walk through all
     done = select(func.max(audit_table.c.id)).where(audit_table.c.action != audit.LOG_IN)
     read = connection.execute(select(sources).order_by(sources.c.id)).all()
-    collected = max((row.last_collected or 0 for row in read), default=0)
-    recent = now if collected >= now - _RECENT_S else None
+    ages = [elapsed_s(row.last_collected, now) for row in read]
+    recent = now if any(age is not None and age <= _RECENT_S for age in ages) else None
     return (*ends, connection.execute(done).scalar(), recent, *map(tuple, read))
 
 

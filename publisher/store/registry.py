@@ -12,7 +12,7 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 from publisher.plain_text import utf8
 from publisher.sources.base import Cursor, Unreadable, cursor_of, text_of
 from publisher.store import dialect
-from publisher.store.tables import sources, targets, unreadable
+from publisher.store.tables import classes, runs, sources, targets, unreadable
 
 LISTED: Final = 1000
 """Pieces of unreadable input that are listed, and settled, at a time."""
@@ -72,6 +72,19 @@ def get_source(connection: Connection, name: str) -> SourceRow | None:
 def has_several_sources(connection: Connection) -> bool:
     """Whether runs of more than one source may be stored."""
     return len(connection.execute(select(sources.c.id).limit(2)).all()) > 1
+
+
+def last_end_before(connection: Connection, source_id: int, instant: int) -> int | None:
+    """The latest end of a run of a source that ended at an instant or before."""
+    query = (
+        select(runs.c.end_time)
+        .join(classes, runs.c.class_id == classes.c.id)
+        .where(classes.c.source_id == source_id, runs.c.end_time <= instant)
+        .order_by(runs.c.end_time.desc())
+        .limit(1)
+    )
+    found: int | None = connection.execute(query).scalar()
+    return found
 
 
 def advance(

@@ -67,12 +67,14 @@ class ByGroup:
         told: Sequence[ToldGroup],
         verdicts: Verdicts,
         spool: KeepsMessages | None,
+        now: int,
     ) -> None:
         self._ledger = ledger
         self._view = view
         self._records = records
         self._summaries = records in SUMMARY_KINDS
         self._verdicts = verdicts
+        self._now = now
         self._spool = spool if spool is not None and spool.taken_away else None
         self._told: defaultdict[tuple[str, Month], list[ToldGroup]] = defaultdict(list)
         for group in told:
@@ -110,7 +112,7 @@ class ByGroup:
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
             batches = sent.batches_of_groups(connection, self._ledger.target_id, kind, month.number)
-            fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view)
+            fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view, self._now)
         taken = self._taken_away(batches)
         expected: dict[Cell, Sums] = {}
         for key, row in rows.items():
