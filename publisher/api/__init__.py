@@ -3,7 +3,7 @@
     publisher = Publisher.from_file(Path("publisher.toml"))
     publisher.collect()
     publisher.publish()
-    print(publisher.status().complete)
+    print(publisher.status().delivered)
 
 Every method raises the errors of `publisher.errors`; trouble with one source or target is in its result.
 """

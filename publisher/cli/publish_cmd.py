@@ -14,8 +14,10 @@ from publisher.cli.session import session
 from publisher.times import iso
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from publisher.pipeline.deliver import Delivery
-    from publisher.pipeline.status import Status
+    from publisher.pipeline.status import Status, TargetStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -74,6 +76,13 @@ def _resting_text(rounds: int) -> str:
     return f"failed repeatedly, tried again {when}"
 
 
+def _settled_text(total: TargetStatus) -> Text:
+    """Of a target that took what it was sent: green only where nothing is left behind."""
+    left = [(total.rejected, "rejected"), (total.held, "held")]
+    words = [f"{number:,} {word}" for number, word in left if number]
+    return level_text("yellow", f"done; {', '.join(words)}") if words else level_text("green", "done")
+
+
 def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
     """A table of what was delivered; troubles were told when they happened."""
     columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", ""]
@@ -93,7 +102,7 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
         elif item.shared:
             remark = level_text("green", "done; others send the rest")
         else:
-            remark = level_text("yellow" if item.sent.rejected else "green", "done")
+            remark = _settled_text(total)
         sent = item.sent
         rows.append(
             [name, sent.accepted, sent.rejected, total.held, total.waiting, sent.batches, sent.bytes // 1024, remark]

@@ -39,6 +39,7 @@ def status_json(found: Status) -> dict[str, Any]:
     """The status as `--json` gives it."""
     return {
         "complete": found.complete,
+        "delivered": found.delivered,
         "sources": {
             name: {
                 "jobs": source.jobs,
@@ -156,6 +157,8 @@ def _word_of_settled(item: TargetStatus) -> Text:
         return level_text("yellow", "a clock was wrong")
     if item.not_due:
         return level_text("green", f"{item.not_due} in the report of a period that is not over")
+    if item.accepted and item.complete_until is None:
+        return level_text("yellow", "what was read is delivered")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
 
 

@@ -97,6 +97,7 @@ class Watched(Collector):
             yield _single("last_run_timestamp_seconds", "When the last run ended.", self.last_run)
         if found is not None:
             yield _single("complete", "1: every source read, nothing waits.", int(found.complete))
+            yield _single("delivered", "1: complete, and nothing is held or rejected.", int(found.delivered))
             yield from _families(_SOURCES, "source", found.sources)
             yield from _families(_TARGETS, "target", found.targets)
             yield _records(found.targets)

@@ -38,10 +38,20 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
         for name, one in status.sources.items()
     ]  # fmt: skip
     context = {
-        "title": "Publishing", "complete": status.complete, "targets": targets, "sources": sources,
+        "title": "Publishing", "lead": _lead(status), "targets": targets, "sources": sources,
         "target_columns": _TARGETS, "source_columns": _SOURCES, "target_numbers": _NUMBERS, "source_numbers": _NUMBERS,
     }  # fmt: skip
     return markup("status.html", {**context, **around})
+
+
+def _lead(status: Status) -> str:
+    if status.delivered:
+        return "Everything that was read has been delivered."
+    if not status.complete:
+        return "Something is still to be read or to be delivered."
+    held = sum(one.held for one in status.targets.values() if not one.shadow)
+    rejected = sum(one.rejected for one in status.targets.values() if not one.shadow)
+    return f"Not everything is delivered: {held:,} records are held, {rejected:,} were rejected."
 
 
 def _trouble_of(one: TargetStatus) -> str:

@@ -78,12 +78,18 @@ class TargetStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """`complete`: nothing waits or is in flight for any target, and every source was read to its end.
 
-    What waits for a shadow is meant to wait.
+    What waits, or is held, for a shadow does not count: nothing is sent there.
     """
 
     complete: bool
     sources: dict[str, SourceStatus]
     targets: dict[str, TargetStatus]
+
+    @property
+    def delivered(self) -> bool:
+        """Complete, and nothing is held or rejected: this alone is good."""
+        undelivered = (target.held or target.rejected for target in self.targets.values() if not target.shadow)
+        return self.complete and not any(undelivered)
 
 
 def status(store: Store | None, config: Config, clock: Callable[[], int], *, assumed: bool = True) -> Status:

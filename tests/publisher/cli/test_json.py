@@ -28,7 +28,7 @@ def test_collect(fresh: Program) -> None:
 
 def test_status_before_anything(fresh: Program) -> None:
     found = fresh("status", "--json").ok().object
-    assert found["complete"] is False
+    assert (found["complete"], found["delivered"]) == (False, False)
     assert found["sources"]["ce1"].keys() >= STATUS_SOURCE
     assert {name: target.keys() >= STATUS_TARGET for name, target in found["targets"].items()} == {
         "files": True,
@@ -39,7 +39,7 @@ def test_status_before_anything(fresh: Program) -> None:
 
 def test_status_when_all_is_delivered(published: Program) -> None:
     found = published("status", "--json").ok().object
-    assert found["complete"] is True
+    assert (found["complete"], found["delivered"]) == (True, True)
     assert (found["sources"]["ce1"]["jobs"], found["sources"]["ce1"]["last_job_end"]) == (39, "2026-11-19T03:13:18Z")
     for target in found["targets"].values():
         assert target.keys() >= STATUS_TARGET

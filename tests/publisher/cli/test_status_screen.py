@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 
-from publisher.cli.status_cmd import show_status
+from publisher.cli.publish_cmd import show_delivered
+from publisher.cli.status_cmd import show_status, status_json
+from publisher.page.status_page import status_page
+from publisher.pipeline.deliver import Delivery
+from publisher.pipeline.sent import Sent
 from publisher.pipeline.status import SourceStatus, Status, TargetStatus
 from publisher.times import iso
 
@@ -37,6 +42,46 @@ def test_where_all_is_well_there_is_nothing_to_do(capsys: pytest.CaptureFixture[
     out = screen(capsys, {}, {})
     assert "all delivered" in out
     assert "usage-publisher" not in out
+
+
+@pytest.mark.parametrize("left", [{"held": 8_076}, {"rejected": 1}, {"complete_until": None}], ids=str)
+def test_all_is_delivered_only_where_nothing_is_left(capsys: pytest.CaptureFixture[str], left: dict[str, Any]) -> None:
+    assert "all delivered" not in screen(capsys, {}, left)
+
+
+def done(total: dict[str, Any], sent: Sent) -> str:
+    """The last column of what `run` and `publish` show."""
+    target = msgspec.structs.replace(TARGET, **total)
+    with mock.patch("publisher.cli.publish_cmd.show") as shown:
+        show_delivered({"neic": Delivery(sent)}, Status(complete=True, sources={}, targets={"neic": target}))
+    (table,) = (call.args[0] for call in shown.call_args_list)
+    return str(next(iter(table.columns[-1].cells)))
+
+
+def test_a_run_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert done({}, Sent(accepted=5)) == "done"
+    assert done({"held": 8_076}, Sent()) == "done; 8,076 held"
+    assert done({"held": 1, "rejected": 2}, Sent()) == "done; 2 rejected, 1 held"
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize(
+    ("target", "delivered"),
+    [
+        ({}, True),
+        ({"held": 1}, False),
+        ({"rejected": 1}, False),
+        ({"held": 1, "shadow": True}, True),
+        ({"superseded": 1}, True),
+    ],
+)
+def test_only_what_is_delivered_is_good(target: dict[str, Any], delivered: bool, complete: bool) -> None:
+    targets = {"neic": msgspec.structs.replace(TARGET, **target)}
+    found = Status(complete=complete, sources={"ce1": SOURCE}, targets=targets)
+    assert found.delivered == (delivered and complete)
+    assert status_json(found)["delivered"] == found.delivered
+    shown = status_page(found, {"site": "S", "person": None, "links": (), "nonce": "", "pages": ()})
+    assert ("Everything that was read has been delivered" in shown) == found.delivered
 
 
 @pytest.mark.parametrize(

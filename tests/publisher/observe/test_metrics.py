@@ -54,7 +54,7 @@ def one(found: dict[Any, float], name: str, **labels: str) -> float | None:
 
 def test_every_number_of_the_status_is_there() -> None:
     found = samples(text(watched()))
-    assert one(found, "complete") == 0
+    assert (one(found, "complete"), one(found, "delivered")) == (0, 0)
     assert one(found, "last_run_exit_code") == 1
     assert one(found, "source_jobs", source="ce1") == 7
     assert one(found, "source_unreadable", source="ce1") == 1
@@ -157,6 +157,25 @@ def test_the_dashboard_asks_for_numbers_that_exist() -> None:
             assert asked, panel["title"]
             assert asked <= _known(), panel["title"]
             assert set(re.findall(r"\$(\w+)", target["expr"])) <= variables
+
+
+def test_held_and_rejected_records_are_not_delivered() -> None:
+    whole = msgspec.structs.replace(STATUS, complete=True)
+    good = {"ce": msgspec.structs.replace(TARGET, held=0, rejected=0)}
+    for targets, delivered in (({}, 1), (good, 1), *(({**good, "b": bad}, 0) for bad in _left_behind())):
+        watched = Watched(lambda targets=targets: msgspec.structs.replace(whole, targets=targets), dict, lambda: NOW)  # type: ignore[misc]
+        assert one(samples(text(watched)), "delivered") == delivered
+
+
+def _left_behind() -> list[TargetStatus]:
+    good = msgspec.structs.replace(TARGET, held=0, rejected=0)
+    return [msgspec.structs.replace(good, held=8_076), msgspec.structs.replace(good, rejected=1)]
+
+
+def test_the_dashboard_calls_good_only_what_is_delivered() -> None:
+    board = json.loads((CONF / "grafana" / "usage-publisher.json").read_text(encoding="utf-8"))
+    (panel,) = (each for each in board["panels"] if each["title"] == "Everything delivered")
+    assert [_asked(target["expr"]) for target in panel["targets"]] == [{"usage_publisher_delivered"}]
 
 
 def test_the_dashboard_marks_what_waits_for_a_shadow() -> None:
