@@ -34,6 +34,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+LONGEST_NAME: Final = 100
+"""Characters of the name of a source, a target, or a context: it is in names of files and in indexes of the store."""
+
+
 class Site(Settings):
     """`[site]`: who we are."""
 
@@ -382,6 +386,15 @@ class Config(Settings):
     serve: Serve = Field(default_factory=Serve)
     spool: dict[str, SpoolContext] = Field(default_factory=dict)
     file: Path | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def _names_are_short(self) -> Config:
+        for section, names in (("sources", self.sources), ("targets", self.targets), ("spool", self.spool)):
+            for name in names:
+                if not 0 < len(name) <= LONGEST_NAME:
+                    shown = f"{name[:20]}..." if name else '""'
+                    raise ValueError(f"{section}.{shown}: a name has 1 to {LONGEST_NAME} characters, not {len(name)}")
+        return self
 
     @model_validator(mode="after")
     def _sources_exist(self) -> Config:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -36,6 +38,7 @@ from publisher.toml_text import mistake
 
 ENVIRONMENT_KEY = "USAGE_PUBLISHER_CONFIG"
 DEFAULT_PATH = Path("/etc/usage-publisher/publisher.toml")
+TOO_DEEP: Final = "is nested too deeply: tables and lists within tables and lists"
 
 
 def find(path: Path | None = None) -> Path:
@@ -65,6 +68,8 @@ def load(path: Path | None = None) -> Config:
         raise ConfigError(f"is not UTF-8 text (byte {error.start})", file=file) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"is not TOML: {mistake(text.decode('utf-8'), error)}", file=file) from None
+    except RecursionError:
+        raise ConfigError(TOO_DEEP, file=file) from None
     return parse(table, file)
 
 
@@ -74,20 +79,73 @@ def parse(table: dict[str, Any], file: Path) -> Config:
         config = Config.model_validate(table, context={"base": file.absolute().parent})
     except ValidationError as error:
         raise _explain(error, table, file) from None
+    except RecursionError:
+        raise ConfigError(TOO_DEEP, file=file) from None
+    store = config.store.model_copy(update={"url": _url_at("store.url", config.store.url, file)})
+    spool = {
+        name: context.model_copy(update={"url": _url_at(f"spool.{name}.url", context.url, file)})
+        for name, context in config.spool.items()
+        if context.url
+    }
+    return config.model_copy(update={"file": file.absolute(), "store": store, "spool": config.spool | spool})
+
+
+def _url_at(key: str, url: str, file: Path) -> str:
     try:
-        url = store_url(config.store.url, file.absolute().parent)
+        return store_url(url, file.absolute().parent)
     except UsageError as error:
-        raise ConfigError(error.message, file=file, key="store.url") from None
-    return config.model_copy(update={"file": file.absolute(), "store": config.store.model_copy(update={"url": url})})
+        raise ConfigError(error.message, file=file, key=key, hint=error.hint) from None
+
+
+_POSTGRESQL: Final = ("postgresql://", "postgresql+psycopg://")
+_PASSWORDS: Final = frozenset({"password", "sslpassword"})
+_URL_HINT: Final = (
+    "It is sqlite:////path (four slashes: absolute), sqlite:///path (relative to the configuration), or "
+    "postgresql://USER@HOST/DATABASE"
+)
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is meant as a URL, and not as a file."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|sqlite:|postgres(ql)?(\+\w+)?:", text) is not None
 
 
 def store_url(url: str, folder: Path) -> str:
-    """The URL of a store; a relative path is relative to a folder. Raises `UsageError` for another kind of URL."""
-    if url.startswith("sqlite:///") and not url.startswith("sqlite:////"):
+    """The URL of a store; a relative path is relative to a folder.
+
+    Raises `UsageError` for another kind of URL, one with a password, or with a port that is not a number. No message
+    has the password.
+    """
+    if url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
         return f"sqlite:///{(folder / url.removeprefix('sqlite:///')).absolute()}"
-    if not url.startswith(("sqlite:////", "postgresql://", "postgresql+psycopg://")):
-        raise UsageError("a store is sqlite:////path or postgresql://...")
-    return url
+    if url.startswith(_POSTGRESQL):
+        _require_usable(url)
+        return url
+    scheme = url.partition(":")[0]
+    if scheme in {"postgres", "postgresql"}:
+        raise UsageError("the URL of a PostgreSQL store begins with postgresql://", hint=_URL_HINT)
+    if scheme == "sqlite":
+        raise UsageError("the URL of an SQLite store begins with sqlite:/// and has a path after it", hint=_URL_HINT)
+    raise UsageError("is not the URL of a store: it begins with sqlite:/// or postgresql://", hint=_URL_HINT)
+
+
+def _require_usable(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        given = {name for name, value in parse_qsl(parts.query) if value}
+        has_password = parts.password is not None or not given.isdisjoint(_PASSWORDS)
+    except ValueError:
+        raise UsageError("is not a URL: an address in brackets is not closed", hint=_URL_HINT) from None
+    if has_password:
+        raise UsageError(
+            "the URL of a store has no password in it: everybody who sees the URL would have it",
+            hint="Put it into ~/.pgpass, or the file that PGPASSFILE names (HOST:PORT:DATABASE:USER:PASSWORD, mode "
+            "0600), or use a service file: postgresql:///?service=NAME with ~/.pg_service.conf",
+        )
+    try:
+        _ = parts.port
+    except ValueError:
+        raise UsageError("the port of a URL is a number from 0 to 65535", hint=_URL_HINT) from None
 
 
 def _explain(error: ValidationError, table: dict[str, Any], file: Path) -> ConfigError:

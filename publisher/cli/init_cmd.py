@@ -65,7 +65,7 @@ def init(
     certificate: Annotated[Path | None, _option("--certificate", "Certificate (PEM)", "FILE")] = None,
     key: Annotated[Path | None, _option("--key", "Its key (PEM)", "FILE")] = None,
     ca_directory: Annotated[Path | None, _option("--ca-directory", "Folder of trusted authorities", "DIR")] = None,
-    store: Annotated[Path | None, _option("--store", "Where to keep the state", "FILE")] = None,
+    store: Annotated[str | None, _option("--store", "Where to keep the state: a file or a URL", "FILE|URL")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
 ) -> None:
     """Ask for the essentials, test each answer, and write a configuration."""
@@ -144,6 +144,8 @@ class _Answers:
 
     def target(self, kind: str | None, place: str | None) -> None:
         """One target, named after its kind."""
+        from publisher.config_file import is_url  # noqa: PLC0415
+
         kind = _ask("Send to (sgas, ams, directory)", kind, "sgas")
         if kind not in _RECORDS:
             raise UsageError(f"there is no kind of target {kind!r} to ask for; there are {', '.join(_RECORDS)}")
@@ -154,6 +156,8 @@ class _Answers:
                 raise UsageError(f"{place!r} is no URL of a service", hint="It begins with https://")
             say(f"{place!r} is no URL: it begins with https://")
             place = _ask(question, None)
+        if kind == "directory" and is_url(place):
+            raise UsageError(f"{place!r} is a URL, and a target of kind directory is a folder")
         where = {"path": str(Path(place).absolute())} if kind == "directory" else {"url": place}
         self.tables["targets"] = {kind: {"type": kind, **where, "records": _RECORDS[kind]}}
         self._config()
@@ -170,11 +174,18 @@ class _Answers:
         if self._try("certificate", lambda: _certificate(config)):
             self._try("service", lambda: _service(config))
 
-    def store(self, told: Path | None) -> None:
+    def store(self, told: str | None) -> None:
         """Where the state is kept."""
-        place = Path(_ask("Where to keep the state", told, _STORE)).absolute()
-        self.tables["store"]["url"] = f"sqlite:///{place}"
+        from publisher.config_file import is_url, store_url  # noqa: PLC0415
+
+        answer = _ask("Where to keep the state: a file, or postgresql://USER@HOST/DATABASE", told, _STORE)
+        url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"
+        self.tables["store"]["url"] = url
         self._config()
+        if not url.startswith("sqlite:"):
+            self._try("store", lambda: _database(url))
+            return
+        place = Path(url.removeprefix("sqlite:///"))
         folder = next(parent for parent in place.parents if parent.exists())
         if not os.access(folder, os.W_OK):
             self._tell(f"{folder} cannot be written by this user")
@@ -241,6 +252,15 @@ def _certificate(config: Config) -> Iterator[Finding]:
     load_credentials(given.certificate, given.key, now_s=time.time())
     if not given.ca_directory.is_dir():
         yield Finding("authorities", "red", f"{given.ca_directory} is no folder of trusted authorities")
+
+
+def _database(url: str) -> list[Finding]:
+    """Connect to it; its tables are made by the first collect."""
+    from publisher.config import Store  # noqa: PLC0415
+    from publisher.store.dialect import reach  # noqa: PLC0415
+
+    reach(url, Store().busy_timeout)
+    return []
 
 
 def _service(config: Config) -> list[Finding]:

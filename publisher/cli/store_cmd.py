@@ -84,10 +84,14 @@ def _finding_json(item: Finding) -> dict[str, str]:
     return {key: getattr(item, key) for key in ("subject", "level", "message", "hint")}
 
 
-def backup(file: Annotated[Path, typer.Argument(metavar="FILE", help="To be made; nothing is replaced.")]) -> None:
+def backup(file: Annotated[str, typer.Argument(metavar="FILE", help="To be made; nothing is replaced.")]) -> None:
     """Write a consistent copy of an SQLite store, beside a publisher at work, and look through it."""
+    from publisher.config_file import is_url  # noqa: PLC0415
+
+    if is_url(file):
+        raise UsageError("a backup is a file, not a URL", hint="`store copy URL URL` copies into another database")
     with session.publisher() as publisher:
-        done = publisher.keeper.backup(file)
+        done = publisher.keeper.backup(Path(file))
     if session.json:
         json_object({"file": str(done.file), "bytes": done.bytes, "runs": done.runs, "deliveries": done.deliveries})
     else:

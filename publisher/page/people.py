@@ -106,6 +106,8 @@ def _parsed(data: bytes, file: Path) -> _File:
         return msgspec.convert(tomllib.loads(data.decode("utf-8")), _File)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"is not TOML: {error}", file=file) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", file=file) from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"cannot be used: {error}", file=file, hint="See the page about `serve`") from None
 

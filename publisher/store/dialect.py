@@ -35,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.sql.base import ColumnCollection
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
@@ -65,7 +65,10 @@ def make_engine(url: str, busy_timeout_s: float, *, create: bool, read_only: boo
 
     With `read_only` the database itself refuses to write. Raises `StoreError` when the place cannot be used.
     """
-    parsed = make_url(url)
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise StoreError("the URL of the store cannot be read", hint="See `store.url` in the configuration") from error
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed, busy_timeout_s, create=create, read_only=read_only)
     engine = server.make_engine(parsed, busy_timeout_s)
@@ -171,6 +174,16 @@ def require_room(engine: Engine, size_bytes: int) -> None:
             "record a message and what becomes of it",
             hint="Free some space there; this message was not sent",
         )
+
+
+def reach(url: str, busy_timeout_s: float) -> None:
+    """Connect to a database on a server, and change nothing. Raises `StoreError` and its kinds."""
+    engine = make_engine(url, busy_timeout_s, create=False)
+    try:
+        with translated(engine), engine.connect():
+            pass
+    finally:
+        engine.dispose()
 
 
 def place(engine: Engine) -> str:

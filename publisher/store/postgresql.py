@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from publisher.errors import (
     StoreBusyError,
@@ -65,6 +65,10 @@ def make_engine(url: URL, busy_timeout_s: float) -> Engine:
             max_overflow=-1,  # a target at work has one connection for its lock and one for its transactions
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
         )
+    except ArgumentError as error:
+        raise StoreError(
+            f"the store {place(url)} cannot be used: {error}", hint="See `store.url` in the configuration"
+        ) from error
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise StoreError(
             f"the store {place(url)} needs a driver that is not installed",
