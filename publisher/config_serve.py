@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+import ipaddress
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
 
 from publisher.config_types import Count, FilePath, Seconds, Settings
+
+
+def _addresses(value: str) -> str:
+    try:
+        ipaddress.ip_network(value)
+    except ValueError:
+        raise ValueError("is not an IP address or network such as 127.0.0.1 or 192.0.2.0/24") from None
+    return value
+
+
+Addresses = Annotated[str, AfterValidator(_addresses)]
+"""An IP address, or a network of them."""
 
 
 class Serve(Settings):
@@ -14,6 +29,10 @@ class Serve(Settings):
     port: Count = Field(default=8642, ge=0, le=65535, description="Port to listen on; 0: any that is free.")
     names: tuple[str, ...] = Field(
         default=(), description="Further names that the page is called by, such as that of a proxy before it."
+    )
+    proxies: tuple[Addresses, ...] = Field(
+        default=(),
+        description="Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.",
     )
     tokens: FilePath | None = Field(
         default=None, description="File with groups and users, mode 0600. Without, everybody on this host sees all."

@@ -8,17 +8,23 @@ sample, so that a rule can ask for its absence.
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from publisher import memory
 from publisher.config_observe import address_of
 from publisher.errors import ConfigError, PublisherError
+from publisher.observe import metrics_listener
 from publisher.observe.tally import TargetTally
 from publisher.pipeline.status import SourceStatus, Status, TargetStatus
 
@@ -149,19 +155,54 @@ def write(watched: Watched, path: Path) -> None:
 
 
 def serve(watched: Watched, listen: str) -> Callable[[], None]:
-    """Answer at `/metrics` in a thread of its own; gives what ends that. Raises `ConfigError` for a port in use."""
-    host, port = address_of(listen)
-    try:
-        server, thread = start_http_server(port, host, _registry(watched))
-    except OSError as error:
-        raise ConfigError(f"{listen}: {error.strerror}", key="metrics.listen", hint="Choose another port") from error
+    """Answer at `/metrics`; gives what ends that. Raises `ConfigError` for a port in use.
+
+    The connections are those of a process of their own (`metrics_listener`), which asks this one for the numbers:
+    whoever connects takes no descriptor from the publisher.
+    """
+    bound = _bound(listen)
+    ours, theirs = socket.socketpair()
+    with bound, theirs:
+        descriptors = (bound.fileno(), theirs.fileno())
+        process = subprocess.Popen(  # noqa: S603 - ourselves; -P: nothing is imported from the working directory
+            [sys.executable, "-P", "-m", metrics_listener.__name__, *map(str, descriptors)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=descriptors,
+            env={**memory.ENVIRONMENT, **os.environ},
+        )  # fmt: skip
+    thread = threading.Thread(target=_answer, args=(watched, ours), name="metrics", daemon=True)
+    thread.start()
 
     def end() -> None:
-        server.shutdown()
-        server.server_close()
+        with suppress(OSError):  # the listener has ended by itself
+            ours.shutdown(socket.SHUT_RDWR)
+        process.wait()
         thread.join()
 
     return end
+
+
+def _bound(listen: str) -> socket.socket:
+    host, port = address_of(listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen()
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"{listen}: {error.strerror}", key="metrics.listen", hint="Choose another port") from error
+    return bound
+
+
+def _answer(watched: Watched, listener: socket.socket) -> None:
+    """Give the listener the numbers whenever it asks, until it ends or is ended."""
+    with listener, suppress(OSError):  # it ended: told by Prometheus, which finds nothing there
+        while listener.recv(1):
+            metrics_listener.send_text(listener, text(watched).encode())
 
 
 def _registry(watched: Watched) -> CollectorRegistry:

@@ -17,13 +17,15 @@ from starlette.types import ASGIApp
 from publisher.api import Publisher
 from publisher.config import Config
 from publisher.config_serve import Serve
+from publisher.connections import Listener
 from publisher.credentials import load_certificates, load_credentials
 from publisher.errors import PublisherError, StoreMissingError, UsageError
 from publisher.page.answers import Answers
 from publisher.page.app import Site, application
 from publisher.page.people import People, Person
+from publisher.page.proxies import BehindProxies, Proxies
 from publisher.page.sessions import Sessions
-from publisher.page.wire import is_loopback
+from publisher.page.wire import Attended, is_loopback
 from publisher.report.kept import Kept
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
@@ -33,7 +35,13 @@ from publisher.store import audit
 from publisher.store.database import open_store
 
 _MOST_CONNECTIONS: Final = 200
+_MOST_OF_ADDRESS: Final = 32
+"""A browser opens six; several people may come from behind one address."""
+_WAIT_S: Final = 10.0
+"""A connection without a whole request for longer is closed: in a TLS handshake, in a header, between requests."""
 _PATIENCE_S: Final = 5
+_BACKLOG: Final = 32
+"""Connections accepted before others are looked after: those that were told to close are closed by then."""
 
 
 class Server:
@@ -44,17 +52,22 @@ class Server:
         people = People(settings.tokens) if settings.tokens is not None else None
         tls = _tls(settings, publisher.tools.clock())
         _require_private(settings, people, tls)
-        self._socket = _bound(settings.host, settings.port)
+        proxies = Proxies(settings.proxies)
+        self._listener = Listener(
+            _bound(settings.host, settings.port), most=_MOST_CONNECTIONS, most_of_address=_MOST_OF_ADDRESS,
+            wait_s=_WAIT_S, is_proxy=proxies.include,
+        )  # fmt: skip
         self._tls = tls
         self._stopping = publisher.tools.stopping
         names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
         self._reports = _Reports(publisher, say)
-        self._app: ASGIApp = application(_site(publisher, settings, people, say, self._reports), names)
+        pages = application(_site(publisher, settings, people, say, self._reports), names)
+        self._app: ASGIApp = Attended(BehindProxies(pages, proxies), self._listener, _WAIT_S)
 
     @property
     def url(self) -> str:
         """Where the page is."""
-        host, port = self._socket.getsockname()[:2]
+        host, port = self._listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self._tls else 'http'}://{shown}:{port}/"
 
@@ -62,29 +75,31 @@ class Server:
         """Serve until told to stop."""
         certificate, key = self._tls or (None, None)
         config = uvicorn.Config(
-            self._app, lifespan="off", ws="none", access_log=False, log_config=None, server_header=False,
-            limit_concurrency=_MOST_CONNECTIONS, timeout_keep_alive=_PATIENCE_S, timeout_graceful_shutdown=_PATIENCE_S,
-            ssl_certfile=certificate, ssl_keyfile=key,
+            self._app, loop="asyncio", http="h11", lifespan="off", ws="none", access_log=False, log_config=None,
+            server_header=False, proxy_headers=False, backlog=_BACKLOG, timeout_keep_alive=_PATIENCE_S,
+            timeout_graceful_shutdown=_PATIENCE_S, ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         with suppress(PublisherError):  # whoever looks is told
             self._reports.answers()
         try:
-            _Stoppable(config, self._stopping).run(sockets=[self._socket])
+            _Attentive(config, self._listener, self._stopping).run(sockets=[self._listener])
         finally:
-            self._socket.close()
+            self._listener.close()
             self._reports.close()
 
 
-class _Stoppable(uvicorn.Server):
-    """Stops also for a signal that came before it began to listen for signals."""
+class _Attentive(uvicorn.Server):
+    """Closes connections that wait too long, and stops also for a signal that came before it watched for signals."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], bool]) -> None:
+    def __init__(self, config: uvicorn.Config, listener: Listener, stopping: Callable[[], bool]) -> None:
         super().__init__(config)
+        self._listener = listener
         self._stopping = stopping
 
     async def on_tick(self, counter: int) -> bool:
         """Called several times a second; whether to stop."""
+        self._listener.drop_overdue()
         return await super().on_tick(counter) or self._stopping()
 
 

@@ -5,14 +5,18 @@ The page is read, never written: no answer may be framed, guessed at, kept by ot
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from publisher.connections import Listener
 from publisher.page.markup import policy
 
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -27,6 +31,9 @@ _HEADERS: Final = {
 }
 _A_YEAR: Final = "max-age=31536000"
 _MOST_QUERY: Final = 4_000
+_PIECE_BYTES: Final = 1 << 16
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
+"""A Host header (RFC 9110, 7.2): an IPv6 address in brackets, or a name; then a port."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 """POST logs in and out; every other path answers it with 405."""
 
@@ -37,6 +44,52 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+class Attended:
+    """The application, with its listener told which connections have sent a whole request.
+
+    What is slow on the other side's part is bounded as well: each part of a body has `wait_s` to arrive, and each piece
+    of an answer has it to be taken.
+    """
+
+    def __init__(self, app: ASGIApp, listener: Listener, wait_s: float) -> None:
+        self._app = app
+        self._listener = listener
+        self._wait_s = wait_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        place = scope["client"]
+
+        async def received() -> Message:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "The rest of the request did not arrive.", {"Connection": "close"}) from None
+            if message["type"] == "http.disconnect":
+                raise HTTPException(400, "The request was not complete.", {"Connection": "close"})
+            return message
+
+        async def sent(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    await send(message)
+            except TimeoutError:
+                self._listener.drop(place)
+                await send(message)  # returns once the connection is gone
+
+        async def sent_in_pieces(message: Message) -> None:
+            body: bytes = message.get("body", b"")
+            for start in range(0, max(0, len(body) - _PIECE_BYTES), _PIECE_BYTES):
+                piece = body[start : start + _PIECE_BYTES]
+                await sent({"type": message["type"], "body": piece, "more_body": True})
+            rest = len(body) % _PIECE_BYTES or _PIECE_BYTES
+            await sent({**message, "body": body[-rest:]} if body else message)
+
+        with self._listener.answering(place):
+            await self._app(scope, received, sent_in_pieces)
 
 
 class Guarded:
@@ -74,6 +127,9 @@ class Guarded:
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and ("content-length" in headers or scope["http_version"] == "1.0"):
+            # Where such a request ends is read differently by different servers (RFC 9112, 6.1).
+            return PlainTextResponse("The length of this request is not clear.\n", 400, {"Connection": "close"})
         if _host(headers.get("host", "")) not in self._names:
             return PlainTextResponse("This is not a name of this server; [serve] names tells more.\n", 421)
         if scope["method"] not in _METHODS:
@@ -83,8 +139,7 @@ class Guarded:
         return None
 
 
-def _host(header: str) -> str:
-    """The name of a Host header, without its port and brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+def _host(header: str) -> str | None:
+    """The name of a Host header, without its port and brackets; None where it is not a host."""
+    found = _HOST.fullmatch(header)
+    return (found[1] or found[2]).lower() if found is not None else None

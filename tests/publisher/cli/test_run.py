@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import signal
+import socket
 import sqlite3
+import urllib.request
+from contextlib import ExitStack
 
 from tests.publisher.cli.program import Program
+from tests.publisher.server import unused_port
 
 
 def test_twice_at_once_sends_everything_once(fresh: Program) -> None:
@@ -49,3 +54,35 @@ def test_every_stays_until_told_to_stop(fresh: Program) -> None:
         process.communicate()
     with sqlite3.connect(fresh.folder / "store.db") as connection:
         assert connection.execute("SELECT COUNT(*) FROM batches WHERE state = 1").fetchone() == (0,)
+
+
+def test_connections_to_the_port_for_metrics_do_not_stop_it(fresh: Program) -> None:
+    """More of them than the publisher may have files open."""
+    port = unused_port()
+    fresh.configure(fresh.config.read_text() + f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
+    fresh.change_database(
+        "UPDATE AAR SET StatusID = (SELECT ID FROM Status WHERE Name = 'in-progress') WHERE RecordID = 5"
+    )
+    process = fresh.start("run", "--every", "1s")
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (96, 96))
+    try:
+        assert process.stdout is not None
+        while b"summaries" not in process.stdout.readline():
+            assert process.poll() is None
+        with ExitStack() as stack:
+            for _ in range(120):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            fresh.change_database(
+                "UPDATE AAR SET StatusID = (SELECT ID FROM Status WHERE Name = 'completed') WHERE RecordID = 5"
+            )
+            while "│        1 │" not in process.stdout.readline().decode():  # one more is accepted
+                assert process.poll() is None
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert b'target_jobs{state="accepted",target="files"} 37.0' in answer.read()
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)  # to the end of its messages, which the listener has open, too
+        with socket.socket() as again:
+            assert again.connect_ex(("127.0.0.1", port)) != 0
+    finally:
+        process.kill()
+        process.communicate()

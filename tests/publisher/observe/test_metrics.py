@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import stat
 import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +116,6 @@ def test_a_file_that_cannot_be_written_is_told_with_its_key(tmp_path: Path) -> N
 
 
 def test_the_page_of_numbers_is_served_until_it_is_ended() -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     end = serve(watched(), f"127.0.0.1:{port}")
@@ -123,6 +124,78 @@ def test_the_page_of_numbers_is_served_until_it_is_ended() -> None:
             assert one(samples(answer.read().decode()), "source_jobs", source="ce1") == 7
         with pytest.raises(ConfigError, match=r"metrics\.listen"):
             serve(watched(), f"127.0.0.1:{port}")
+    finally:
+        end()
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    """The port of the page of numbers."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    end = serve(watched(), f"127.0.0.1:{port}")
+    try:
+        yield port
+    finally:
+        end()
+
+
+def asked(port: int, request: str, host: str = "127.0.0.1") -> bytes:
+    """All that is answered."""
+    with socket.create_connection(("127.0.0.1", port), 60, source_address=(host, 0)) as connection:
+        connection.sendall(request.encode())
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+    return answer
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_who_is_only_connected_takes_nothing_from_the_publisher(listening: int) -> None:
+    before = open_files()
+    with ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", listening), 60))
+        for host in ("127.0.0.2", "127.0.0.1"):
+            assert b"\nusage_publisher_complete 0.0\n" in asked(listening, "GET /metrics HTTP/1.1\r\n\r\n", host)
+        assert open_files() == before + 100
+
+
+@pytest.mark.parametrize(
+    ("request_text", "code"),
+    [
+        ("GET /metrics?name=x HTTP/1.1\r\nHost: x\r\n\r\n", b"200"),
+        ("HEAD /metrics HTTP/1.0\r\n\r\n", b"200"),
+        ("GET / HTTP/1.1\r\n\r\n", b"404"),
+        ("POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"405"),
+        ("\r\n\r\n", b"405"),
+        ("GET /metrics HTTP/1.1\r\nX: " + 8192 * "x", b"431"),
+    ],
+)
+def test_only_the_numbers_are_answered(listening: int, request_text: str, code: bytes) -> None:
+    head, _, body = asked(listening, request_text).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + code)
+    assert bool(body) == (not request_text.startswith("HEAD"))
+
+
+def test_numbers_are_made_only_when_they_are_asked_for() -> None:
+    made = []
+
+    def status() -> Status:
+        made.append(1)
+        return STATUS
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    end = serve(Watched(status, dict, lambda: NOW), f"127.0.0.1:{port}")
+    try:
+        asked(port, "GET /nothing HTTP/1.1\r\n\r\n")
+        assert made == []
+        asked(port, "GET /metrics HTTP/1.1\r\n\r\n")
+        assert made == [1]
     finally:
         end()
 

@@ -1,0 +1,163 @@
+"""A listening socket that limits its connections: their number in all, from one address, and the time that one waits.
+
+Used by the page and by the listener for metrics. Nobody who is only connected may keep others out: a connection on
+which no whole request has arrived for `wait_s` is closed, whatever it waits in (a TLS handshake, a request's header,
+the time between two requests), and where there are too many, the one that has waited longest makes room.
+
+Only the standard library is imported: a listener in a process of its own stays small.
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+_RESERVED_DESCRIPTORS: Final = 64
+"""What a process has open besides its connections: the store, files of reports, what libraries use."""
+_FEWEST: Final = 8
+_CLOSING: Final = 32
+"""Connections that were told to close and are not closed yet, at most."""
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+"""How an IPv6 address begins that stands for an IPv4 address (RFC 4291, 2.5.5.2)."""
+
+
+class Connection(socket.socket):
+    """An accepted connection. It is known to its listener until it is closed."""
+
+    def __init__(self, plain: socket.socket, listener: Listener, address: Any) -> None:
+        super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        self._listener = listener
+        self.place: tuple[str, int] = address[:2]
+        self.party = _party(address[0])
+        self.waits_since: float | None = time.monotonic()
+        """A reading of the monotonic clock; None while a request is answered."""
+        self.dropped = False
+
+    def is_answered(self) -> None:
+        """A whole request has arrived: it does not wait until it waits again."""
+        self.waits_since = None
+
+    def waits(self) -> None:
+        """It waits from now on: for a request, or for the other side to read what was sent."""
+        self.waits_since = time.monotonic()
+
+    def drop(self) -> None:
+        """End it: whoever reads from it meets its end, and closes it."""
+        self.dropped = True
+        with suppress(OSError):  # the other side has left
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it and forget it."""
+        self._listener.forget(self)
+        super().close()
+
+
+class Listener(socket.socket):
+    """A listening socket with these limits. Used by one thread."""
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        *,
+        most: int,
+        most_of_address: int,
+        wait_s: float,
+        is_proxy: Callable[[str], bool] = lambda _host: False,
+    ) -> None:
+        """`bound` listens and is taken over. A proxy (`is_proxy`) speaks for many: only the common limit is for it."""
+        super().__init__(bound.family, bound.type, bound.proto, fileno=bound.detach())
+        self._most = _affordable(most)
+        self._most_of_address = most_of_address
+        self._wait_s = wait_s
+        self._is_proxy = is_proxy
+        self._open: dict[tuple[str, int], Connection] = {}
+
+    def accept(self) -> tuple[Connection, Any]:
+        """The next connection that there is room for; others are closed at once."""
+        while True:
+            plain, address = super().accept()
+            connection = Connection(plain, self, address)
+            if self._make_room(connection):
+                self._open[connection.place] = connection
+                return connection, address
+            connection.close()
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+        if self._open.get(connection.place) is connection:
+            del self._open[connection.place]
+
+    @contextmanager
+    def answering(self, place: tuple[str, int] | None) -> Iterator[None]:
+        """A whole request of the connection from `place` is being answered: meanwhile it does not wait."""
+        connection = self._open.get(place) if place is not None else None
+        if connection is not None:
+            connection.is_answered()
+        try:
+            yield
+        finally:
+            if connection is not None:
+                connection.waits()
+
+    def drop(self, place: tuple[str, int] | None) -> None:
+        """End the connection from `place`, whatever it does."""
+        connection = self._open.get(place) if place is not None else None
+        if connection is not None:
+            connection.drop()
+
+    def drop_overdue(self) -> None:
+        """Close the connections that have waited too long. To be called several times a second."""
+        since = time.monotonic() - self._wait_s
+        for connection in self._waiting():
+            if connection.waits_since is not None and connection.waits_since < since:
+                connection.drop()
+
+    def close(self) -> None:
+        """Listen no more, and close the connections that wait."""
+        for connection in self._waiting():
+            connection.drop()
+        super().close()
+
+    def _waiting(self) -> list[Connection]:
+        return [each for each in self._open.values() if each.waits_since is not None and not each.dropped]
+
+    def _make_room(self, new: Connection) -> bool:
+        """Whether the new connection may stay, after the one that has waited longest was closed for it if need be."""
+        if len(self._open) >= self._most + _CLOSING:
+            return False
+        kept = [each for each in self._open.values() if not each.dropped]
+        same = [each for each in kept if each.party == new.party]
+        crowd: list[Connection] = []
+        if len(same) >= self._most_of_address and not self._is_proxy(new.place[0]):
+            crowd = same
+        elif len(kept) >= self._most:
+            crowd = kept
+        if not crowd:
+            return True
+        waiting = [(each.waits_since, each) for each in crowd if each.waits_since is not None]
+        if not waiting:
+            return False
+        min(waiting, key=lambda one: one[0])[1].drop()
+        return True
+
+
+def _affordable(most: int) -> int:
+    """As many connections as this process has descriptors for, beside what else it opens."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return most
+    return min(most, max(_FEWEST, limit - _RESERVED_DESCRIPTORS - _CLOSING))
+
+
+def _party(host: str) -> bytes:
+    """Who is counted as one: an IPv4 address, or a network /64 of IPv6, in which one host can have any address."""
+    try:
+        return socket.inet_pton(socket.AF_INET, host)
+    except OSError:
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    return packed[12:] if packed.startswith(_MAPPED) else packed[:8]

@@ -1,0 +1,196 @@
+"""The listener for metrics: a process of its own that answers Prometheus with what its parent gives it.
+
+It has the connections, the publisher has none of them: however many there are, publishing goes on. On a channel to its
+parent it asks for the numbers when somebody asks it, and it ends when the parent closes the channel, however the parent
+ended. It loads little, for it lives as long as the publisher.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from typing import Final
+
+from publisher.connections import Connection, Listener
+
+_MOST_CONNECTIONS: Final = 64
+_MOST_OF_ADDRESS: Final = 16
+_WAIT_S: Final = 10.0
+_MOST_HEADER_BYTES: Final = 8192
+_LOOK_S: Final = 0.5
+_ASK: Final = b"?"
+_LENGTH: Final = struct.Struct(">I")
+_TEXT: Final = "text/plain; charset=utf-8"
+_NUMBERS: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format."""
+
+
+def send_text(channel: socket.socket, text: bytes) -> None:
+    """The parent's side of the channel: the numbers, after the listener asked for them. Raises OSError."""
+    channel.sendall(_LENGTH.pack(len(text)) + text)
+
+
+class _Channel:
+    """The listener's side: one question at a time, and the text that answers it."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._received = bytearray()
+        self._asked = False
+
+    def ask(self) -> None:
+        if not self._asked:
+            self._channel.sendall(_ASK)
+            self._asked = True
+
+    def read(self) -> bytes | None:
+        """The whole text, once all of it has arrived. Raises EOFError where the parent has ended."""
+        received = self._channel.recv(1 << 16)
+        if not received:
+            raise EOFError
+        self._received += received
+        end = _LENGTH.size + (_LENGTH.unpack_from(self._received)[0] if len(self._received) >= _LENGTH.size else 0)
+        if len(self._received) <= _LENGTH.size or len(self._received) < end:
+            return None
+        text = bytes(self._received[_LENGTH.size : end])
+        self._received.clear()
+        self._asked = False
+        return text
+
+
+class _Exchange:
+    """A connection, what it has asked so far, and what it is still to be sent."""
+
+    def __init__(self, connection: Connection) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.request = b""
+        self.answer = b""
+        self.complete = False
+        """The request has come whole."""
+
+    def read(self) -> bool:
+        """Read on; whether the other side is still there."""
+        try:
+            received = self.connection.recv(_MOST_HEADER_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not self.complete:
+            self.request += received
+            self.complete = b"\r\n\r\n" in self.request or len(self.request) > _MOST_HEADER_BYTES
+        return bool(received)
+
+    def send(self) -> bool:
+        """Send on; whether there is more to send."""
+        try:
+            self.answer = self.answer[self.connection.send(self.answer) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return bool(self.answer)
+
+
+class _Server:
+    def __init__(self, listener: Listener, channel: socket.socket) -> None:
+        self._listener = listener
+        self._channel = _Channel(channel)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(channel, selectors.EVENT_READ, self._take_text)
+        self._asking: list[_Exchange] = []
+
+    def run(self) -> None:
+        """Serve. Raises EOFError and OSError when the parent has ended."""
+        while True:
+            for key, _ in self._selector.select(_LOOK_S):
+                if isinstance(key.data, _Exchange):
+                    self._go_on(key.data)
+                else:
+                    key.data()
+            self._listener.drop_overdue()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # the whole host is out of descriptors or memory
+            time.sleep(_LOOK_S)
+            return
+        self._selector.register(connection, selectors.EVENT_READ, _Exchange(connection))
+
+    def _go_on(self, exchange: _Exchange) -> None:
+        if exchange.answer:
+            if not exchange.send():
+                self._end(exchange)
+            return
+        known = exchange.complete
+        if not exchange.read():
+            self._end(exchange)
+        elif exchange.complete and not known:
+            self._decide(exchange)
+
+    def _decide(self, exchange: _Exchange) -> None:
+        method, _, rest = exchange.request.partition(b"\r\n")[0].partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if len(exchange.request) > _MOST_HEADER_BYTES:
+            self._answer(exchange, "431 Request Header Fields Too Large", _TEXT, b"This asks for too much.\n")
+        elif method not in {b"GET", b"HEAD"}:
+            self._answer(exchange, "405 Method Not Allowed", _TEXT, b"This is only read.\n")
+        elif path != b"/metrics":
+            self._answer(exchange, "404 Not Found", _TEXT, b"The numbers are at /metrics.\n")
+        else:
+            exchange.connection.is_answered()
+            self._asking.append(exchange)
+            self._channel.ask()
+
+    def _take_text(self) -> None:
+        text = self._channel.read()
+        if text is not None:
+            asking, self._asking = self._asking, []
+            for exchange in asking:
+                body = b"" if exchange.request.startswith(b"HEAD ") else text
+                self._answer(exchange, "200 OK", _NUMBERS, body, len(text))
+
+    def _answer(self, exchange: _Exchange, status: str, kind: str, body: bytes, length: int | None = None) -> None:
+        length = len(body) if length is None else length
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n"
+            "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+        )
+        exchange.answer = head.encode() + body
+        exchange.connection.waits()
+        if exchange.send():
+            self._selector.modify(exchange.connection, selectors.EVENT_WRITE, exchange)
+        else:
+            self._end(exchange)
+
+    def _end(self, exchange: _Exchange) -> None:
+        if exchange in self._asking:
+            self._asking.remove(exchange)
+        self._selector.unregister(exchange.connection)
+        exchange.connection.drop()
+        exchange.connection.close()
+
+
+def main() -> None:
+    """`python -m publisher.observe.metrics_listener LISTENING CHANNEL`: the numbers of two inherited descriptors."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides when it ends
+        signal.signal(number, signal.SIG_IGN)
+    listening, channel = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
+    listener = Listener(listening, most=_MOST_CONNECTIONS, most_of_address=_MOST_OF_ADDRESS, wait_s=_WAIT_S)
+    listener.setblocking(False)
+    with suppress(EOFError, OSError):
+        _Server(listener, channel).run()
+
+
+if __name__ == "__main__":
+    main()
