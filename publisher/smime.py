@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import pkcs7
 
 from publisher import der
+from publisher.revocation import RevocationError, RevocationLists
 
 _SIGNED_DATA = "1.2.840.113549.1.7.2"
 _ATTRIBUTE_CONTENT_TYPE = "1.2.840.113549.1.9.3"
@@ -104,22 +105,32 @@ def verify_detached(signed_data: bytes, content: bytes) -> x509.Certificate:
     return certificate
 
 
-def verify_issued(certificate: x509.Certificate, authorities: Sequence[x509.Certificate], at: datetime) -> None:
-    """Check that `authorities` issued `certificate`, up to a self-signed one, all within their dates at `at` (UTC).
+def verify_issued(
+    certificate: x509.Certificate, authorities: Sequence[x509.Certificate], at: datetime, lists: RevocationLists
+) -> None:
+    """Check that `authorities` issued `certificate`, up to a self-signed one, all within their dates at `at` (UTC),
+    and none of the chain is revoked by `lists`.
 
     As SSM: purposes are not looked at. Raises `SmimeError`.
     """
     current = certificate
+    chain = [certificate]
     for _ in range(10):
         if not current.not_valid_before_utc <= at <= current.not_valid_after_utc:
             raise SmimeError(f"the certificate of {current.subject.rfc4514_string()} is not valid at {at:%Y-%m-%d}")
         issuer = next((authority for authority in authorities if _issued(current, authority)), None)
         if issuer is None:
             raise SmimeError(f"no trusted authority issued the certificate of {current.subject.rfc4514_string()}")
+        chain.append(issuer)
         if issuer.subject == issuer.issuer:
-            return
+            break
         current = issuer
-    raise SmimeError("the chain of authorities does not end")
+    else:
+        raise SmimeError("the chain of authorities does not end")
+    try:
+        lists.check(chain, at)
+    except RevocationError as error:
+        raise SmimeError(str(error)) from error
 
 
 def _verify(certificate: x509.Certificate, signature: bytes, signed_bytes: bytes, digest: hashes.HashAlgorithm) -> None:

@@ -2,7 +2,8 @@
 
 Building a context is slow, so `publisher.transport` builds one for each service and keeps it. Certificate authorities
 come from a directory in the hashed form of grid sites, where only files named HASH.N count, or from one file.
-Revocation lists in that directory (HASH.rN) are honoured; an authority that has none there is trusted without.
+Revocation lists in that directory (HASH.rN) are honoured (`publisher.revocation`), after the handshake and before
+anything is sent; an authority that has none there is trusted without.
 """
 
 from __future__ import annotations
@@ -11,29 +12,18 @@ import os
 import re
 import ssl
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import msgspec
+from cryptography import x509
 
 from publisher.credentials import ClientCredentials
 from publisher.errors import CredentialError
+from publisher.revocation import RevocationLists
 
-Revocation = Literal["chain", "leaf", "none"]
-"""What is looked up in revocation lists: every certificate of the server's chain, its own only, or nothing."""
-
-LESS_STRICT: dict[Revocation, Revocation] = {"chain": "leaf", "leaf": "none"}
-"""What to fall back to where a list is missing, and only then: OpenSSL cannot be told to skip just the missing ones."""
-
-LIST_IS_MISSING = 3
-"""OpenSSL's verification result X509_V_ERR_UNABLE_TO_GET_CRL."""
-
-_FLAGS = {
-    "chain": ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN,
-    "leaf": ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF,
-    "none": ssl.VerifyFlags.VERIFY_DEFAULT,
-}
-_AUTHORITY_FILE = re.compile(r"[0-9a-f]{8}\.\d+")
-_REVOCATION_FILE = re.compile(r"[0-9a-f]{8}\.r\d+")
+_AUTHORITY_FILE = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch
+_DER = 2
+"""`_ssl.ENCODING_DER`."""
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -42,19 +32,16 @@ class Trust(msgspec.Struct, frozen=True):
     ca_directory: Path | None = None
     ca_file: Path | None = None
 
-    def strictest_revocation(self) -> Revocation:
-        """How much to look up at first: nothing where no revocation list is installed."""
-        return "chain" if self._names(_REVOCATION_FILE) else "none"
+    def revocation_lists(self) -> RevocationLists:
+        """The revocation lists of the directory, read when they are first needed."""
+        return RevocationLists(self.ca_directory)
 
     def authorities(self) -> int | None:
         """Files of authorities in the directory; None where there is none configured."""
-        return None if self.ca_directory is None else len(self._names(_AUTHORITY_FILE))
-
-    def _names(self, pattern: re.Pattern[str]) -> list[str]:
         if self.ca_directory is None:
-            return []
+            return None
         try:
-            return [name for name in os.listdir(self.ca_directory) if pattern.fullmatch(name)]  # noqa: PTH208 - thousands
+            return sum(1 for name in os.listdir(self.ca_directory) if _AUTHORITY_FILE(name))  # noqa: PTH208 - thousands
         except OSError as error:
             raise CredentialError(
                 f"cannot read the directory of certificate authorities {self.ca_directory}: {error.strerror}",
@@ -62,14 +49,13 @@ class Trust(msgspec.Struct, frozen=True):
             ) from error
 
 
-def make_context(trust: Trust, credentials: ClientCredentials | None, revocation: Revocation) -> ssl.SSLContext:
+def make_context(trust: Trust, credentials: ClientCredentials | None) -> ssl.SSLContext:
     """A context for connections to one service.
 
     Raises `CredentialError` where there is no authority to trust, and where TLS cannot use the certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_flags |= _FLAGS[revocation]
     if trust.authorities() == 0:
         raise CredentialError(
             f"the directory {trust.ca_directory} has no certificate authority in a file named HASH.0",
@@ -90,6 +76,15 @@ def make_context(trust: Trust, credentials: ClientCredentials | None, revocation
     if credentials is not None:
         _show(context, credentials)
     return context
+
+
+def verified_chain(connection: Any) -> list[x509.Certificate]:
+    """The chain that the handshake verified, from the server's certificate to the trusted one.
+
+    `connection` is a TLS object of `ssl`, or the one below it, which httpcore gives: Python 3.11 has the chain there.
+    """
+    below = getattr(connection, "_sslobj", connection)
+    return [x509.load_der_x509_certificate(one.public_bytes(_DER)) for one in below.get_verified_chain()]
 
 
 def _show(context: ssl.SSLContext, credentials: ClientCredentials) -> None:

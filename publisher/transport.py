@@ -18,6 +18,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 # httpx offers a command of its own, which loads rich and pygments where they are installed: 35 ms and 5 MiB that no
@@ -30,7 +31,8 @@ import msgspec
 
 from publisher.credentials import ClientCredentials
 from publisher.errors import ConfigError
-from publisher.tls import LESS_STRICT, LIST_IS_MISSING, Revocation, Trust, make_context
+from publisher.revocation import RevocationError, RevocationLists
+from publisher.tls import Trust, make_context, verified_chain
 
 FailureKind = Literal[
     "name", "closed", "untrusted", "client-refused", "tls", "timeout", "cut", "no-http", "too-large", "proxy", "stopped"
@@ -110,7 +112,6 @@ class HttpClient:
         self._proxy_url = proxy
         self._proxy = None if proxy is None else _proxy_url(proxy)
         self._progress = _Progress(stopping)
-        self._revocation: Revocation | None = None
         self._client: httpx.Client | None = None
 
     def request(
@@ -123,8 +124,6 @@ class HttpClient:
             outcome = self._attempt(method, url, content, headers or {})
             if isinstance(outcome, Reply):
                 return outcome
-            if self._relax(outcome):
-                continue
             failure = _classified(outcome, self._progress, httpx.URL(self._proxy_url or url))
             if sent and not failure.sent:
                 failure = msgspec.structs.replace(failure, sent=True)
@@ -137,7 +136,6 @@ class HttpClient:
         if self._client is not None:
             self._client.close()
         self._client = None
-        self._revocation = None
 
     def _attempt(
         self, method: str, url: str, content: bytes | Parts, headers: Mapping[str, str]
@@ -155,12 +153,11 @@ class HttpClient:
 
     def _connected(self) -> httpx.Client:
         if self._client is None:
-            if self._revocation is None:
-                self._revocation = self._trust.strictest_revocation()
-            context = make_context(self._trust, self._credentials(), self._revocation)
-            authorities = make_context(self._trust, None, self._revocation) if self._proxy else None
+            context = make_context(self._trust, self._credentials())
+            authorities = make_context(self._trust, None) if self._proxy else None
+            backend = _Backend(self._progress, self._trust.revocation_lists())
             self._client = httpx.Client(
-                transport=_Transport(context, self._proxy, authorities, _Backend(self._progress)),
+                transport=_Transport(context, self._proxy, authorities, backend),
                 trust_env=False,
                 follow_redirects=False,
                 timeout=httpx.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s)),
@@ -171,16 +168,6 @@ class HttpClient:
                 },
             )
         return self._client
-
-    def _relax(self, error: Exception) -> bool:
-        """Look up less in revocation lists where the handshake failed only because a list is missing."""
-        cause = _cause(error, ssl.SSLCertVerificationError)
-        if cause is None or cause.verify_code != LIST_IS_MISSING or self._revocation not in LESS_STRICT:
-            return False
-        relaxed = LESS_STRICT[self._revocation]
-        self.close()
-        self._revocation = relaxed
-        return True
 
 
 class _TooLargeError(httpcore.NetworkError):
@@ -228,11 +215,12 @@ class _Progress:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection whose reads and writes end at the deadline of the exchange."""
+    """A connection whose reads and writes end at the deadline of the exchange, to a server that is not revoked."""
 
-    def __init__(self, stream: httpcore.NetworkStream, progress: _Progress) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, progress: _Progress, lists: RevocationLists) -> None:
         self._stream = stream
         self._progress = progress
+        self._lists = lists
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         while True:
@@ -256,7 +244,13 @@ class _Stream(httpcore.NetworkStream):
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
         remaining_s = self._progress.remaining_s(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, remaining_s), self._progress)
+        stream = self._stream.start_tls(ssl_context, server_hostname, remaining_s)
+        try:
+            self._lists.check(verified_chain(stream.get_extra_info("ssl_object")), datetime.now(UTC))
+        except RevocationError as error:
+            stream.close()
+            raise httpcore.ConnectError(str(error)) from error
+        return _Stream(stream, self._progress, self._lists)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
@@ -265,8 +259,9 @@ class _Stream(httpcore.NetworkStream):
 class _Backend(httpcore.SyncBackend):
     """Opens connections that keep to the deadline."""
 
-    def __init__(self, progress: _Progress) -> None:
+    def __init__(self, progress: _Progress, lists: RevocationLists) -> None:
         self._progress = progress
+        self._lists = lists
 
     def connect_tcp(
         self,
@@ -278,7 +273,7 @@ class _Backend(httpcore.SyncBackend):
     ) -> httpcore.NetworkStream:
         remaining_s = self._progress.remaining_s(timeout, httpcore.ConnectTimeout)
         stream = super().connect_tcp(host, port, remaining_s, local_address, socket_options)
-        return _Stream(stream, self._progress)
+        return _Stream(stream, self._progress, self._lists)
 
 
 class _Transport(httpx.BaseTransport):
@@ -375,6 +370,9 @@ def _classified(error: Exception, progress: _Progress, peer: httpx.URL) -> Failu
 
 def _handshake_failure(error: Exception) -> Failure | None:
     """With TLS 1.3 a server refuses our certificate only after it began to read; it has not looked at the request."""
+    revocation = _cause(error, RevocationError)
+    if revocation is not None:
+        return Failure("untrusted", f"the server's certificate is not trusted: {revocation}", sent=False)
     cause = _cause(error, ssl.SSLError)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Failure("untrusted", f"the server's certificate is not trusted: {cause.verify_message}", sent=False)

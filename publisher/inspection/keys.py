@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from publisher.credentials import load_certificates, load_key
 from publisher.errors import CredentialError, UsageError
+from publisher.revocation import RevocationLists
 
 _AUTHORITY_FILES = ("*.[0-9]", "*.pem", "*.crt")
 
@@ -20,6 +21,8 @@ class Keys(msgspec.Struct, frozen=True):
     certificate: x509.Certificate | None = None
     key: rsa.RSAPrivateKey | None = None
     authorities: tuple[x509.Certificate, ...] | None = None
+    lists: RevocationLists = RevocationLists(None)
+    """The revocation lists beside the authorities."""
 
 
 def load_keys(certificate: Path | None, key: Path | None, authorities: Path | None) -> Keys:
@@ -39,6 +42,7 @@ def load_keys(certificate: Path | None, key: Path | None, authorities: Path | No
         None if certificate is None else load_certificates(certificate)[0],
         private,
         None if authorities is None else _authorities(authorities),
+        RevocationLists(authorities if authorities is not None and authorities.is_dir() else None),
     )
 
 

@@ -108,7 +108,7 @@ class _Unwrapping:
         trusted = None
         if self._keys.authorities is not None:
             try:
-                smime.verify_issued(certificate, self._keys.authorities, at)
+                smime.verify_issued(certificate, self._keys.authorities, at, self._keys.lists)
                 trusted = True
             except smime.SmimeError as error:
                 trusted = False

@@ -1,7 +1,7 @@
 """check, of whom we trust and who we are: authorities, their revocation lists, and our certificate among them.
 
-OpenSSL refuses every certificate of an authority whose revocation list has expired, so a list that nobody renews stops
-delivery; `publisher.tls` says which lists count.
+Every certificate of an authority whose revocation list has expired is refused, so a list that nobody renews stops
+delivery; `publisher.revocation` says which lists count.
 """
 
 from __future__ import annotations
@@ -10,20 +10,26 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from cryptography import x509
 
 from publisher.config import Config, Credentials
 from publisher.credentials import load_certificates
 from publisher.errors import PublisherError
 from publisher.finding import Finding
-
-if TYPE_CHECKING:
-    from cryptography import x509
+from publisher.revocation import (
+    LIST_FILE,
+    RevocationError,
+    RevocationLists,
+    RevokedError,
+    has_expired,
+    read_list,
+)
 
 _AUTHORITY: Final = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch
-_LIST: Final = re.compile(r"[0-9a-f]{8}\.r\d+").fullmatch
 _NAMED: Final = 3
-_LARGEST_BYTES: Final = 64 * 2**20
+_LONGEST_CHAIN: Final = 10
 
 
 def trust(config: Config, now: int) -> Iterator[Finding]:
@@ -57,34 +63,39 @@ def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -
         yield Finding("authorities", "yellow", f"cannot be read: {_some(bad)}", "Install the distribution anew")
     if old:
         yield Finding("authorities", "yellow", f"expired: {_some(old)}", "Install a later distribution of authorities")
-    expired = [file.name for file, one in lists if one.next_update_utc is not None and one.next_update_utc < at]
+    expired = [file.name for file, one in lists if has_expired(one, at)]
     if expired or bad_lists:
         text = f"revocation lists that expired or cannot be read: {_some([*expired, *bad_lists])}"
         hint = "Let fetch-crl run, as a rule by cron: services of these authorities are refused"
         yield Finding("revocation lists", "yellow", text, hint)
     for given in {each.certificate: each for each in settings if each.certificate is not None}.values():
         assert given.certificate is not None  # chosen so
-        yield from _ours(given.certificate, [one for _, each in authorities for one in each], lists)
+        yield from _ours(given.certificate, [one for _, each in authorities for one in each], directory, at)
 
 
-def _ours(
-    file: Path, authorities: Iterable[x509.Certificate], lists: Iterable[tuple[Path, x509.CertificateRevocationList]]
-) -> Iterator[Finding]:
-    """Whether services are likely to take our certificate: known authority, not revoked."""
+def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, at: datetime) -> Iterator[Finding]:
+    """Whether services are likely to take our certificate: known authority, neither it nor the certificate revoked."""
     try:
         ours = load_certificates(file)[0]
     except PublisherError:
         return  # told with the credentials
-    if not any(one.subject == ours.issuer for one in authorities):
+    chain = [ours]
+    by_name = {one.subject: one for one in authorities}
+    while chain[-1].issuer != chain[-1].subject and chain[-1].issuer in by_name and len(chain) < _LONGEST_CHAIN:
+        chain.append(by_name[chain[-1].issuer])
+    if len(chain) == 1:
         issuer = ours.issuer.rfc4514_string()
         text = f"{file} is of an authority that is not among ours: {issuer}"
         yield Finding(
             "authorities", "yellow", text, "Services trust the same distribution as a rule, and may refuse it"
         )
-    for path, one in lists:
-        if one.issuer == ours.issuer and one.get_revoked_certificate_by_serial_number(ours.serial_number) is not None:
-            text = f"{file} is revoked, says {path.name}"
-            yield Finding("certificate", "red", text, "Get a new certificate: every service will refuse this one")
+    try:
+        RevocationLists(directory).check(chain, at)
+    except RevokedError as error:
+        text = f"{file} cannot be used: {error}"
+        yield Finding("certificate", "red", text, "Get a new certificate: every service will refuse this one")
+    except RevocationError:
+        pass  # told with the lists
 
 
 def _authorities(directory: Path) -> tuple[list[tuple[Path, list[x509.Certificate]]], list[str]]:
@@ -100,18 +111,13 @@ def _authorities(directory: Path) -> tuple[list[tuple[Path, list[x509.Certificat
 
 
 def _lists(directory: Path) -> tuple[list[tuple[Path, x509.CertificateRevocationList]], list[str]]:
-    from cryptography import x509  # noqa: PLC0415 - loads OpenSSL
-
     found: list[tuple[Path, x509.CertificateRevocationList]] = []
     bad: list[str] = []
     for file in sorted(directory.iterdir()):
-        if not _LIST(file.name):
+        if not LIST_FILE(file.name):
             continue
         try:
-            with file.open("rb") as stream:
-                content = stream.read(_LARGEST_BYTES)
-            pem = content.lstrip().startswith(b"-----")
-            found.append((file, (x509.load_pem_x509_crl if pem else x509.load_der_x509_crl)(content)))
+            found.append((file, read_list(file)))
         except (OSError, ValueError):
             bad.append(file.name)
     return found, bad

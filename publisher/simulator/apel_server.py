@@ -22,6 +22,7 @@ from formats.apel_text import TextRecord, parse
 from formats.utilization_report import CSV_BEGINS, NotAReportError, UtilizationReport, check_report, read_report
 from publisher import smime
 from publisher.credentials import slash_dn
+from publisher.revocation import RevocationLists
 from publisher.simulator.apel_load import HeldRow, Key, LoadError, Table, Tables
 from publisher.simulator.car_records import read_car
 
@@ -73,11 +74,13 @@ class ApelServer:
         self,
         authorities: Sequence[x509.Certificate],
         *,
+        lists: RevocationLists | None = None,
         receiver: Receiver | None = None,
         signers: Sequence[str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._authorities = tuple(authorities)
+        self._lists = lists or RevocationLists(None)
         self._receiver = receiver
         self._signers = None if signers is None else frozenset(signers)
         self._clock = clock
@@ -158,7 +161,7 @@ class ApelServer:
             message = smime.decrypt(message, self._receiver.certificate, self._receiver.key)
         content = smime.open_signed(message)
         now = datetime.fromtimestamp(self._clock(), UTC)
-        smime.verify_issued(content.certificate, self._authorities, now)
+        smime.verify_issued(content.certificate, self._authorities, now, self._lists)
         signer = slash_dn(content.certificate.subject)
         if self._signers is not None and signer not in self._signers:
             raise LoadError(f"Signer not in valid DNs list: {signer}")

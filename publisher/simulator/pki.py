@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from publisher.credentials import slash_dn
-from publisher.simulator.name_hash import name_hash
+from publisher.name_hash import name_hash
 
 KeyKind = Literal["rsa", "ec"]
 Validity = Literal["current", "expired", "future"]

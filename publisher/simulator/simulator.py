@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from cryptography import x509
 
+from publisher.revocation import RevocationLists
 from publisher.simulator.ams import Ams
 from publisher.simulator.apel_server import ApelServer, Receiver
 from publisher.simulator.faults import Fault, Faults
@@ -50,8 +51,9 @@ class Simulator:
         self.faults = Faults(faults, seed=seed)
         self.sgas = Sgas(self.faults, check_depth=check_depth, limit_bytes=limit_bytes, rights=rights)
         self.apel = ApelServer(
-            x509.load_pem_x509_certificates(pki.ca_file.read_bytes()), receiver=receiver, signers=signers
-        )
+            x509.load_pem_x509_certificates(pki.ca_file.read_bytes()),
+            lists=RevocationLists(pki.ca_directory), receiver=receiver, signers=signers,
+        )  # fmt: skip
         self.ams = Ams(
             self.faults, self.apel, project=project, topics=topics, authorised=authorised, publishers=publishers,
             oversize=oversize, eager=eager,

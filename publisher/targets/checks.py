@@ -20,7 +20,7 @@ def certificate(name: str, identity: Identity) -> list[Finding]:
     """Whether the certificate can be used, and how long still; and whether there is an authority to trust."""
     subject = f"{name}: certificate"
     try:
-        make_context(identity.trust, None, "none")
+        make_context(identity.trust, None)
         credentials = identity.optional()
     except CredentialError as error:
         return [Finding(subject, "red", error.message, error.hint)]

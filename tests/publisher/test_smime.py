@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from publisher import der, smime
+from publisher.revocation import RevocationLists
 from publisher.simulator.pki import Credential, Pki, make_pki
 
 PAYLOAD = b"APEL-summary-job-message: v0.2\nSite: EXAMPLE-SITE\n%%\n"
@@ -160,15 +161,15 @@ def test_encrypted_messages_open_with_the_right_key_only(pki: Pki) -> None:
 
 def test_the_authority_is_checked(pki: Pki, tmp_path: Path) -> None:
     now = datetime.now(UTC)
-    smime.verify_issued(pki.client.load(), [pki.ca.load()], now)
+    smime.verify_issued(pki.client.load(), [pki.ca.load()], now, RevocationLists(None))
     stranger = make_pki(tmp_path / "stranger", ca_cn="Another CA")
     with pytest.raises(smime.SmimeError, match="no trusted authority"):
-        smime.verify_issued(stranger.client.load(), [pki.ca.load()], now)
+        smime.verify_issued(stranger.client.load(), [pki.ca.load()], now, RevocationLists(None))
     same_name = make_pki(tmp_path / "same-name")
     with pytest.raises(smime.SmimeError, match="no trusted authority"):
-        smime.verify_issued(same_name.client.load(), [pki.ca.load()], now)
+        smime.verify_issued(same_name.client.load(), [pki.ca.load()], now, RevocationLists(None))
     with pytest.raises(smime.SmimeError, match="not valid at"):
-        smime.verify_issued(pki.client.load(), [pki.ca.load()], now + timedelta(days=400))
+        smime.verify_issued(pki.client.load(), [pki.ca.load()], now + timedelta(days=400), RevocationLists(None))
 
 
 def test_transfer_encodings_are_undone(pki: Pki) -> None:

@@ -65,7 +65,7 @@ def test_our_revoked_certificate_is_red(pki: Pki, tmp_path: Path) -> None:
     pki.revoke(pki.client)
     findings = trusted(pki, tmp_path)
     assert levels(findings) == ["green", "red"]
-    assert "is revoked" in findings[1].message
+    assert "was revoked" in findings[1].message
 
 
 def test_lists_that_expired_or_are_damaged_are_told(pki: Pki, tmp_path: Path) -> None:
