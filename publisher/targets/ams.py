@@ -182,7 +182,7 @@ def judge(reply: Reply, now_s: float, token: str) -> Outcome:
             message_ids = []
         if len(message_ids) != 1 or not message_ids[0].strip():
             return Unknown(f"the answer does not name one message: {answer}")
-        return Accepted(receipt={"messageIds": message_ids[0]})
+        return Accepted(receipt={"messageIds": answers.without(message_ids[0], token)})
     if reply.status == 400 and not answers.refuses_certificate(reply):
         return Refused(answer, certain=True)
     if reply.status == 404:

@@ -21,6 +21,9 @@ from publisher.targets.base import (
 from publisher.transport import Failure, Reply
 
 _MOST_ANSWER_CHARACTERS = 400
+_MOST_READ_BYTES = 16384
+_LONGEST_SPELLING = 8
+"""Characters that one letter may be spelled with: `&#x0074;`."""
 _LONGEST_WAIT_S = 86400.0
 _REGISTER = "The service must know our certificate: `usage-publisher check` tells its name"
 _TAG = re.compile(r"<(?:style|script|head)\b.*?</(?:style|script|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
@@ -61,18 +64,31 @@ def refuses_certificate(reply: Reply) -> bool:
 
 def describe(reply: Reply, *, secret: str = "") -> str:
     """Status and text of an answer on one line: printable, without mark-up, shortened, without `secret`."""
-    text = reply.body[:16384].decode("utf-8", "replace")
-    if secret:
-        text = text.replace(secret, "[token]")
+    text = reply.body[:_MOST_READ_BYTES].decode("utf-8", "replace")
     if text.lstrip().startswith("<"):
-        text = html.unescape(_TAG.sub(" ", text))
+        text = _TAG.sub(" ", text)
+    text = html.unescape(text)
+    if len(reply.body) > _MOST_READ_BYTES and secret:
+        text = text[: -_LONGEST_SPELLING * len(secret)]  # it may end in a part of the secret
     text = " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
+    text = without(text, secret)  # as it is shown: before, it may be hidden in mark-up
     text = re.sub(rf"^{reply.status}\b\W*", "", text)  # many pages begin with it
     if len(text) > _MOST_ANSWER_CHARACTERS:
         text = text[:_MOST_ANSWER_CHARACTERS] + "…"
     if reply.status // 100 == 3 and "location" in reply.headers:
-        text = f"redirects to {reply.headers['location'][:200]!a}, which is not followed"
+        text = f"redirects to {without(reply.headers['location'], secret)[:200]!a}, which is not followed"
     return f"HTTP {reply.status}: {text}" if text else f"HTTP {reply.status}"
+
+
+def without(text: str, secret: str) -> str:
+    """Text of an answer without the secret, also where letters of it are spelled as HTML, JSON, or a URL may."""
+    if not secret:
+        return text
+    letters = (
+        rf"(?:{re.escape(letter)}|&#0*{ord(letter)};?|&#x0*{ord(letter):x};?|\\u{ord(letter):04x}|%{ord(letter):02x})"
+        for letter in secret
+    )
+    return re.sub(r"\s*".join(letters), "[token]", text, flags=re.IGNORECASE)
 
 
 def wait_s(reply: Reply, now_s: float) -> float | None:
