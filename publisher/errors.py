@@ -3,6 +3,7 @@
     PublisherError                      1
     ├── UsageError                      2  the command line asks for something that is not there
     │   └── ConfigError                 2  publisher.toml: names file, key and the values allowed
+    ├── OutputError                     2  standard output, or a file to be made, cannot be written
     ├── StoreError                      5  the store cannot be used; nothing is sent
     │   ├── StoreMissingError           5  there is none yet
     │   ├── StoreNewerError             5  written by a later version of this program
@@ -65,6 +66,12 @@ class ConfigError(UsageError):
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.file = file
         self.key = key
+
+
+class OutputError(PublisherError):
+    """Standard output, or a file that was asked for, cannot be written."""
+
+    exit_code = 2
 
 
 class StoreError(PublisherError):

@@ -1,5 +1,5 @@
 """`python -m publisher.cli` is `usage-publisher`."""
 
-from publisher.cli.main import main
+from publisher.cli.start import main
 
 main()

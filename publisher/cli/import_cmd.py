@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from publisher.cli import when
-from publisher.cli.output import counted, data, json_object, say
+from publisher.cli.output import counted, exact, json_object, say
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
         )
         return
     if output is None:
-        data(text)
+        exact(text)
     if output is not None or not sys.stdout.isatty():  # else they are on the screen already, above the configuration
         for remark in proposal.remarks:
             say(f"{remark.kind}: {remark.where}: {remark.text}")

@@ -6,7 +6,6 @@ import io
 import itertools
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -32,13 +31,14 @@ from publisher.cli import (
     run_cmd,
     serve_cmd,
     shadow_cmd,
+    signals,
     statements_cmd,
     status_cmd,
     store_cmd,
 )
-from publisher.cli.output import OutputClosedError, data, flush, json_object, say
+from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say
 from publisher.cli.session import session
-from publisher.errors import PublisherError
+from publisher.errors import OutputError, PublisherError
 
 app = typer.Typer(
     name="usage-publisher",
@@ -127,10 +127,8 @@ def in_front(arguments: list[str]) -> list[str]:
 def main() -> None:
     """The entry point. Every error of ours is one message and its exit code; a closed pipe is no error."""
     os.umask(0o077)
-    code = _code_of(in_front(sys.argv[1:]))
-    with suppress(OutputClosedError):
-        flush()
-    sys.exit(code)
+    prepare_streams()
+    sys.exit(_code_of(in_front(sys.argv[1:])))
 
 
 _CommandLineError: Final[type[Any]] = typer.BadParameter.__mro__[2]
@@ -142,27 +140,44 @@ _OF_A_TYPE: Final = "Value error, "
 
 def _code_of(arguments: list[str]) -> int:
     """Do what the command line says; its exit code. With `--json` there is an object whatever that is."""
+    code = exit_code.DONE
     try:
-        try:
-            code = int(app(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
-        except PublisherError as error:
-            return _failed(arguments, str(error), [f"usage-publisher: {error}"], error.exit_code)
-        except _CommandLineError as wrong:
-            shown = io.StringIO()
-            wrong.show(shown)
-            said, lines = (text.replace(_OF_A_TYPE, "") for text in (wrong.format_message(), shown.getvalue()))
-            return _failed(arguments, said, lines.splitlines(), exit_code.USAGE)
-        except typer.Abort:
-            return _failed(arguments, "not confirmed", ["usage-publisher: nothing was done"], exit_code.USAGE)
+        signals.interrupt_as_usual()
+        code = _done(arguments)
+        flush()
+    except OutputError as error:
+        say(f"usage-publisher: {error}")
+        return code if code == exit_code.STORE else error.exit_code
     except OutputClosedError:
         return exit_code.DONE
-    except SystemExit as left:  # how typer leaves when nobody reads the help text
-        if isinstance(left.__context__, BrokenPipeError):
-            return exit_code.DONE
-        raise
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
     if code == _INTERRUPTED:
         say("usage-publisher: interrupted")
     return code
+
+
+def _done(arguments: list[str]) -> int:
+    """Do what the command line says; its exit code. Raises `OutputClosedError` and KeyboardInterrupt."""
+    try:
+        try:
+            return int(app(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
+        except OSError:
+            flush()  # tells whether it is standard output that typer could not write its help to
+            raise
+    except PublisherError as error:
+        return _failed(arguments, str(error), [f"usage-publisher: {error}"], error.exit_code)
+    except _CommandLineError as wrong:
+        shown = io.StringIO()
+        wrong.show(shown)
+        said, lines = (text.replace(_OF_A_TYPE, "") for text in (wrong.format_message(), shown.getvalue()))
+        return _failed(arguments, said, lines.splitlines(), exit_code.USAGE)
+    except typer.Abort:
+        return _failed(arguments, "not confirmed", ["usage-publisher: nothing was done"], exit_code.USAGE)
+    except SystemExit as left:  # how typer leaves when nobody reads the help text
+        if isinstance(left.__context__, BrokenPipeError):
+            raise OutputClosedError from None
+        raise
 
 
 def _failed(arguments: list[str], error: str, message: list[str], code: int) -> int:

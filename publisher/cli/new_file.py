@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from publisher.errors import UsageError
+from publisher.whole_file import write_whole
 
 
 def require_free(path: Path, *, force: bool) -> None:
@@ -17,14 +18,8 @@ def require_free(path: Path, *, force: bool) -> None:
 def write_new(path: Path, text: str, *, force: bool) -> None:
     """Write a file. Raises `UsageError` where it is there already or cannot be written."""
     require_free(path, force=force)
-    partial = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        partial.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error

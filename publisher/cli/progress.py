@@ -6,7 +6,6 @@ run: a site may have ten thousand of them. With --verbose each has its line.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 
@@ -142,8 +141,7 @@ class _Watcher:
         self._drawn = now
         bars = [self._bar(name, goal) for name, goal in sorted(self._goals.items()) if goal]
         line = "  ".join([f"read {self._read}", *bars])
-        sys.stderr.write("\r" + line.ljust(self._width))
-        sys.stderr.flush()
+        output.draw("\r" + line.ljust(self._width))
         self._width = len(line)
 
     def _bar(self, name: str, goal: int) -> str:
@@ -164,6 +162,5 @@ class _Watcher:
 
     def _clear(self) -> None:
         if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
+            output.draw("\r" + " " * self._width + "\r")
             self._width = 0

@@ -11,9 +11,9 @@ import typer
 from publisher.cli import when
 from publisher.cli.alterations import held_lines, note_lines
 from publisher.cli.exit_code import REJECTED
-from publisher.cli.output import counted, data, json_object, safe, say
+from publisher.cli.output import counted, exact, json_object, say
 from publisher.cli.session import session
-from publisher.errors import PublisherError, UsageError
+from publisher.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -91,7 +91,7 @@ def render(
             if output is not None:
                 _write(output, files, message, payload, signed=sign)
             elif not session.json:
-                _show(payload)
+                exact(payload)
     broken = validation.broken if validation is not None else None
     _finish(rendering, files, size, output, broken)
     if broken:
@@ -141,12 +141,7 @@ def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, 
     except FileExistsError:
         raise UsageError(f"{path} is there already", hint="Name an empty folder with --output") from None
     except OSError as error:
-        raise PublisherError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _show(payload: bytes) -> None:
-    text = payload.decode("utf-8", "backslashreplace")
-    data("\n".join(safe(line) for line in text.replace("\r\n", "\n").split("\n")))
+        raise OutputError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _finish(

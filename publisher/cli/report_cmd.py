@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from publisher.cli import when
-from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli.output import exact, json_object, make_table, safe, say, show, write_output
 from publisher.cli.report_pictures import PICTURED, Drawn, give_picture, require_drawn
 from publisher.cli.session import session
-from publisher.errors import PublisherError, UsageError
+from publisher.errors import UsageError
 
 if TYPE_CHECKING:
     from publisher.report.request import ReportRequest
@@ -168,7 +168,7 @@ def _give(made: Report, form: str, output: Path | None) -> None:
     if chosen not in {"json", "md"} or output is not None:
         say(*made.notes)
     if output is not None:
-        write(output, _text(made, chosen))
+        write_output(output, _text(made, chosen).encode("utf-8", "backslashreplace"))
         if session.json:
             json_object(forms.json_object(made))
     elif chosen == "json":
@@ -179,7 +179,7 @@ def _give(made: Report, form: str, output: Path | None) -> None:
         right = {name for name, column in zip(names, columns, strict=True) if not forms.is_text(column)}
         show(make_table("", names, [list(row) for row in forms.text_rows(made)], right=right))
     elif chosen != "table":
-        data(_text(made, chosen))
+        exact(_text(made, chosen))
 
 
 def _text(made: Report, form: str) -> str:
@@ -233,11 +233,3 @@ def _bin_s(text: str | None) -> int | None:
     if size_s < 1 or size_s != int(size_s):
         raise UsageError("--bin: a bin is a whole number of seconds, at least one")
     return int(size_s)
-
-
-def write(file: Path, text: str) -> None:
-    """Write a report to a file. Raises `PublisherError` where it cannot be."""
-    try:
-        file.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise PublisherError(f"{file} cannot be written: {error.strerror}") from error

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
 
-from publisher.cli.output import flush, say
-from publisher.errors import PublisherError, UsageError
+from publisher.cli.output import picture, say, write_output
+from publisher.errors import UsageError
 
 if TYPE_CHECKING:
     from publisher.report.picture.draw import Form
@@ -47,13 +47,9 @@ def give_picture(made: Report, form: str, drawn: Drawn, output: Path | None) -> 
         raise UsageError(f"{form} is no text for a terminal", hint="Name a file with --output")
     content = _page(made, drawn) if form == "html" else _picture(made, cast("Form", form), drawn)
     if output is None:
-        sys.stdout.buffer.write(content)
-        flush()
+        picture(content)
         return
-    try:
-        output.write_bytes(content)
-    except OSError as error:
-        raise PublisherError(f"{output} cannot be written: {error.strerror}") from error
+    write_output(output, content)
 
 
 def _page(made: Report, drawn: Drawn) -> bytes:

@@ -13,13 +13,23 @@ from publisher.cli.collect_cmd import collected_json, show_collected, tell_new_s
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
-from publisher.errors import ConfigError, CredentialError, PublisherError, SourceError, StoreError, TargetError
+from publisher.errors import (
+    ConfigError,
+    CredentialError,
+    OutputError,
+    PublisherError,
+    SourceError,
+    StoreError,
+    TargetError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from publisher.cli.watching import Watch
     from publisher.observe.service import ServiceManager
     from publisher.pipeline.circuit import Circuits
 
+_SHORTEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF: Final = 8
 """When nothing can be done at all the pause between runs grows to at most this many times `--every`."""
 
@@ -42,7 +52,15 @@ def run(
     if every is None:
         with _watch(manager, stays=False) as watch:
             raise typer.Exit(_once(watch))
-    _stay(when.seconds(every, "--every"), manager)
+    _stay(_pause_s(every), manager)
+
+
+def _pause_s(every: str) -> float:
+    """Raises `UsageError` for a pause that would be none."""
+    pause_s = when.seconds(every, "--every")
+    if pause_s < _SHORTEST_PAUSE_S:
+        raise UsageError("--every: the time from one run to the next is at least one second", hint="For example 1h")
+    return pause_s
 
 
 def _watch(manager: ServiceManager, *, stays: bool) -> Watch:
@@ -117,6 +135,9 @@ def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Wo
             failures = 0
             manager.status(f"last run ended with {code}")
         except OutputClosedError:  # who read along has gone; the work goes on
+            failures = 0
+        except OutputError as error:  # likewise
+            say(f"usage-publisher: {error}")
             failures = 0
         except (StoreError, SourceError, TargetError, CredentialError) as error:
             say(f"usage-publisher: {error}")

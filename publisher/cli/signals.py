@@ -9,11 +9,19 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Literal
 
+_LONGEST_WAIT_S = 86_400.0
+"""A wait of many years is more than the system takes."""
 _stop = threading.Event()
 _reload = threading.Event()
 _woken = threading.Event()
 
 Woken = Literal["stop", "reload", "time"]
+
+
+def interrupt_as_usual() -> None:
+    """Let SIGINT raise KeyboardInterrupt from now on, unless who started us wants it ignored."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def told_to_stop() -> Callable[[], bool]:
@@ -54,7 +62,7 @@ def rest(seconds: float, step_s: float | None, alive: Callable[[], None]) -> Wok
         left = ends - time.monotonic()
         if left <= 0:
             return "time"
-        _woken.wait(left if step_s is None else min(left, step_s))
+        _woken.wait(min(left, _LONGEST_WAIT_S if step_s is None else step_s))
         _woken.clear()
         if _reload.is_set():
             _reload.clear()

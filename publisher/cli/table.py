@@ -7,11 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 
+from rich.box import ASCII
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from publisher.cli.output import encodable, is_utf8
 from publisher.plain_text import safe
 
 _PLAIN_WIDTH = 160
@@ -27,7 +29,7 @@ def make_table(title: str, columns: list[str], rows: list[list[object]], *, righ
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(safe("" if cell is None else cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(_shown("" if cell is None else cell)) for cell in row))
     return table
 
 
@@ -37,6 +39,8 @@ def drawn(table: Table) -> str:
     width = None if terminal else _plain_width()
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=width, highlight=False)
+    if not is_utf8():
+        table.box = ASCII
     if _is_readable(table, console.width):
         console.print(table)
     else:
@@ -47,7 +51,12 @@ def drawn(table: Table) -> str:
 
 def level_text(level: str, text: str) -> Text:
     """Text in the colour of a level: green, yellow or red."""
-    return Text(safe(text), style={"green": "green", "yellow": "yellow", "red": "bold red"}.get(level, ""))
+    return Text(_shown(text), style={"green": "green", "yellow": "yellow", "red": "bold red"}.get(level, ""))
+
+
+def _shown(text: object) -> str:
+    """Harmless text that standard output can have: it is as wide as it will be printed."""
+    return encodable(safe(text))
 
 
 def _plain_width() -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from publisher.demo.compute_element import add_late_job, make_database
 from publisher.errors import PublisherError
+from publisher.whole_file import write_whole
 
 _CONFIGURATION = """\
 # The configuration of the demonstration: one compute element, an SGAS and an APEL (AMS) service on this machine.
@@ -57,9 +58,8 @@ def play(directory: Path, say: Say) -> int:
     with _simulator(directory, say) as services:
         finished = make_database(database)
         say(f"An ARC compute element with {finished} finished jobs: {database}")
-        configuration.write_text(
-            _CONFIGURATION.format(**{key: json.dumps(value) for key, value in services.items()}), encoding="utf-8"
-        )
+        settings = _CONFIGURATION.format(**{key: json.dumps(value) for key, value in services.items()})
+        write_whole(configuration, settings.encode())
         say(f"The configuration: {configuration}")
         steps: list[tuple[str, list[str], int]] = [
             ("Will it go well? Nothing is sent.", ["check"], 0),

@@ -27,6 +27,7 @@ from publisher.errors import ConfigError, PublisherError
 from publisher.observe import metrics_listener
 from publisher.observe.tally import TargetTally
 from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+from publisher.whole_file import write_whole
 
 PREFIX: Final = "usage_publisher_"
 
@@ -141,15 +142,9 @@ def text(watched: Watched) -> str:
 
 def write(watched: Watched, path: Path) -> None:
     """Write the file for the textfile collector, whole or not at all, readable for all. Raises `ConfigError`."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text(watched))
-        partial.replace(path)
+        write_whole(path, text(watched).encode(), mode=0o644)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         hint = "Check owner and mode of its folder"
         raise ConfigError(f"{path} cannot be written: {error.strerror}", key="metrics.textfile", hint=hint) from error
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from formats.money import plain
-from publisher.errors import PublisherError
+from publisher.errors import OutputError
 from publisher.report.charges import Item, Statement, Statements
+from publisher.whole_file import require_own_folder, write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -165,18 +166,18 @@ def _letters() -> frozenset[int]:
 
 
 def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> list[Path]:
-    """Write every statement in these kinds into a folder; the files. Raises `PublisherError`."""
+    """Write every statement in these kinds into a folder; the files. Raises `OutputError`."""
     folder = directory / made.month
     files: list[Path] = []
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_own_folder(folder)
         for one in made.all:
             for kind in kinds:
                 file = folder / f"{_file_name(one.payer)}{SUFFIXES[kind]}"
-                file.write_bytes(_content(made, one, kind))
+                write_whole(file, _content(made, one, kind))
                 files.append(file)
     except OSError as error:
-        raise PublisherError(f"statements cannot be written to {folder}: {error.strerror}") from error
+        raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error
     return files
 
 

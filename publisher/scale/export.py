@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from formats.month import Month, month_bounds
-from publisher.errors import PublisherError
+from publisher.errors import OutputError, PublisherError
 from publisher.report.frame import NUMBERS, OBJECTS, UNKNOWN, WORDS, Coding, Frame, Runs
 from publisher.scale.layout import (
     COLUMNS,
@@ -26,6 +26,7 @@ from publisher.scale.layout import (
     folder_of,
     text_of,
 )
+from publisher.whole_file import require_own_folder
 
 _ROWS: Final = 200_000
 """Of a row group."""
@@ -64,7 +65,7 @@ def write_month(
     partial = folder / f"{FILE}.{os.getpid()}.partial"
     try:
         before = _entries(file)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_own_folder(folder)
         try:
             rows = _write(frames, runs, partial)
             if rows < before and not shrink:
@@ -78,7 +79,7 @@ def write_month(
             if not any(folder.iterdir()):
                 folder.rmdir()
     except OSError as error:
-        raise PublisherError(f"the archive {folder} cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"the archive {folder} cannot be written: {error.strerror or error}") from error
     return Written(rows)
 
 
@@ -98,7 +99,11 @@ def _write(frames: Iterable[Frame], runs: Runs, path: Path) -> int:
     held: list[Any] = []
     waiting = 0
     writer_type: Any = pq.ParquetWriter  # pyarrow has no types for it
-    with writer_type(path, SCHEMA, compression="zstd", use_dictionary=list(TEXT_COLUMNS)) as writer:
+    path.unlink(missing_ok=True)  # left by one that was killed
+    with (
+        path.open("xb") as file,
+        writer_type(file, SCHEMA, compression="zstd", use_dictionary=list(TEXT_COLUMNS)) as writer,
+    ):
         for frame in frames:
             held.append(_batch(frame, runs.codings))
             waiting += frame.rows

@@ -9,6 +9,8 @@ import sqlite3
 import urllib.request
 from contextlib import ExitStack
 
+import pytest
+
 from tests.publisher.cli.program import Program
 from tests.publisher.server import unused_port
 
@@ -54,6 +56,14 @@ def test_every_stays_until_told_to_stop(fresh: Program) -> None:
         process.communicate()
     with sqlite3.connect(fresh.folder / "store.db") as connection:
         assert connection.execute("SELECT COUNT(*) FROM batches WHERE state = 1").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("every", ["0", "0s", "0.0h", "1ms", "999ms"])
+def test_a_pause_that_is_none_is_refused(fresh: Program, every: str) -> None:
+    done = fresh("run", "--every", every)
+    assert (done.code, done.out) == (2, "")
+    assert "at least one second" in done.err
+    assert not (fresh.folder / "store.db").exists()
 
 
 def test_connections_to_the_port_for_metrics_do_not_stop_it(fresh: Program) -> None:

@@ -1,0 +1,23 @@
+"""The entry point of the command: Ctrl-C while the program is loaded ends it as later on, with nothing done."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Load the program, which takes a tenth of a second, and run it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started us wants it ignored
+        signal.signal(signal.SIGINT, _leave)
+    from publisher.cli.main import main as run  # noqa: PLC0415
+
+    run()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os.write(2, b"usage-publisher: interrupted\n")
+    os._exit(_INTERRUPTED)

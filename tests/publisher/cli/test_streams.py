@@ -1,0 +1,276 @@
+"""Standard output and error as they can be: in another locale, on a terminal, full, closed, and interrupted early."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from publisher.plain_text import safe
+from tests.publisher.cli.program import COMMAND, Program
+
+NAME = "Zo\u00eb \u6f22\u5b57 \U0001f600"
+"""A letter of Latin-1, two that it lacks, and one beyond 16 bits."""
+HOSTILE = "x\x1b]0;owned\x07\x9b31m\u202egnp\u2066"
+JOB = "ur-ce1.example.org-avAbsO63BBh600000001"
+LATIN_1 = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+COMMANDS = [
+    ("--help",),
+    ("--version",),
+    ("report", "--help"),
+    ("run",),
+    ("collect",),
+    ("collect", "--unreadable"),
+    ("publish",),
+    ("republish", "files", "--from", "2026-09", "--until", "2026-10", "--yes"),
+    ("reconcile",),
+    ("render", "ogf-ur"),
+    ("render", "emi-car"),
+    ("render", "apel-summary", "--diff"),
+    ("render", "ogf-ur", "--target", "files", "--explain", JOB),
+    *(
+        ("report", "--view", "totals", "--by", "vo,queue", "--from", "2026-09", "--until", "2026-10", "--format", form)
+        for form in ("table", "csv", "json", "md")
+    ),
+    ("report", "--view", "totals", "--by", "queue", "--from", "2026-09", "--until", "2026-10", "--format", "svg"),
+    ("jobs",),
+    ("jobs", JOB),
+    ("status",),
+    ("held", "list"),
+    ("rejected", "list"),
+    ("superseded", "list"),
+    ("check",),
+    ("check", "--nagios"),
+    ("audit",),
+    ("store", "check"),
+    ("nosuch",),
+]
+
+
+def named(fresh_site: Program, folder: Path, name: str) -> Program:
+    """A site with names of this kind in every place that is shown, collected and published."""
+    site = fresh_site.copy(folder)
+    site.change_database("UPDATE Users SET Name = ? WHERE ID = 1", f"/CN={name}")
+    for table in ("Queues", "WLCGVOs"):
+        site.change_database(f"UPDATE {table} SET Name = ? WHERE ID = 1", name)
+    site.change_database("UPDATE AAR SET LocalJobID = ? WHERE RecordID = 1", name)
+    site("run")
+    return site
+
+
+@pytest.fixture(scope="module")
+def lettered(fresh_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return named(fresh_site, tmp_path_factory.mktemp("lettered"), NAME)
+
+
+@pytest.fixture(scope="module")
+def hostile(fresh_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return named(fresh_site, tmp_path_factory.mktemp("hostile"), HOSTILE)
+
+
+def ended(site: Program, command: tuple[str, ...], stdout: int, stderr: int = subprocess.PIPE, **variables: str):  # type: ignore[no-untyped-def]
+    return subprocess.run(
+        [*COMMAND, *command], cwd=site.folder, env=site.environment | variables, stdin=subprocess.DEVNULL,
+        stdout=stdout, stderr=stderr, check=False, timeout=120,
+    )  # fmt: skip
+
+
+# --- in another locale
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_in_latin_1_everything_is_shown(lettered: Program, command: tuple[str, ...]) -> None:
+    done = ended(lettered, command, subprocess.PIPE, **LATIN_1)
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in {0, 1, 2, 3}
+
+
+def test_json_is_the_same_in_every_locale(lettered: Program) -> None:
+    there, here = (ended(lettered, ("jobs", "--json"), subprocess.PIPE, **each).stdout for each in (LATIN_1, {}))
+    assert there.isascii()
+    assert json.loads(there) == json.loads(here)
+    assert NAME in json.dumps(json.loads(there), ensure_ascii=False)
+
+
+def test_tables_have_lines_of_ascii_where_there_are_no_others(lettered: Program) -> None:
+    table = ended(lettered, ("jobs",), subprocess.PIPE, **LATIN_1).stdout.decode("latin-1")
+    assert "Zo\u00eb \\u6f22\\u5b57 \\U0001f600" in table
+    assert "| " in table
+    assert len({len(line) for line in table.splitlines() if line.startswith(("|", "+"))}) == 1
+
+
+@pytest.mark.parametrize("form", ["csv", "md"])
+def test_data_are_utf_8_in_every_locale(lettered: Program, form: str) -> None:
+    command = next(each for each in COMMANDS if each[-1] == form)
+    there, here = (ended(lettered, command, subprocess.PIPE, **each).stdout for each in (LATIN_1, {}))
+    assert there == here
+    assert NAME in there.decode()
+
+
+# --- on a terminal
+
+
+def on_terminal(site: Program, *command: str) -> str:
+    """What a terminal is sent."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *command], cwd=site.folder, env=site.environment, stdin=subprocess.DEVNULL, stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            shown += part
+    except OSError:  # how Linux says that nobody has the terminal open any more
+        pass
+    os.close(ours)
+    assert process.wait(60) in {0, 3}
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    "command", [each for each in COMMANDS if each[-1] != "svg" and each != ("nosuch",)], ids=" ".join
+)
+def test_a_terminal_is_sent_nothing_that_it_obeys(hostile: Program, command: tuple[str, ...]) -> None:
+    shown = on_terminal(hostile, *command)
+    for colour in ("\x1b[0m", "\x1b[1m", "\x1b[32m", "\x1b[33m", "\x1b[1;31m", "\x1b[1;32m", "\x1b[3m"):  # rich's own
+        shown = shown.replace(colour, "")
+    assert [line for line in shown.split("\n") if safe(line) != line] == []
+
+
+@pytest.mark.parametrize("form", ["csv", "md"])
+def test_in_a_pipe_data_are_exact_and_on_a_terminal_spelled_out(hostile: Program, form: str) -> None:
+    command = next(each for each in COMMANDS if each[-1] == form)
+    piped = ended(hostile, command, subprocess.PIPE).stdout.decode()
+    assert (HOSTILE if form == "csv" else "gnp") in piped
+    assert on_terminal(hostile, *command) == "\n".join(safe(line) for line in piped.replace("\r\n", "\n").split("\n"))
+
+
+def test_json_on_a_terminal_is_the_same_object(hostile: Program) -> None:
+    piped = ended(hostile, ("jobs", "--json"), subprocess.PIPE).stdout.decode()
+    shown = on_terminal(hostile, "jobs", "--json")
+    assert json.loads(shown) == json.loads(piped)
+    assert "\\u202e" in shown
+    assert "\\u009b" in shown
+
+
+# --- full or closed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("--help",), ("--version",), ("report", "--help"), ("run",), ("run", "--json"), ("collect", "--json")),
+        *(
+            ("render", "emi-car"),
+            ("render", "ogf-ur", "--target", "files", "--explain", JOB),
+            ("render", "ogf-ur", "--json"),
+        ),
+        *(command for command in COMMANDS if command[:2] == ("report", "--view")),
+        *(("jobs",), ("jobs", JOB), ("jobs", "--json"), ("status",), ("held", "list", "--json"), ("check", "--nagios")),
+        *(("audit", "--json"), ("nosuch", "--json")),
+    ],
+    ids=" ".join,
+)
+def test_output_that_cannot_be_written_is_told(published: Program, command: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = ended(published, command, full.fileno())
+    said = done.stderr.decode()
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+    assert "standard output cannot be written: No space left on device" in said
+
+
+def test_messages_that_cannot_be_written_change_nothing(fresh: Program) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = ended(fresh, ("run", "--verbose"), subprocess.PIPE, full.fileno())
+    assert done.returncode == 0
+    assert fresh("status", "--json").object["targets"]["files"]["accepted"] == 37
+
+
+@pytest.mark.parametrize("command", [("--help",), ("run",), ("status", "--json")], ids=" ".join)
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_taken_for_nobody(published: Program, command: tuple[str, ...], closed: str) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *command], cwd=published.folder,
+        env=published.environment, capture_output=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert published("store", "check").code == 0
+
+
+def test_a_run_that_stays_goes_on_where_its_output_cannot_be_written(fresh: Program) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [*COMMAND, "run", "--every", "1h"], cwd=fresh.folder, env=fresh.environment, stdin=subprocess.DEVNULL,
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert process.stderr is not None
+    while "cannot be written" not in (line := process.stderr.readline()):
+        assert line, process.wait()
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+# --- interrupted while it is loaded
+
+
+@pytest.mark.parametrize("module", ["typer", "sqlalchemy", "pydantic"])
+def test_ctrl_c_while_it_is_loaded_ends_it(collected: Program, tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n", encoding="utf-8"
+    )
+    before = os.environ.get("PYTHONPATH")
+    done = collected("status", PYTHONPATH=os.pathsep.join(filter(None, [str(tmp_path), before])))
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "usage-publisher: interrupted\n"
+
+
+# --- files
+
+
+@pytest.mark.parametrize("form", ["csv", "svg", "html"])
+def test_a_report_is_not_written_through_a_link(published: Program, form: str) -> None:
+    window = ("report", "--view", "totals", "--by", "queue", "--from", "2026-09", "--until", "2026-10")
+    precious = published.folder / "precious"
+    precious.write_bytes(b"before")
+    (published.folder / "link").symlink_to(precious)
+    done = published(*window, "--format", form, "--output", "link")
+    assert (done.code, precious.read_bytes()) == (2, b"before")
+    assert "link cannot be written: it is a symbolic link" in done.err
+    published(*window, "--format", form, "--output", "report").ok()
+    assert (published.folder / "report").stat().st_size > 0
+
+
+@pytest.mark.parametrize("command", ["statements", "archive"])
+def test_no_folder_that_is_a_link_is_written_to(published: Program, command: str) -> None:
+    (published.folder / "elsewhere").mkdir()
+    made = published.folder / "made"
+    if command == "archive":
+        published("archive", "made").ok()
+        month = min(path.parent for path in made.rglob("*.parquet"))
+        for path in month.iterdir():
+            path.unlink()
+        month.rmdir()
+        given: tuple[str, ...] = ("archive", "made")
+    else:
+        month = made / "2026-09"
+        made.mkdir()
+        prices = '[charges]\n[[charges.prices]]\nresource = "cores"\nprice = "0.02"\n'
+        published.configure(published.config.read_text() + prices)
+        given = ("statements", "2026-09", "--output", "made", "--format", "text", "--by", "vo")
+    month.symlink_to(published.folder / "elsewhere")
+    done = published(*given)
+    assert done.code == 2, done.err
+    assert "symbolic link" in done.err
+    assert list((published.folder / "elsewhere").iterdir()) == []
