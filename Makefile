@@ -62,7 +62,12 @@ constraints:  ## resolve constraints.txt anew for every supported Python
 	@git --no-pager diff --stat constraints.txt 2>/dev/null || true
 
 wheel: $(VENV)/.plain  ## the distribution, into dist/; the same bytes from the same commit
-	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@rm -rf build/wheel && mkdir -p build/wheel && cp -R $(PACKAGES) pyproject.toml README.md LICENSE build/wheel
+	@find build/wheel -name __pycache__ -type d -prune -exec rm -rf {} +
+	@chmod -R u=rwX,go=rX build/wheel  # the modes are in the wheel, and a checkout has them from the umask
+	@umask 022; SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} \
+	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist \
+	  ./build/wheel
 	@ls dist/*.whl
 
 docs-site: $(VENV)/.test  ## the documents as a site, into build/site

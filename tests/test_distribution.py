@@ -44,6 +44,30 @@ def test_built_again_it_is_the_same_to_the_byte(root: Path, wheel_file: Path, tm
     assert _build(root, tmp_path).read_bytes() == wheel_file.read_bytes()
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_it_is_the_same_whatever_the_umask(root: Path, tmp_path: Path) -> None:
+    built = []
+    for mask in (0o022, 0o077):
+        copy = tmp_path / f"{mask:03o}"
+        before = os.umask(mask)
+        try:
+            for name in PACKAGES:
+                shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED, copy_function=shutil.copyfile)
+            for name in ("Makefile", "constraints.txt", "pyproject.toml", "README.md", "LICENSE"):
+                shutil.copyfile(root / name, copy / name)
+            for folder in (copy, *copy.rglob("*/")):
+                folder.chmod(0o777 & ~mask)
+            subprocess.run(
+                ["make", "--old-file", f"{sys.prefix}/.plain", f"VENV={sys.prefix}", "wheel"],
+                cwd=copy, check=True, capture_output=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1790812800"},
+            )  # fmt: skip
+        finally:
+            os.umask(before)
+        (wheel,) = (copy / "dist").glob("*.whl")
+        built.append(wheel.read_bytes())
+    assert built[0] == built[1]
+
+
 def test_the_wheel_has_every_file_of_the_packages(root: Path, wheel: zipfile.ZipFile) -> None:
     there = {
         str(path.relative_to(root))
@@ -59,4 +83,4 @@ def test_the_wheel_has_the_licence_and_the_command(root: Path, wheel: zipfile.Zi
     (licence,) = (name for name in wheel.namelist() if name.endswith("/licenses/LICENSE"))
     assert wheel.read(licence) == (root / "LICENSE").read_bytes()
     (commands,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
-    assert b"usage-publisher = publisher.cli.main:main" in wheel.read(commands)
+    assert b"usage-publisher = publisher.cli.start:main" in wheel.read(commands)
