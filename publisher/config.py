@@ -23,7 +23,7 @@ from publisher.config_reports import Charges, Node
 from publisher.config_rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
 from publisher.config_serve import Serve
 from publisher.config_spool import SpoolContext
-from publisher.config_types import Count, FilePath, Instant, Months, Seconds, Settings, Switch, ZoneName
+from publisher.config_types import Count, FilePath, Folders, Instant, Months, Seconds, Settings, Switch, ZoneName
 
 __all__ = [
     "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "MOST_PUBLISHERS", "REPORT_KINDS", "SNAPSHOT_KINDS",
@@ -71,6 +71,9 @@ class Source(Settings):
 
     type: str = Field(description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings.")
     path: FilePath | None = Field(default=None, description="A file, a folder or a glob, as suits the type.")
+    rotated_to: Folders = Field(
+        default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
+    )
     benchmark: Benchmark | None = Field(default=None, description="Score per core where the source has none.")
     timezone: ZoneName = Field(default="UTC", description="Of logs that are written in local time.")
     expect_every: Seconds | None = Field(default=None, description="Silent for longer: yellow in `status`.")

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from formats.dn import to_slash
 from formats.job import Infrastructure
-from publisher.config_types import FilePath, Instant, Number, Patterns, Seconds, Settings, Switch
+from publisher.config_types import FilePath, Folders, Instant, Number, Patterns, Seconds, Settings, Switch
 
 
 def _name_of_user(value: str) -> str:
@@ -90,6 +90,7 @@ class GridLog(Settings):
     """`[sources.NAME.grid_log]`: the log in which a computing element tells whose each local job is."""
 
     path: FilePath = Field(description="BLAH lines of BLAH, ARC or HTCondor-CE: a file, a folder or a pattern.")
+    rotated_to: Folders = Field(default=(), description="Further folders to which the log is rotated.")
     wait: Seconds = Field(
         default=86400.0,
         description="How long after its end a job without an entry is held before it counts as local.",

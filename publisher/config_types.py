@@ -45,6 +45,8 @@ Months = Annotated[int, BeforeValidator(months_of_age)]
 """An age in whole calendar months."""
 ZoneName = Annotated[str, AfterValidator(_zone)]
 FilePath = Annotated[Path, AfterValidator(_relative_to_file)]
+Folders = Annotated[tuple[FilePath, ...], BeforeValidator(_one_or_several)]
+"""One folder or a list of them."""
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]
 """One pattern or a list of them, of which one must match: `*`, `?` and `[...]` as in names of files, letters exact."""
 

@@ -13,6 +13,7 @@ from publisher.cli import exit_code, when
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
+from publisher.times import iso
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -146,4 +147,5 @@ def _unreadable_json(row: UnreadableRow) -> dict[str, Any]:
         "offset": row.offset,
         "reason": row.reason,
         "raw": row.raw.decode("utf-8", "backslashreplace"),
+        "unread_from": iso(row.unread_from),
     }

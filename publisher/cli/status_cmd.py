@@ -44,6 +44,7 @@ def status_json(found: Status) -> dict[str, Any]:
             name: {
                 "jobs": source.jobs,
                 "unreadable": source.unreadable,
+                "unread_files": source.unread_files,
                 "skipped": source.skipped,
                 "last_collected": iso(source.last_collected),
                 "last_job_end": iso(source.last_job_end),

@@ -41,6 +41,10 @@ _SOURCES: Final[Mapping[str, tuple[str, Callable[[SourceStatus], _Value]]]] = {
     "source_last_job_end_timestamp_seconds": ("End of the last job read.", lambda item: item.last_job_end),
     "source_read_to_end": ("1: the last read came to the source's end.", lambda item: int(item.read_to_end)),
     "source_silent": ("1: no job for longer than expect_every.", lambda item: int(item.silent)),
+    "source_unread_files": (
+        "Files that disappeared before they were read to their end.",
+        lambda item: item.unread_files,
+    ),
     "source_failing": ("1: the last read failed.", lambda item: int(item.error is not None)),
 }
 _TARGETS: Final[Mapping[str, tuple[str, Callable[[TargetStatus], _Value]]]] = {

@@ -83,6 +83,8 @@ def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
         hint = ""
         if found.error is not None:
             level, text, hint = "red", f"{text}; {found.error}", "Mend that; what was not read is read then"
+            if found.unread_files:
+                hint = "usage-publisher collect --unreadable"
         elif found.silent:
             level, hint = "yellow", "It is silent for longer than `expect_every`: is the batch system well?"
         elif found.unreadable:

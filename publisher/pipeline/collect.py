@@ -16,6 +16,7 @@ from publisher.config import GridLog
 from publisher.errors import SourceError
 from publisher.observe.events import Observer, PageStored
 from publisher.pipeline.grid_join import GridJoin
+from publisher.pipeline.wholeness import unread_error
 from publisher.pipeline.wish import Wish
 from publisher.sources.base import Cursor, Page, Reader, Recognising, SealedPage, Window, sealed
 from publisher.store import deliveries, erased, flights, grid_jobs, groups, purged, registry, runs
@@ -101,7 +102,8 @@ def collect(
         return msgspec.structs.replace(total, error=trouble)
     if total.new:
         store.refresh_statistics()
-    return total
+    with store.read() as connection:
+        return msgspec.structs.replace(total, error=unread_error(connection, row.id))
 
 
 def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | SealedPage]:
@@ -149,6 +151,7 @@ def _store_page(
         if join is not None:
             join.note(connection, upserted.put)
         unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now)
+        registry.drop_recovered(connection, row.id, page.recovered)
         ends = [run.end for run in page.runs if run.finished and run.end]
         last_end = max([*ends, page.recognised.last_end or 0]) or None
         counts = (upserted.new - back, page.skipped, unreadable_new, last_end)

@@ -95,11 +95,12 @@ class GridJoin:
         if cursor is None:
             self._adopt()
         try:
-            for page in grid_log.pages(self._settings.path, cursor or {}):
+            for page in grid_log.pages(self._settings.path, cursor or {}, self._settings.rotated_to):
                 with self._store.write() as connection:
                     grid_jobs.keep(connection, self._source_id, page.entries)
                     new = registry.keep_unreadable(connection, self._source_id, page.unreadable, self._now)
                     registry.window_read(connection, self._source_id, 0, 0, new, None)
+                    registry.drop_recovered(connection, self._source_id, page.recovered)
                     grid_jobs.set_cursor(connection, self._source_id, page.cursor)
                     keys = [local_id(entry.lrms_id).key for entry in page.entries]
                     self._give(connection, grid_jobs.waiting_for(connection, self._source_id, keys))

@@ -32,6 +32,8 @@ class SourceStatus(msgspec.Struct, frozen=True):
     error: str | None
     waiting: tuple[str, ...] = ()
     """What was met in it and waits for what completes it: a last line without an end, slave records."""
+    unread_files: int = 0
+    """Files of it that disappeared before they were read to their end, and are not settled."""
     ends_in_future: bool = False
     """The last job ended later than it can be: a clock is wrong, that of the batch system or ours."""
     times_in_future: dict[str, int] = {}
@@ -128,6 +130,8 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
             last_end = row.last_job_end if row is not None else None
             if row is not None and past(last_end, now) != last_end:
                 last_end = registry.last_end_before(connection, row.id, now)
+            unread = registry.unread_files(connection, row.id) if row is not None else []
+            error = wholeness.unread_error(connection, row.id) if row is not None else None
     expect = config.sources[name].expect_every
     if row is None:
         return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)
@@ -140,10 +144,11 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
         skipped=row.skipped,
         last_collected=times["last_collected"],
         last_job_end=row.last_job_end,
-        read_to_end=row.at_end,
+        read_to_end=row.at_end and not unread,
         silent=silent,
-        error=row.last_error,
+        error=row.last_error or error,
         waiting=waiting_in(row.cursor),
+        unread_files=len(unread),
         ends_in_future=row.last_job_end is not None and row.last_job_end > now + FUTURE_S,
         times_in_future=in_future,
     )

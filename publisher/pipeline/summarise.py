@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from formats.month import Month, month_bounds, month_numbered
+from formats.month import Month, month_bounds, month_numbered, month_of
+from formats.period import Period
 from formats.registry import summary_format
 from formats.summary import Fold, Group
 from formats.view import View
@@ -64,6 +65,10 @@ class Summariser(SnapshotSender):
             if self._month(month) and month in refold:
                 self._unmark({month: refold[month]})
         self._sync.run()
+
+    def _why_not_whole(self, period: Period) -> str | None:
+        """Of a month alone: what is unknown of a later one is in none of its summaries."""
+        return why_not_whole(self._store, self._config, self._settings, month_of(period.start))
 
     def _month(self, month: Month) -> bool:
         """Send what changed of a month; False where it is held."""

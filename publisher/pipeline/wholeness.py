@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlalchemy import Connection
+
 from formats.month import Month, month_bounds, month_numbered, month_of
 from publisher.config import Config
 from publisher.config import Target as TargetSettings
@@ -26,7 +28,8 @@ def why_not_whole(store: Store, config: Config, settings: TargetSettings, month:
     with store.read() as connection:
         if month.number in purged.months(connection):
             return f"{NOT_WHOLE}jobs of {month} were purged from the store"
-    return _why_not_read_from(store, config, settings, month_bounds(month)[0], str(month))
+    begin, end = month_bounds(month)
+    return _why_not_read_from(store, config, settings, begin, str(month), end)
 
 
 def why_not_known_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
@@ -39,14 +42,25 @@ def why_not_known_from(store: Store, config: Config, settings: TargetSettings, f
     return _why_not_read_from(store, config, settings, first, what)
 
 
-def _why_not_read_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
-    """All sources that cannot tell are named at once, so that they can be mended at once."""
+def _why_not_read_from(
+    store: Store, config: Config, settings: TargetSettings, first: int, what: str, until: int | None = None
+) -> str | None:
+    """All sources that cannot tell are named at once, so that they can be mended at once. `until`: the end of what is
+    asked for (exclusive); None: it has none."""
     unsure = []
     for name in fed_by(config, settings):
         with store.read() as connection:
             row = registry.get_source(connection, name)
         if row is None or not row.first_read_done:
             return f"{NOT_WHOLE}source {name} was not yet read to its end"
+        with store.read() as connection:
+            files = registry.unread_files(connection, row.id)
+        unread = [each.file for each in files if each.end >= first and (until is None or each.begin < until)]
+        if unread:
+            return (
+                f"{NOT_WHOLE}of source {name}, {unread[0]} disappeared before it was read to its end, and may have "
+                f"held jobs of {what}; `usage-publisher collect --unreadable` tells what to do"
+            )
         since = _complete_since(config, name, row)
         if since is None or since > first:
             unsure.append(name)
@@ -85,6 +99,18 @@ def known_until(store: Store, config: Config, settings: TargetSettings, now: int
             return None
         reads.append(read)
     return min(reads, default=None)
+
+
+def unread_error(connection: Connection, source_id: int) -> str | None:
+    """Which files of a source disappeared before they were read to their end, for people; None if none did."""
+    files = [each.file for each in registry.unread_files(connection, source_id)]
+    if not files:
+        return None
+    named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")
+    return (
+        f"not read to the end before it was rotated, cut, or removed: {named}. `usage-publisher collect --unreadable` "
+        "tells where it was looked for; name its folder in `rotated_to`, or settle it"
+    )
 
 
 def fed_by(config: Config, settings: TargetSettings) -> list[str]:

@@ -55,6 +55,8 @@ class Unreadable(msgspec.Struct, frozen=True):
     """A piece of input that is no record: kept with its place and reason, never dropped in silence.
 
     `raw` holds at most the first 64 KiB of its bytes; `offset` is its byte offset in the file (or row id).
+    `unread_from`: it is a file that disappeared before it was read to its end; the jobs in it that were not read ended
+    then (epoch seconds) or later.
     """
 
     file: str
@@ -62,6 +64,14 @@ class Unreadable(msgspec.Struct, frozen=True):
     offset: int | None
     reason: str
     raw: bytes
+    unread_from: int | None = None
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """A file that was given as `Unreadable`, since it disappeared before it was read to its end, and is found again."""
+
+    file: str
+    offset: int
 
 
 class Recognised(msgspec.Struct, frozen=True):
@@ -83,7 +93,7 @@ class Page(msgspec.Struct, frozen=True):
 
     `skipped` counts what was understood and is no run to keep (never started, headers of other records). `read` counts
     everything looked at. `at_end` is True on the last page: the source was read to its present end. `marks`: those of
-    the runs, one each, from a source that gives marks.
+    the runs, one each, from a source that gives marks. `recovered`: what is no longer `unreadable`.
     """
 
     jobs: tuple[Job, ...]
@@ -94,6 +104,7 @@ class Page(msgspec.Struct, frozen=True):
     at_end: bool = False
     marks: tuple[bytes | None, ...] = ()
     recognised: Recognised = NONE_RECOGNISED
+    recovered: tuple[Recovered, ...] = ()
 
 
 class SealedPage(msgspec.Struct, frozen=True):
@@ -106,6 +117,7 @@ class SealedPage(msgspec.Struct, frozen=True):
     unreadable: tuple[Unreadable, ...] = ()
     at_end: bool = False
     recognised: Recognised = NONE_RECOGNISED
+    recovered: tuple[Recovered, ...] = ()
 
 
 def sealed(page: Page | SealedPage, *, classed: bool) -> SealedPage:
@@ -115,7 +127,9 @@ def sealed(page: Page | SealedPage, *, classed: bool) -> SealedPage:
     marks = page.marks or (None,) * len(page.jobs)
     unreadable = tuple([msgspec.structs.replace(each, file=utf8(each.file)) for each in page.unreadable])
     runs = tuple([seal(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
-    return SealedPage(runs, page.cursor, page.read, page.skipped, unreadable, page.at_end, page.recognised)
+    return SealedPage(
+        runs, page.cursor, page.read, page.skipped, unreadable, page.at_end, page.recognised, page.recovered
+    )
 
 
 def waiting_in(cursor: Cursor) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from time import strptime
 from typing import Final
@@ -20,7 +20,7 @@ import msgspec
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.grid_identity import Entry
-from publisher.sources.base import Cursor, Unreadable
+from publisher.sources.base import Cursor, Recovered, Unreadable
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.htcondor_lines import GridEntryParser
 from publisher.sources.lines import Refused
@@ -32,11 +32,12 @@ _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 class GridPage(msgspec.Struct, frozen=True):
-    """Some entries, what could not be read, and the cursor behind them."""
+    """Some entries, what could not be read, the cursor behind them, and what is no longer unreadable."""
 
     entries: tuple[Entry, ...]
     unreadable: tuple[Unreadable, ...]
     cursor: Cursor
+    recovered: tuple[Recovered, ...] = ()
 
 
 def entry(line: bytes) -> Entry | None:
@@ -76,19 +77,21 @@ def _instant(text: str) -> int:
         raise LineError("has no timestamp such as 2026-11-20 10:00:00") from None
 
 
-def pages(path: Path, cursor: Cursor) -> Iterator[GridPage]:
+def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iterator[GridPage]:
     """Read on from a cursor to the present end. Raises `SourceError`, behind the last page, for what cannot be read."""
-    reading = LogReader(path).read(cursor)
+    reading = LogReader(path, None, rotated_to).read(cursor)
     ads = GridEntryParser()
     ads.resume(cursor.get("parser"))
     for chunk in reading:
-        if chunk.file != ads.file:
+        if chunk.file != ads.file and (chunk.lines or not chunk.set_aside):
             ads.file_begins(chunk.file)
         yield _page(chunk, reading, ads)
     cut = [each for each in ads.finish() if isinstance(each, Refused)]
     if cut or ads.entries:
         unreadable = [Unreadable(ads.file, None, None, each.reason, (each.raw or b"")[:RAW_BYTES]) for each in cut]
         yield GridPage(_taken(ads), tuple(unreadable), _cursor(reading, ads))
+    if recovered := reading.recovered():
+        yield GridPage((), (), _cursor(reading, ads), recovered)
     for problem in reading.problems:
         raise problem
 

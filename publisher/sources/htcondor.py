@@ -36,7 +36,7 @@ class HTCondorSource(SavedSource):
         super().__init__(
             name, "htcondor", path, None, lambda: htcondor_lines.HTCondorParser(cluster),
             frozenset({"htcondor-json", "htcondor-xml"}), document,
-            complete_since=settings.complete_since,
+            complete_since=settings.complete_since, rotated_to=settings.rotated_to,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import msgspec
 from formats.job import Job
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import FUTURE_S, WAITING, Cursor, Page, Unreadable, Window
+from publisher.sources.base import FUTURE_S, WAITING, Cursor, Page, Recovered, Unreadable, Window
 from publisher.sources.logfile import Chunk, LogReader, Reading
 from publisher.sources.recognise import KINDS, looks_like
 
@@ -136,7 +136,7 @@ class LineSource:
         page = _Page(window)
         file = ""
         for chunk in reading:
-            if chunk.file != file:
+            if chunk.file != file and (chunk.lines or not chunk.set_aside):
                 file = chunk.file
                 parser.file_begins(file)
             before = parser.state() if chunk.line == 1 else None
@@ -146,9 +146,10 @@ class LineSource:
                 continue
             page.add(part)
             if page.read >= PAGE_RECORDS:
-                yield page.close(cursor if window else _cursor(reading, parser), at_end=False)
+                yield page.close(cursor if window else _cursor(reading, parser), reading.recovered(), at_end=False)
                 page = _Page(window)
-        yield page.close(cursor if window else _cursor(reading, parser), at_end=not reading.problems)
+        here = cursor if window else _cursor(reading, parser)
+        yield page.close(here, reading.recovered(), at_end=not reading.problems)
         _raise(reading.problems)
 
     def check(self) -> list[Finding]:
@@ -172,6 +173,11 @@ class LineSource:
             elif not sample.problems:
                 findings.append(Finding(self.name, "yellow", f"{file}: the file holds no whole line"))
             findings += [Finding(self.name, "red", problem.message, problem.hint) for problem in sample.problems]
+        for folder in self.reader.log.rotated_to:
+            if not folder.is_dir():
+                findings.append(
+                    Finding(self.name, "yellow", f"{folder}: there is no such folder", "Look at rotated_to")
+                )
         return [*findings, *self._ends(len(files), ends)]
 
     def _ends(self, files: int, ends: list[int]) -> list[Finding]:
@@ -212,8 +218,10 @@ class _Page:
         self._skipped += part.skipped
         self.read += len(part.jobs) + len(part.unreadable) + part.skipped
 
-    def close(self, cursor: Cursor, *, at_end: bool) -> Page:
-        return Page(tuple(self._jobs), cursor, self.read, self._skipped, tuple(self._unreadable), at_end)
+    def close(self, cursor: Cursor, recovered: tuple[Recovered, ...], *, at_end: bool) -> Page:
+        return Page(
+            tuple(self._jobs), cursor, self.read, self._skipped, tuple(self._unreadable), at_end, recovered=recovered
+        )
 
 
 def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:

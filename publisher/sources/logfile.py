@@ -3,10 +3,13 @@
 Promise kept here: no line of a growing, rotated, copied, truncated or compressed log is passed over, only regular files
 are read, and memory does not grow with the size of a file or a line. Nothing is opened for writing.
 
-A file is known by its device and inode and by digests of its plain content: of its first 4 KiB, and of the bytes before
-the place where reading stopped. A file found under another name, inode or compression, whose content agrees up to that
-place, goes on there; a file whose content does not agree is read from its beginning, which changes nothing where jobs
-were read before, since the record id is that of the run.
+A file is known by its mark (`publisher.sources.log_mark`). A file found under another name, inode or compression, whose
+content agrees up to the place where reading stopped, goes on there; a file whose content does not agree is read from
+its beginning, which changes nothing where jobs were read before, since the record id is that of the run.
+
+A file that may have grown after it was read and is no longer in its place is looked for by its inode and its content,
+whatever its name (`publisher.sources.moved`). If it is not found, what was not read of it is reported once, and it is
+looked for in every reading from then on.
 
 `LogReader(path).read(cursor)` gives a `Reading`; it is iterated for `Chunk`s of whole lines, and its `cursor()` is, at
 any time, the one behind the chunk given last.
@@ -17,54 +20,31 @@ is longer than 1 MiB.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from publisher.errors import SourceError, SourceFormatError
-from publisher.sources.base import Cursor, Unreadable
+from publisher.sources.base import Cursor, Recovered, Unreadable
 from publisher.sources.compression import DamagedError
+from publisher.sources.log_mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, lead_of
+from publisher.sources.moved import copies_of, not_read
 from publisher.sources.openlog import OpenLog, open_log
-from publisher.sources.rotation import log_files
+from publisher.sources.rotation import LogFiles
 
 MAX_LINE_BYTES: Final = 1 << 20
 RAW_BYTES: Final = 65_536
 """Of an unreadable piece that are kept."""
 
 _BLOCK_BYTES: Final = 1 << 18
-_LEAD_BYTES: Final = 256
-_HEAD_BYTES: Final = 4096
-_TAIL_BYTES: Final = 512
 _WAITING_TOLD: Final = 10
 _GONE_KEPT: Final = 64
 """Files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
-
-
-class Mark(msgspec.Struct, array_like=True):
-    """How far a file was read: `offset` plain bytes and `line` whole lines.
-
-    `size` and `mtime_ns` are those of the file when its present end was reached, -1 before. `lead`, `head` and `tail`
-    are digests of the first 256 bytes, of the first `head_bytes` and of the last `tail_bytes` before the offset.
-    `unfinished` bytes of a last line without an end stood behind the offset when the file was read.
-    """
-
-    path: str
-    device: int
-    inode: int
-    size: int = -1
-    mtime_ns: int = -1
-    lead: str = ""
-    head_bytes: int = 0
-    head: str = ""
-    offset: int = 0
-    line: int = 0
-    tail_bytes: int = 0
-    tail: str = ""
-    unfinished: int = 0
+_MISSING_KEPT: Final = 16
+"""Files that were reported as not read to their end and are looked for, the latest ones."""
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -86,52 +66,68 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class LogReader:
-    """Reads the log at a path: a file with its rotated copies, a folder, or a pattern. `names`: see `log_files`."""
+    """Reads the log at a path: a file with its rotated copies, a folder, or a pattern. Arguments: see `LogFiles`."""
 
-    def __init__(self, path: Path, names: re.Pattern[str] | None = None) -> None:
-        self.path = path
-        self.names = names
+    def __init__(self, path: Path, names: re.Pattern[str] | None = None, rotated_to: Collection[Path] = ()) -> None:
+        self.log = LogFiles(path, names, rotated_to)
 
     def files(self) -> list[Path]:
         """The files the log is made of at present, in the order of their writing. Raises `SourceError`s."""
-        return log_files(self.path, self.names)
+        return self.log.present()
 
     def read(self, cursor: Cursor) -> Reading:
         """Read on from a cursor of an earlier reading; from an empty one, everything. Raises `SourceError`s.
 
         A cursor that cannot be understood is taken as empty: reading again is harmless.
         """
-        return Reading(self.files(), cursor)
+        return Reading(self.files(), cursor, self.log)
 
 
 class Reading:
-    """One pass over the files of a log. `problems` says afterwards what kept files from being read to their end."""
+    """One pass over the files of a log. `problems` says afterwards what kept files from being read to their end.
 
-    def __init__(self, files: list[Path], cursor: Cursor, block_bytes: int = _BLOCK_BYTES) -> None:
+    `log`: where files are looked for that are no longer in their place; without it they are not.
+    """
+
+    def __init__(
+        self, files: list[Path], cursor: Cursor, log: LogFiles | None = None, block_bytes: int = _BLOCK_BYTES
+    ) -> None:
         self._files = files
+        self._listed = {str(path) for path in files}
+        self._log = log
         self._block_bytes = block_bytes
         self._marks: dict[tuple[int, int], Mark] = {}
         self._gone: list[Mark] = []
+        self._missing: list[Mark] = []
         self._met: set[tuple[int, int]] = set()
-        self._copied: set[int] = set()
+        self._continued: set[int] = set()
+        self._recovered: list[Recovered] = []
         self._refused = False
         self.problems: list[SourceError] = []
         try:
             for mark in msgspec.convert(cursor.get("files", []), list[Mark]):
-                self._marks[mark.device, mark.inode] = mark
+                self._marks[mark.key] = mark
             self._gone = msgspec.convert(cursor.get("gone", []), list[Mark])
+            self._missing = msgspec.convert(cursor.get("missing", []), list[Mark])
         except msgspec.ValidationError:
-            self._marks, self._gone = {}, []
+            self._marks, self._gone, self._missing = {}, [], []
         self._by_lead: dict[str, list[Mark]] = {}
-        for mark in (*self._marks.values(), *self._gone):
+        for mark in (*self._marks.values(), *self._gone, *self._missing):
             self._by_lead.setdefault(mark.lead, []).append(mark)
+        self._open = self._open_marks()
 
     def cursor(self) -> dict[str, Any]:
         """The cursor behind the chunk given last, as plain JSON values."""
         return {
             "files": msgspec.to_builtins(list(self._marks.values())),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
+            "missing": msgspec.to_builtins(self._missing[-_MISSING_KEPT:]),
         }
+
+    def recovered(self) -> tuple[Recovered, ...]:
+        """The files, reported as not read to their end, that were found since this was last asked."""
+        found, self._recovered = tuple(self._recovered), []
+        return found
 
     def waiting(self) -> list[str]:
         """Of which files the last line waits for its end, the first of them by name."""
@@ -150,18 +146,30 @@ class Reading:
 
     def __iter__(self) -> Iterator[Chunk]:
         """Chunks of all files from where the cursor stood to their present ends."""
+        reported = list(self._missing)
+        for path in self._moved_files():
+            yield from self._try(path, moved=True)
         for path in self._files:
-            try:
-                yield from self._file(path)
-            except SourceError as error:
-                self.problems.append(error)
-            except OSError as error:
-                self.problems.append(SourceError(f"{path}: {error.strerror or error}"))
-        for key in [key for key in self._marks if key not in self._met]:
-            self._gone.append(self._marks.pop(key))
-        del self._gone[:-_GONE_KEPT]
+            for mark in self._open.get(str(path), ()):
+                if not mark.is_at(path):
+                    yield from self._find(mark)  # first: it was written before what took its place
+            yield from self._try(path)
+        for mark in [mark for key, mark in self._marks.items() if key not in self._met]:
+            yield from self._left(mark)
+        for mark in list(self._missing):
+            yield from self._find_missing(mark, search=any(mark is each for each in reported))
+        del self._gone[:-_GONE_KEPT], self._missing[:-_MISSING_KEPT]
 
-    def _file(self, path: Path) -> Iterator[Chunk]:
+    def _try(self, path: Path, *, moved: bool = False) -> Iterator[Chunk]:
+        """What is new in a file, as far as it can be read."""
+        try:
+            yield from self._file(path, moved=moved)
+        except SourceError as error:
+            self.problems.append(error)
+        except OSError as error:
+            self.problems.append(SourceError(f"{path}: {error.strerror or error}"))
+
+    def _file(self, path: Path, *, moved: bool) -> Iterator[Chunk]:
         with open_log(path) as log:
             key = log.device, log.inode
             if key in self._met:
@@ -170,52 +178,134 @@ class Reading:
             before = self._marks.get(key)
             if before is not None and (before.size, before.mtime_ns) == (log.size, log.mtime_ns):
                 before.path = str(path)
+                before.moved = moved
+                self._continued.add(id(before))
                 return
             at = 0
             try:
-                mark, aside = self._mark(path, log, log.read(_HEAD_BYTES), before)
+                mark = self._mark(path, log, log.read(HEAD_BYTES), before)
+                mark.moved = moved
                 self._marks[key] = mark
                 self._by_lead.setdefault(mark.lead, []).append(mark)
-                for chunk in self._lines(log, mark, aside):
+                if before is not None and id(before) not in self._continued:
+                    yield from self._replaced(before, mark)
+                for chunk in self._lines(log, mark):
                     yield chunk
                     at = mark.offset
             except DamagedError as error:
                 raise SourceFormatError(
                     f"{path}: the compressed file is cut short or damaged behind byte {at} of its content ({error})",
-                    hint="What comes before was read. Put a whole copy in its place, or move it away",
+                    hint="What comes before was read. Put a whole copy in its place, or move it away and settle what "
+                    "is then reported as not read",
                 ) from error
 
-    def _mark(self, path: Path, log: OpenLog, head: bytes, before: Mark | None) -> tuple[Mark, tuple[Unreadable, ...]]:
-        """Where to go on in a file, and what to say of it. The log stands there afterwards."""
-        lead = _lead(head)
-        new = Mark(str(path), log.device, log.inode, lead=lead, head_bytes=len(head), head=_digest(head))
+    def _mark(self, path: Path, log: OpenLog, head: bytes, before: Mark | None) -> Mark:
+        """Where to go on in a file. The log stands there afterwards."""
+        lead = lead_of(head)
+        new = Mark(str(path), log.device, log.inode, lead=lead, head_bytes=len(head), head=digest(head))
+        if before is not None and before.is_empty and before.path == new.path:
+            self._continued.add(id(before))
         for known in self._candidates(str(path), lead, before):
-            same_head = 0 < known.head_bytes <= len(head) and _digest(head[: known.head_bytes]) == known.head
-            if same_head and _stands_at(log, known):
+            if known.is_continued_by(head, log):
                 new.offset, new.line, new.tail_bytes, new.tail = known.offset, known.line, known.tail_bytes, known.tail
-                self._copied.add(id(known))
-                if before is not None and known is not before:
-                    self._gone.append(before)
-                return new, ()
+                new.grew = known.grew or (known is before and known.size >= 0 and known.offset > 0)
+                self._continued.add(id(known))
+                return new
         log.seek(0)
-        if before is None:
-            return new, ()
+        return new
+
+    # --- files that are no longer in their place
+
+    def _open_marks(self) -> dict[str, list[Mark]]:
+        """By path, the files that may hold what was not read: they may have grown, or were not read to their end.
+
+        A file of which nothing was taken, since it was refused, is none.
+        """
+        found: dict[str, list[Mark]] = {}
+        if self._log is None:
+            return found
+        marks = list(self._marks.values())
+        growing = self._log.growing([mark.path for mark in marks], {mark.path for mark in marks if mark.grew})
+        for mark in marks:
+            was_refused = mark.size < 0 and not mark.offset
+            if not was_refused and (mark.size < 0 or mark.path in growing):
+                found.setdefault(mark.path, []).append(mark)
+        return found
+
+    def _is_open(self, mark: Mark) -> bool:
+        return any(mark is each for each in self._open.get(mark.path, ()))
+
+    def _moved_files(self) -> list[Path]:
+        """Files that were found under a name that does not belong to the log, and are still there: they may grow."""
+        paths = {Path(mark.path): mark for mark in self._marks.values() if mark.moved}
+        return [path for path, mark in paths.items() if str(path) not in self._listed and mark.is_at(path)]
+
+    def _replaced(self, before: Mark, now: Mark) -> Iterator[Chunk]:
+        """Other content is where the content of a file was: it was cut, or its inode is used again."""
         self._gone.append(before)
-        if before.path != str(path) or before.offset == 0 or id(before) in self._copied:
-            return new, ()
-        reason = (
-            f"the file no longer holds what was read of it (up to byte {before.offset}; it has {log.size} bytes now) "
-            "and no copy of that is at hand: it was cut or overwritten. It is read again from its beginning; lines "
-            "written between the last reading and the cut are lost, if there were any"
-        )
-        return new, (Unreadable(str(path), None, before.offset, reason, b""),)
+        was_cut = before.path == now.path and before.offset > 0
+        if was_cut or self._is_open(before):
+            yield from self._find(before, was_cut=was_cut)
+
+    def _left(self, mark: Mark) -> Iterator[Chunk]:
+        """What becomes of a file that was not met: it cannot be read, was moved, or is gone."""
+        if mark.is_at(Path(mark.path)):
+            return
+        if self._is_open(mark):
+            yield from self._find(mark)
+        else:
+            self._let_go(mark)
+
+    def _let_go(self, mark: Mark) -> None:
+        """Keep the mark of a file that is gone: a copy may turn up."""
+        if self._marks.get(mark.key) is mark:
+            self._gone.append(self._marks.pop(mark.key))
+
+    def _find(self, mark: Mark, *, was_cut: bool = False) -> Iterator[Chunk]:
+        """Go on in a file that is no longer in its place, wherever it lies now; report it if it is not found."""
+        is_continued = id(mark) in self._continued
+        if (is_continued and mark.key in self._met) or any(mark is each for each in self._missing):
+            return
+        copies = self._copies_of(mark, is_continued=is_continued)
+        if copies is None:
+            return
+        self._let_go(mark)
+        if copies or is_continued:
+            yield from self._read_copies(copies)
+            return
+        self._missing.append(mark)
+        yield Chunk(mark.path, [], mark.offset, mark.line + 1, (not_read(mark, self._log, was_cut=was_cut),))
+
+    def _find_missing(self, mark: Mark, *, search: bool) -> Iterator[Chunk]:
+        """Whether a file that was reported as not read to its end was found; with `search`, look for it again."""
+        is_continued = mark.is_certain and id(mark) in self._continued
+        copies = self._copies_of(mark, is_continued=is_continued) if search else []
+        if copies or is_continued:
+            self._missing = [each for each in self._missing if each is not mark]
+            self._gone.append(mark)
+            self._recovered.append(Recovered(mark.path, mark.offset))
+            yield from self._read_copies(copies or [])
+
+    def _copies_of(self, mark: Mark, *, is_continued: bool) -> list[Path] | None:
+        """See `copies_of`; None where the file itself is found and cannot be read."""
+        try:
+            return copies_of(mark, self._log, is_continued=is_continued) if self._log is not None else []
+        except SourceError as error:
+            self.problems.append(error)
+            return None
+
+    def _read_copies(self, paths: list[Path]) -> Iterator[Chunk]:
+        for path in paths:
+            if str(path) not in self._listed:  # else it is read in its turn
+                yield from self._try(path, moved=True)
 
     def _candidates(self, path: str, lead: str, before: Mark | None) -> list[Mark]:
         known = [*([before] if before is not None else []), *self._by_lead.get("", []), *self._by_lead.get(lead, [])]
         return sorted(known, key=lambda mark: (mark is not before, mark.path != path, -mark.offset))
 
-    def _lines(self, log: OpenLog, mark: Mark, aside: tuple[Unreadable, ...]) -> Iterator[Chunk]:
+    def _lines(self, log: OpenLog, mark: Mark) -> Iterator[Chunk]:
         rest = tail = b""
+        aside: tuple[Unreadable, ...] = ()
         while block := log.read(self._block_bytes):
             data = rest + block
             used = data.rfind(b"\n") + 1
@@ -230,14 +320,14 @@ class Reading:
                 mark.line += 1
             else:
                 lines = data[: used - 1].split(b"\n")
-                rest, tail = data[used:], (tail + data[max(0, used - _TAIL_BYTES) : used])[-_TAIL_BYTES:]
+                rest, tail = data[used:], (tail + data[max(0, used - TAIL_BYTES) : used])[-TAIL_BYTES:]
                 if len(lines[0]) > MAX_LINE_BYTES:
                     aside = (*aside, _too_long(mark, lines[0]))
                     offset, line, lines = offset + len(lines[0]) + 1, line + 1, lines[1:]
                 mark.line = line + len(lines)
             before = mark.offset, before_line, mark.tail_bytes, mark.tail
             mark.offset += used
-            mark.tail_bytes, mark.tail = len(tail), _digest(tail)
+            mark.tail_bytes, mark.tail = len(tail), digest(tail)
             yield Chunk(mark.path, lines, offset, line + 1, aside)
             aside = ()
             if self._refused:
@@ -248,27 +338,11 @@ class Reading:
             reason = "the compressed file ends in the middle of this line"
             aside = (*aside, Unreadable(mark.path, mark.line + 1, mark.offset, reason, rest[:RAW_BYTES]))
             mark.offset += len(rest)
-            mark.tail_bytes, mark.tail = len(rest[-_TAIL_BYTES:]), _digest(rest[-_TAIL_BYTES:])
+            mark.tail_bytes, mark.tail = len(rest[-TAIL_BYTES:]), digest(rest[-TAIL_BYTES:])
         mark.size, mark.mtime_ns = log.size, log.mtime_ns
         mark.unfinished = 0 if log.compressed else len(rest)
         if aside:
             yield Chunk(mark.path, [], mark.offset, mark.line + 1, aside)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=12).hexdigest()
-
-
-def _stands_at(log: OpenLog, mark: Mark) -> bool:
-    """Whether the bytes before the mark are those that were read; if so, the log stands behind them."""
-    if mark.tail_bytes > mark.offset or not log.seek(mark.offset - mark.tail_bytes):
-        return False
-    return _digest(log.read(mark.tail_bytes)) == mark.tail if mark.tail_bytes else True
-
-
-def _lead(head: bytes) -> str:
-    """Key of the contents to compare with; empty for a file that was too short for one."""
-    return hashlib.blake2b(head[:_LEAD_BYTES], digest_size=6).hexdigest() if len(head) >= _LEAD_BYTES else ""
 
 
 def _to_line_end(log: OpenLog, length: int) -> int:

@@ -84,7 +84,7 @@ class LsfSource(LineSource):
     def __init__(self, name: str, settings: config.Source) -> None:
         path = required_path(name, settings, "lsb.acct", "/usr/share/lsf/work/cluster1/logdir/lsb.acct")
         cluster = settings.cluster
-        reader = LogReader(path, _NAMES)
+        reader = LogReader(path, _NAMES, settings.rotated_to)
         super().__init__(name, "lsf", reader, lambda: LsfParser(cluster), complete_since=settings.complete_since)
         self._cluster = cluster
 

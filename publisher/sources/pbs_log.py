@@ -87,7 +87,7 @@ class PbsSource:
         self._dialect = dialect
         self._settings = settings
         path = required_path(name, settings, "the accounting folder", "/var/spool/torque/server_priv/accounting")
-        self._reader = LogReader(path, _DAY)
+        self._reader = LogReader(path, _DAY, settings.rotated_to)
         self._since: int | None = None
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:

@@ -8,7 +8,7 @@ is that of the run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -58,11 +58,12 @@ class SavedSource:
         documents: frozenset[str],
         parse_document: Callable[[OpenLog], Iterator[Outcome]],
         complete_since: int | None = None,
+        rotated_to: Collection[Path] = (),
     ) -> None:
         self.name = name
         self.kind = kind
-        self._all = LogReader(path, names)
-        self._logs = _Logs(path, names)
+        self._all = LogReader(path, names, rotated_to)
+        self._logs = _Logs(path, names, rotated_to)
         self._make_parser = make_parser
         self._documents = documents
         self._parse_document = parse_document

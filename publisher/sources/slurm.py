@@ -72,7 +72,7 @@ class SlurmSource:
         self._since = settings.complete_since
         self._saved = SavedSource(
             name, self.kind, path, None, self._parser, frozenset({"slurm-json"}), self._document,
-            complete_since=settings.complete_since,
+            complete_since=settings.complete_since, rotated_to=settings.rotated_to,
         )  # fmt: skip
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
 from publisher.plain_text import utf8
-from publisher.sources.base import Cursor, Unreadable, cursor_of, text_of
+from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
 from publisher.store import dialect
 from publisher.store.tables import classes, runs, sources, targets, unreadable
 
@@ -150,9 +150,13 @@ def keep_unreadable(connection: Connection, source_id: int, items: Sequence[Unre
             "raw": item.raw,
             "seen_at": now,
             "digest": _digest_of(item),
+            "unread_from": item.unread_from,
         }
         for item in items
     ]
+    for item in items:
+        if item.unread_from is not None:  # again at the same place, and not settled: until now
+            connection.execute(update(unreadable).where(*_unread_at(source_id, item)).values(seen_at=now))
     return dialect.insert_missing(connection, unreadable, rows)
 
 
@@ -160,6 +164,42 @@ def _digest_of(item: Unreadable) -> bytes:
     """Of its place and content: what it is known again by, also when a person's name was taken out of it."""
     place = msgspec.msgpack.encode((utf8(item.file), item.line, item.offset, item.raw))
     return hashlib.blake2b(place, digest_size=_DIGEST_BYTES).digest()
+
+
+def _unread_at(source_id: int, item: Unreadable | Recovered) -> tuple[ColumnElement[bool], ...]:
+    return (
+        unreadable.c.source_id == source_id,
+        unreadable.c.file == utf8(item.file),
+        unreadable.c.offset == item.offset,
+        unreadable.c.unread_from.is_not(None),
+    )
+
+
+def drop_recovered(connection: Connection, source_id: int, items: Sequence[Recovered]) -> None:
+    """Take out what was kept as not read to its end and was found again."""
+    for item in items:
+        gone = connection.execute(delete(unreadable).where(*_unread_at(source_id, item))).rowcount
+        lower = update(sources).where(sources.c.id == source_id).values(unreadable=sources.c.unreadable - gone)
+        connection.execute(lower)
+
+
+class UnreadFile(msgspec.Struct, frozen=True):
+    """A file that disappeared before it was read to its end: the jobs of it that were not read ended in between, epoch
+    seconds, both inclusive."""
+
+    file: str
+    begin: int
+    end: int
+
+
+def unread_files(connection: Connection, source_id: int) -> list[UnreadFile]:
+    """The files of a source that disappeared before they were read to their end, and are not settled; oldest first."""
+    query = (
+        select(unreadable.c.file, unreadable.c.unread_from, unreadable.c.seen_at)
+        .where(unreadable.c.source_id == source_id, unreadable.c.unread_from.is_not(None))
+        .order_by(unreadable.c.id)
+    )
+    return [UnreadFile(*row) for row in connection.execute(query)]
 
 
 class UnreadableRow(msgspec.Struct, frozen=True):
@@ -173,6 +213,9 @@ class UnreadableRow(msgspec.Struct, frozen=True):
     reason: str
     raw: bytes
     seen_at: int
+    unread_from: int | None = None
+    """Of a file that disappeared before it was read to its end: the jobs of it that were not read ended then, epoch
+    seconds, or later."""
 
     @property
     def place(self) -> str:
@@ -181,7 +224,8 @@ class UnreadableRow(msgspec.Struct, frozen=True):
 
 
 def list_unreadable(connection: Connection, limit: int = LISTED, names: Sequence[str] = ()) -> list[UnreadableRow]:
-    """The newest unreadable input: of the sources named, or of all, also of those no longer configured."""
+    """Unreadable input of the sources named, or of all, also of those no longer configured: first the files that
+    disappeared before they were read to their end, then the newest."""
     query = (
         select(
             unreadable.c.id,
@@ -192,18 +236,19 @@ def list_unreadable(connection: Connection, limit: int = LISTED, names: Sequence
             unreadable.c.reason,
             unreadable.c.raw,
             unreadable.c.seen_at,
+            unreadable.c.unread_from,
         )
         .join(sources)
-        .order_by(unreadable.c.id.desc())
+        .order_by(unreadable.c.unread_from.is_(None), unreadable.c.id.desc())
         .limit(limit)
     )
     if names:
         query = query.where(sources.c.name.in_(names))
     return [
         UnreadableRow(
-            key, name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw), at
+            key, name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw), *rest
         )
-        for key, name, file, line, offset, reason, raw, at in connection.execute(query)
+        for key, name, file, line, offset, reason, raw, *rest in connection.execute(query)
     ]
 
 

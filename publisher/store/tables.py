@@ -256,6 +256,7 @@ unreadable = Table(
     Column("reason", Text, nullable=False),
     Column("raw", LargeBinary, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
+    Column("unread_from", BigInteger),
     Column("digest", LargeBinary, nullable=False),
     UniqueConstraint("source_id", "digest", name="unreadable_place"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,46 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
     assert (action, subject) == ("settle unreadable", "ge")
     assert detail.startswith(f"2 pieces of 1 file, {log}:1 (")
     assert detail.endswith("): a test")
+
+
+def test_a_log_that_was_rotated_out_of_sight_is_an_error_until_it_is_found_or_settled(
+    fresh: Program, fixtures: Path
+) -> None:
+    """From the log of Grid Engine to the exit codes."""
+    lines = (fixtures / "gridengine" / "accounting-8.1.9").read_bytes().splitlines(keepends=True)
+    log = fresh.folder / "accounting"
+    old = fresh.folder / "old"
+    old.mkdir()
+    source = f'{BASE}[sources.ge]\ntype = "gridengine"\npath = "{log}"\ncluster = "c"\n'
+    fresh.configure(source + FILES)
+    log.write_bytes(b"".join(lines[:20]))
+    fresh("collect").ok()
+    for number, name in enumerate(("one", "two"), 1):
+        with log.open("ab") as file:
+            file.writelines(lines[20:])
+        log.rename(old / name)
+        log.write_bytes(lines[-number])
+        fresh("collect")
+        (row,) = fresh("collect", "--unreadable", "--json").ok().object["unreadable"]
+        assert (row["file"], row["line"], row["raw"]) == (str(log), None, "")
+        done = fresh("run")
+        assert done.code == 1
+        assert str(log) in done.err
+        status = fresh("status", "--json").ok().object
+        assert status["complete"] is False
+        assert status["sources"]["ge"]["unread_files"] == 1
+        assert str(log) in status["sources"]["ge"]["error"]
+        assert fresh("check").code == 1
+        if name == "one":
+            fresh("collect", "--unreadable", "--settle", "--reason", "it is lost").ok()
+        else:
+            fresh.configure(source + f'rotated_to = "{old}"\n' + FILES)
+            assert fresh("collect", "--json").ok().object["sources"]["ge"]["new"] > 0
+        source_status = fresh("status", "--json").ok().object["sources"]["ge"]
+        assert (source_status["unread_files"], source_status["error"]) == (0, None)
+    ((action, subject, detail),) = audited(fresh)
+    assert (action, subject) == ("settle unreadable", "ge")
+    assert detail.endswith("it is lost")
 
 
 def test_held_records_are_released_by_what_they_lack(collected: Program) -> None:

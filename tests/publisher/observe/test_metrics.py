@@ -61,6 +61,7 @@ def test_every_number_of_the_status_is_there() -> None:
     assert one(found, "last_run_exit_code") == 1
     assert one(found, "source_jobs", source="ce1") == 7
     assert one(found, "source_unreadable", source="ce1") == 1
+    assert one(found, "source_unread_files", source="ce1") == 0
     assert one(found, "source_last_job_end_timestamp_seconds", source="ce1") == NOW - 3600
     assert one(found, "target_jobs", target="neic", state="accepted") == 5
     assert one(found, "target_jobs", target="neic", state="rejected") == 1

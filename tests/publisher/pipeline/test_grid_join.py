@@ -236,8 +236,7 @@ def test_reading_again_changes_nothing(cluster: GridCluster) -> None:
     assert cluster.counts() == (1, 0, 1)
     blah = cluster.folder / "blah.log"
     text = blah.read_bytes()
-    blah.unlink()
-    blah.write_bytes(b'"timestamp=2020-01-01 00:00:00" "userDN=/CN=X" "lrmsID=77"\n' + text)
+    blah.with_name("blah.log.1").write_bytes(b'"timestamp=2020-01-01 00:00:00" "userDN=/CN=X" "lrmsID=77"\n' + text)
     cluster.run()
     cluster.sent()
     cluster.run()

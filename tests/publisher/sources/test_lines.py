@@ -32,6 +32,14 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_further_folder_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    (tmp_path / "accounting").write_bytes(SERIAL % 1)
+    old = tmp_path / "old"
+    settings = Settings(type="gridengine", path=tmp_path / "accounting", rotated_to=(old,))
+    told = [finding for finding in GridEngineSource("ge", settings).check() if str(old) in finding.message]
+    assert [(finding.level, finding.hint) for finding in told] == [("yellow", "Look at rotated_to")]
+
+
 def test_pages_are_bounded_and_each_carries_its_cursor(file: Path) -> None:
     file.write_bytes(b"".join(SERIAL % number for number in range(20_000)))
     pages = list(source(file).pages({}))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from publisher.errors import SourceError, SourceMissingError
-from publisher.sources.rotation import log_files
+from publisher.sources.rotation import LogFiles
 
 
 def names(path: Path, pattern: str | None = None) -> list[str]:
-    return [file.name for file in log_files(path, re.compile(pattern) if pattern else None)]
+    return [file.name for file in LogFiles(path, re.compile(pattern) if pattern else None).present()]
 
 
 def touch(folder: Path, *files: str) -> None:
@@ -68,12 +68,54 @@ def test_only_a_rotated_copy_is_there(tmp_path: Path) -> None:
     assert names(tmp_path / "acct") == ["acct.1.gz"]
 
 
-@pytest.mark.parametrize("path", ["nothing", "no/folder/acct", "nothing*"])
+@pytest.mark.parametrize("path", ["nothing", "no/folder/acct"])
 def test_nothing_is_there(tmp_path: Path, path: str) -> None:
     with pytest.raises(SourceMissingError, match="there is no such file"):
-        log_files(tmp_path / path)
+        LogFiles(tmp_path / path).present()
 
 
 def test_a_name_too_long_is_an_error_of_the_source(tmp_path: Path) -> None:
     with pytest.raises(SourceError):
-        log_files(tmp_path / ("x" * 5000))
+        LogFiles(tmp_path / ("x" * 5000)).present()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["acct-20261122-1795354333", "acct-20261122.1", "acct.1795354333", "acct-2026-11-22T00:00:01.gz", "acct-202611"],
+)
+def test_dates_as_logrotate_writes_them(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, "acct", name)
+    assert names(tmp_path / "acct") == [name, "acct"]
+
+
+def test_a_long_name_of_digits_takes_no_time(tmp_path: Path) -> None:
+    touch(tmp_path, "acct", "acct-20261122" + "1" * 200 + "x")
+    assert names(tmp_path / "acct") == ["acct"]
+
+
+@pytest.mark.parametrize("pattern", ["pbs*", "pbs[0-9]*", "pbs?"])
+def test_a_pattern_finds_whatever_matches(tmp_path: Path, pattern: str) -> None:
+    """In a folder the names say what belongs to a log; a pattern says it itself."""
+    touch(tmp_path, "pbs1", "pbs2", "acct", "pbs1~")
+    assert names(tmp_path / pattern, r"\d{8}") == ["pbs1", "pbs2"]
+
+
+def test_a_pattern_that_nothing_matches(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match="no file matches this pattern"):
+        LogFiles(tmp_path / "nothing*").present()
+
+
+def test_further_folders(tmp_path: Path) -> None:
+    log, old, later = tmp_path / "log", tmp_path / "old", tmp_path / "later"
+    log.mkdir()
+    old.mkdir()
+    touch(log, "acct", "acct.1", "20261123", "pbs1")
+    touch(old, "acct", "acct-20261122.gz", "other", "20261122", "pbs2")
+
+    def found(path: Path, pattern: str | None = None) -> list[str]:
+        files = LogFiles(path, re.compile(pattern) if pattern else None, [old, later]).present()
+        return [str(file.relative_to(tmp_path)) for file in files]
+
+    assert found(log / "acct") == ["old/acct-20261122.gz", "old/acct", "log/acct.1", "log/acct"]
+    assert found(log, r"\d{8}") == ["old/20261122", "log/20261123"]
+    assert found(log / "pbs*") == ["old/pbs2", "log/pbs1"]
