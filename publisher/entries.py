@@ -88,10 +88,13 @@ def _ran(job: Job) -> Ran | None:
     start = job.execution_start if job.execution_start is not None else job.start
     if stop is None:
         return None
+    counted_back = stop - job.wall_ms // 1000 if job.wall_ms is not None else None
     if start is None:
-        if job.wall_ms is None:
+        if counted_back is None:
             return None
-        start = stop - job.wall_ms // 1000
+        start = counted_back
+    elif job.execution_start is None and start == job.submit and counted_back is not None:
+        start = max(start, counted_back)  # of ARC without LRMSSTART: it waited, or never ran
     if job.cpu_user_ms is None and job.cpu_system_ms is None:
         user_ms, system_ms = job.cpu_ms or 0, 0
     else:

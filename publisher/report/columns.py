@@ -21,7 +21,7 @@ from publisher.entries import complex_items
 from publisher.report.frame import NUMBERS, OBJECTS, ROW, UNKNOWN, WORDS, Coding, Frame
 
 _NUMBER_FIELDS: Final = {
-    "start": ("start", "end", "execution_start", "execution_end", "wall_ms"),
+    "start": ("start", "end", "execution_start", "execution_end", "wall_ms", "submit"),
     "stop": ("end", "execution_end"),
     "end": ("end",),
     "submit": ("submit",),
@@ -246,6 +246,7 @@ def _times(raw: _Raw, now: int | None) -> tuple[Ints, Ints]:
     wall_ms = raw["wall_ms"]
     counted_back = np.where((wall_ms == UNKNOWN) | (stop == UNKNOWN), UNKNOWN, stop - wall_ms // 1000)
     start = np.where(raw["start"] != UNKNOWN, raw["start"], counted_back)
+    start = np.where(start == raw["submit"], np.maximum(start, counted_back), start)
     return np.where(raw["execution_start"] != UNKNOWN, raw["execution_start"], start), stop
 
 

@@ -65,7 +65,8 @@ class RowReader:
     """Makes jobs of rows. `names` are the tables of names, as `ArcDatabase.names`, and may grow between two calls.
 
     With `start_from_execution`, a job starts at LRMSSTART, with `end_from_lrms` it ends at LRMSEND, where ARC has seen
-    these events; without them, and else, it starts at its submission and ends when it reached its terminal state.
+    these events; without them, and else, it starts at its submission and ends when it reached its terminal state. One
+    in progress starts at LRMSSTART, or has not started.
     """
 
     def __init__(
@@ -121,8 +122,8 @@ class RowReader:
         keys, info = _info(sides["JobExtraInfo"].get(record_id))
         benchmarks = _benchmarks(keys, info, extras)
         started = submit or None
-        if self._start_from_execution and execution_start is not None:
-            started = execution_start
+        if running or (self._start_from_execution and execution_start is not None):
+            started = execution_start  # what was only accepted holds no cores yet
         ended = end or None
         if self._end_from_lrms and execution_end is not None and not running:
             ended = execution_end

@@ -165,6 +165,16 @@ def test_a_job_in_progress_has_no_usage_yet(tmp_path: Path) -> None:
     assert (job.wall_ms, job.cpu_ms, job.scratch_bytes, job.exit_code) == (None, None, None, None)
 
 
+@pytest.mark.parametrize("settings", [{}, {"start_time": "execution"}])
+@pytest.mark.parametrize(("events", "start"), [(["ACCEPTED"], None), (["ACCEPTED", "LRMSSTART"], 1_793_500_620)])
+def test_a_job_in_progress_starts_with_its_payload(
+    tmp_path: Path, settings: dict[str, str], events: list[str], start: int | None
+) -> None:
+    seen = [(kind, at) for kind, at in FULL.events if kind in events]
+    job = read_one(tmp_path, replace(FULL, status="in-progress", end=0, events=seen), **settings)
+    assert (job.submit, job.start) == (1_793_500_000, start)
+
+
 @pytest.mark.parametrize("status", ["completed", "failed", "aborted"])
 def test_states(tmp_path: Path, status: str) -> None:
     assert read_one(tmp_path, replace(FULL, status=status)).status == status
