@@ -13,7 +13,7 @@ import msgspec
 
 from formats.identity import run_record_id
 from formats.job import Host, Job
-from publisher.sources.gridengine_run import LARGEST, RUSAGE, Extras
+from publisher.sources.gridengine_run import LARGEST, RUSAGE, Extras, measures_of, with_measures
 
 FIELDS: Final = 31
 SEVERAL_LINES: Final = b"]],["
@@ -81,7 +81,7 @@ def parse_line(text: str) -> ActLine:
 def run_of(master: ActLine, slaves: list[ActLine], cluster: str) -> Job:
     """The run of a job's lines. `extras["act_lines"]` keeps them all."""
     lines = [master, *slaves]
-    extras: Extras = dict(zip(RUSAGE, master.rusage, strict=True))
+    extras = with_measures(_rusage(master), (measures_of(_rusage(slave)) for slave in slaves))
     if master.complexes:
         extras["complex"] = master.complexes
     extras["dqs_job_name"] = master.dqs_job_name
@@ -115,6 +115,10 @@ def run_of(master: ActLine, slaves: list[ActLine], cluster: str) -> Job:
         exit_code=master.exit_status,
         extras=extras,
     )
+
+
+def _rusage(line: ActLine) -> Extras:
+    return dict(zip(RUSAGE, line.rusage, strict=True))
 
 
 def slave_of(line: ActLine, cluster: str) -> Job:

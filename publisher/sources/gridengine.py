@@ -22,7 +22,7 @@ from formats.job import Host, Job
 from publisher import config
 from publisher.errors import ConfigError
 from publisher.sources import gridengine_colon, gridengine_jsonl
-from publisher.sources.gridengine_run import Cluster, PeTask, Slave
+from publisher.sources.gridengine_run import Cluster, PeTask, Slave, with_measures
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
 from publisher.sources.parallel import Waiting
@@ -99,11 +99,11 @@ def folded(job: Job, slaves: list[PeTask]) -> Job:
     hosts = {host.name: host for host in job.hosts}
     for slave in slaves:
         hosts.setdefault(slave.host, Host(slave.host))
-    extras = dict(job.extras)
+    extras = with_measures(job.extras, (slave.measures for slave in slaves))
     extras["mem"] = _sum(extras, "mem", (slave.mem_gb_s for slave in slaves))
     extras["io"] = _sum(extras, "io", (slave.io_gb for slave in slaves))
     extras["pe_task_count"] = len(slaves)
-    extras["pe_tasks"] = msgspec.json.encode(slaves[:_TASKS_SHOWN]).decode()
+    extras["pe_tasks"] = _as_shown(slaves).decode()
     return msgspec.structs.replace(
         job,
         hosts=tuple(hosts.values()),
@@ -148,9 +148,14 @@ def cell_of(path: Path) -> str:
     return parts[at - 1] if at > 1 else "default"
 
 
+def _as_shown(slaves: list[PeTask]) -> bytes:
+    """The first of them as JSON, without what is only there to be added up."""
+    return msgspec.json.encode([msgspec.structs.astuple(slave)[:-1] for slave in slaves[:_TASKS_SHOWN]])
+
+
 def _given_up(job: str, slaves: list[PeTask]) -> Refused:
     reason = f"{len(slaves)} slave records of parallel job {job} had no master record; they are set aside here"
-    return Refused(reason, msgspec.json.encode(slaves[:_TASKS_SHOWN])[:65_536])
+    return Refused(reason, _as_shown(slaves)[:65_536])
 
 
 def _sum(extras: Mapping[str, object], name: str, more: Any) -> float:

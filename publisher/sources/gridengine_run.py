@@ -6,6 +6,7 @@ failed code, the exit status and, where the record has it, who deleted it. (The 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -22,6 +23,11 @@ RUSAGE: Final = (
     "ru_nivcsw",
 )  # fmt: skip
 """The fields of getrusage(2), in the order of the colon format."""
+
+_LARGEST_OF_TASKS: Final = frozenset({"ru_maxrss", "maxrss", "maxpss", "maxvmem"})
+"""Measures of which a parallel job has the largest of its tasks."""
+_OF_MASTER: Final = frozenset({"ru_wallclock", "wallclock", "priority", "failed", "arid", "ar_submission_time"})
+"""Numbers of a record that its slaves add nothing to."""
 
 LARGEST: Final = 4_000_000_000_000_000
 """No figure of a real record is larger; microseconds of this century and bytes of petabytes are below."""
@@ -62,6 +68,8 @@ class PeTask(msgspec.Struct, frozen=True, array_like=True):
     io_gb: float
     virtual_kib: int
     rss_kib: int
+    measures: dict[str, Figure] = {}
+    """The further numbers of the record that count for the job."""
 
 
 class Slave(msgspec.Struct, frozen=True):
@@ -69,6 +77,30 @@ class Slave(msgspec.Struct, frozen=True):
 
     job: str
     task: PeTask
+
+
+def measures_of(extras: Mapping[str, object]) -> dict[str, Number]:
+    """The numbers of a slave's record that count for its job, but for zeros."""
+    return {
+        name: value
+        for name, value in extras.items()
+        if isinstance(value, int | float) and value and name not in _OF_MASTER
+    }
+
+
+def with_measures(extras: Extras, slaves: Iterable[Mapping[str, Number]]) -> Extras:
+    """The extras of a master with the measures of its slaves: sums, and of memory the largest.
+
+    That is what Grid Engine writes itself with `accounting_summary`, for custom usage too, but for memory: it sums
+    peaks that need not have been at one time. A text of the master's stands as it is.
+    """
+    total = dict(extras)
+    for measures in slaves:
+        for name, value in measures.items():
+            own = total.get(name, 0)
+            if isinstance(own, int | float):
+                total[name] = storable(max(own, value) if name in _LARGEST_OF_TASKS else own + value)
+    return total
 
 
 class Cluster:
@@ -97,7 +129,8 @@ def outcome(
     if pe_task:
         mem, transferred = _float(extras.get("mem")), _float(extras.get("io"))
         used = (cpu_ms, user_ms or 0, system_ms or 0, mem, transferred, virtual, rss)
-        return Slave(local_id, PeTask(pe_task, host, start, end, exit_status, failed, *used))
+        task_extras = measures_of({name: value for name, value in extras.items() if name not in {"mem", "io"}})
+        return Slave(local_id, PeTask(pe_task, host, start, end, exit_status, failed, *used, task_extras))
     if start <= 0 or end < start:
         return None
     parallel = granted_pe is not None

@@ -11,7 +11,7 @@ writes for a rerun, Q S R S E, where R tells nothing and the lost run is estimat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -27,11 +27,15 @@ MAX_WEIGHT: Final = 65_536
 MAX_ENDED: Final = 1_000
 """Ended jobs whose path is kept a while, because an R or an E may still follow."""
 
+MAX_COMPLETED: Final = 1_000
+"""Jobs that ended well whose path is kept a while, because an R may still follow."""
+
 MAX_EVENTS: Final = 64
 
 _MOST: Final = 1 << 62
 """What damaged numbers can add up to, so that it can be stored."""
 
+_Job = TypeVar("_Job")
 _NO_JOBS: Final[tuple[Job, ...]] = ()
 
 
@@ -70,12 +74,22 @@ class OpenJob(msgspec.Struct, array_like=True):
         self.phase_cores = self.suspended_since = None
 
 
+class Completed(msgspec.Struct, array_like=True):
+    """A job that ended well: its path, the number of its starts, and of events left out."""
+
+    events: list[Event]
+    starts: int
+    left_out: int = 0
+
+
 class State(msgspec.Struct, array_like=True):
-    """All that is remembered: open jobs, ended ones, and the instant the log has reached. In the order they came."""
+    """All that is remembered: open jobs, ended ones, the instant the log has reached, and those that ended well. In the
+    order they came."""
 
     open: dict[str, OpenJob] = {}
     ended: dict[str, OpenJob] = {}
     at: int = 0
+    completed: dict[str, Completed] = {}
 
 
 _decoder: Final = msgspec.json.Decoder(State)
@@ -150,6 +164,7 @@ class JobPaths:
             self._forget(key)
             job = None
         state.ended.pop(key, None)
+        state.completed.pop(key, None)
         if job is None:
             self._keep(key, OpenJob([Event(at, "Q")]))
         else:
@@ -201,7 +216,7 @@ class JobPaths:
         """R without usage: the run in progress is thrown away; what it used is start to now, on all its cores."""
         job = self._state.open.get(key)
         if job is None or job.start is None:
-            self._reopen(key).note(at, "R")
+            self._rerun(key).note(at, "R")
             return _NO_JOBS
         start = job.start
         if at < start:
@@ -259,7 +274,9 @@ class JobPaths:
             self._keep(line.job_id, job)
         elif exit_status:
             job.close_run()
-            self._remember(line.job_id, job)
+            _remember(state.ended, line.job_id, job, MAX_ENDED)
+        else:
+            _remember(state.completed, line.job_id, Completed(job.events, job.starts, job.left_out), MAX_COMPLETED)
         return (*before, run)
 
     def _happen(self, line: Entry, found: Mapping[str, str], at: int) -> bool:
@@ -275,7 +292,7 @@ class JobPaths:
             job.deleted = job.deleted or kind == "D"
             if job.start is None:  # it waited: nothing ran; or its start is in a file that is gone
                 self._forget(key)
-                self._remember(key, job)
+                _remember(state.ended, key, job, MAX_ENDED)
             return job.start is not None
         phase_ms = values.duration_ms(found.get("resources_used.walltime"))
         cores = pbs_runs.cores_of(found) if found else None
@@ -332,12 +349,20 @@ class JobPaths:
             self._keep(key, job)
         return job
 
-    def _remember(self, key: str, job: OpenJob) -> None:
-        ended = self._state.ended
-        ended.pop(key, None)
-        ended[key] = job
-        if len(ended) > MAX_ENDED:
-            del ended[next(iter(ended))]
+    def _rerun(self, key: str) -> OpenJob:
+        """The job that runs again after a run that ended: what ended well is taken back by an R alone, since other
+        lines that come again are of a file that is read again."""
+        done = self._state.completed.pop(key, None)
+        if done is not None and key not in self._state.open and key not in self._state.ended:
+            self._keep(key, OpenJob(done.events, starts=done.starts, left_out=done.left_out))
+        return self._reopen(key)
+
+
+def _remember(jobs: dict[str, _Job], key: str, job: _Job, most: int) -> None:
+    jobs.pop(key, None)
+    jobs[key] = job
+    if len(jobs) > most:
+        del jobs[next(iter(jobs))]
 
 
 def _path(job: OpenJob, queued: int | None, start: int) -> tuple[Event, ...]:

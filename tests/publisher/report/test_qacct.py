@@ -140,3 +140,12 @@ def test_a_job_is_found_by_the_id_that_services_know(every_source: Publisher) ->
         assert {known.run.source for known in every_source.job(name)} == sources(name)
     (record_id,) = {known.run.record_id for known in every_source.job("ge-17")}
     assert [known.run.record_id for known in every_source.job(record_id)] == [record_id]
+
+
+def test_io_wait_of_slaves(tmp_path: Path) -> None:
+    """Slave 2 and master 1: `qacct` prints 3.000."""
+    line = "q:h:g:o:n:1:sge:0:{0}:{0}:{1}:0:0:100:" + "0:" * 17 + "NONE:d:mpi:2:0:1.5:0:0:NONE:{2}:{3}:0.0:0:0\n"
+    lines = [line.format(SINCE + 10, SINCE + 110, iow, task) for iow, task in (("2.000", "1.h"), ("1.000", "NONE"))]
+    (tmp_path / "accounting").write_text("".join(lines))
+    (figures,) = totals(collected(tmp_path, tmp_path / "accounting"), ()).values()
+    assert figures[COLUMNS.index("io_wait_s")] == 3.0

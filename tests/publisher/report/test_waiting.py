@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from publisher.api import Publisher
 from publisher.report.waiting import percentile
-from tests.publisher.report.torque_site import HOUR, table, torque_site, view
+from tests.publisher.cli.program import BASE
+from tests.publisher.report.torque_site import HOUR, at, table, torque_site, view
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +86,26 @@ def test_paths(site: Publisher) -> None:
     assert view(site, "paths").notes[0] == "Events: Q queued, S started, E ended; + again at once."
     events = table(view(site, "paths", filters={"job": "3"}), "job", "event", "meaning")
     assert events == [("3", "Q", "queued"), ("3", "S", "started"), ("3", "S", "started"), ("3", "E", "ended")]
+
+
+def test_paths_with_several_ends(tmp_path: Path) -> None:
+    """A build of TORQUE that keeps the usage of reruns writes an E for each run."""
+    folder = tmp_path / "accounting"
+    folder.mkdir()
+    common = "1.srv;user=a queue=a ctime={0} qtime={0} start={1} exec_host=n1/0"
+    ends = [at(1, 13), at(1, 15)]
+    lines = ["03/01/2026 12:00:00;Q;1.srv;queue=a\n"]
+    for end in ends:
+        told = common.format(at(1, 12), end - HOUR)
+        hour = 12 + ends.index(end) * 2
+        lines += [
+            f"03/01/2026 {hour}:00:00;S;{told}\n",
+            f"03/01/2026 {hour + 1}:00:00;E;{told} end={end} Exit_status=0 resources_used.walltime=01:00:00\n",
+            f"03/01/2026 {hour + 1}:00:01;R;1.srv;\n",
+        ]
+    (folder / "20260301").write_text("".join(lines[:-1]))
+    config = tmp_path / "publisher.toml"
+    config.write_text(f'{BASE}[sources.torque]\ntype = "torque"\npath = "{folder}"\n')
+    publisher = Publisher.from_file(config)
+    publisher.collect()
+    assert table(view(publisher, "paths"), "path", "jobs", "example") == [("Q S E R S E", 1, "1")]

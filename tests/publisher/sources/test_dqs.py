@@ -23,6 +23,7 @@ from publisher.sources.base import Unreadable
 from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource
 from publisher.sources.dqs_act import act_lines, parse_line, without_slaves
 from publisher.sources.dqs_stat import QueueSample, StatError, parse_sample, read_samples
+from publisher.sources.gridengine_run import RUSAGE
 from publisher.sources.lines import Refused
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, mutated, parse_all, read_on
 
@@ -57,6 +58,19 @@ def test_every_line_of_a_run_is_there_for_reports(fixtures: Path, lines: list[by
         (0, "beta", 20),
         (0, "beta", 10),
     ]
+
+
+def test_every_measure_of_a_slave_counts(lines: list[bytes]) -> None:
+    """The counts of getrusage as sums, memory as the largest, the wall clock as the master's."""
+    six = [line.split(b":") for line in lines if b"DQS.6" in line]
+    for number, fields in enumerate(six, 1):
+        fields[13:] = [b"%d" % (number * 100 + place) for place in range(18)]
+    (run,) = runs_of(parse_all(DqsParser("c"), [b":".join(fields) for fields in six])[0])
+    (master,) = (number for number, fields in enumerate(six, 1) if fields[2] == b"1")
+    expected = {name: 100 + 200 + 300 + 3 * place for place, name in enumerate(RUSAGE)}
+    expected |= {"ru_wallclock": master * 100, "ru_maxrss": 303}
+    assert {name: run.extras[name] for name in RUSAGE} == expected
+    assert run.cpu_ms == (expected["ru_utime"] + expected["ru_stime"]) * 1000
 
 
 def test_the_lines_of_a_run_come_in_any_order(lines: list[bytes]) -> None:

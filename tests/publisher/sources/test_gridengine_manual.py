@@ -10,11 +10,12 @@ from typing import Any, Final
 import pytest
 
 from publisher.cli.jobs_cmd import facts, show_run
-from publisher.sources.gridengine import GridEngineParser
+from publisher.config import Source as Settings
+from publisher.sources.gridengine import GridEngineParser, GridEngineSource
 from publisher.sources.gridengine_run import RUSAGE
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import Site
-from tests.publisher.sources.log_reading import parse_all
+from tests.publisher.sources.log_reading import Seen, parse_all, read_on
 
 MANUAL: Final = (
     "qname", "hostname", "group", "owner", "job_name", "job_number", "account", "priority", "submission_time",
@@ -85,6 +86,51 @@ def test_jobs_shows_every_field_of_the_manual(
     show_run(known)
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "} >= set(shown)
+
+
+SUMMED = {
+    *(name for name in RUSAGE if name not in {"ru_wallclock", "ru_maxrss"}), "mem", "io", "ioops", "iow", "gpu.joules",
+}  # fmt: skip
+"""What a parallel job has of all its tasks, as Grid Engine adds it up itself with `accounting_summary`."""
+LARGEST = {"ru_maxrss", "maxrss", "maxpss"}
+MASTERS = {"ru_wallclock", "wallclock", "priority", "failed", "arid", "ar_submission_time"}
+
+
+@pytest.mark.parametrize("write", [as_colon, as_jsonl])
+def test_every_measure_of_a_slave_counts(write: Callable[[Mapping[str, Any]], str]) -> None:
+    """Slave 2 and master 1 are 3, as qacct has it."""
+    numbers = [name for name in TOLD if name in {*SUMMED, *LARGEST, *MASTERS}]
+    master = TOLD | dict.fromkeys(numbers, 1) | {"failed": 0}
+    slave = TOLD | dict.fromkeys(numbers, 2) | {"pe_taskid": "1.node9"}
+    lines = [write(slave), write(master)]
+    if write is as_jsonl:
+        for place, custom in enumerate(({"joules": 2, "kind": "b"}, {"joules": 1, "kind": "a"})):
+            record = json.loads(lines[place])
+            record["usage"]["gpu"] = custom
+            lines[place] = json.dumps(record)
+    first, refused = parse_all(GridEngineParser("cell"), [lines[0].encode()])
+    assert (first.jobs, refused) == ({}, [])
+    seen, _ = parse_all(GridEngineParser("cell"), [line.encode() for line in lines])
+    (job,) = seen.jobs.values()
+    there = set(job.extras)
+    assert {name: job.extras[name] for name in SUMMED & there} == dict.fromkeys(SUMMED & there, 3)
+    assert {name: job.extras[name] for name in LARGEST & there} == dict.fromkeys(LARGEST & there, 2)
+    mine = MASTERS & there - {"failed"}
+    assert {name: job.extras[name] for name in mine} == dict.fromkeys(mine, 1)
+    assert there >= SUMMED - ({"ioops", "gpu.joules"} if write is as_colon else set())
+    assert job.extras.get("gpu.kind") == ("a" if write is as_jsonl else None)
+
+
+def test_measures_wait_with_their_slave_for_a_later_reading(tmp_path: Path) -> None:
+    log = tmp_path / "accounting"
+    source = GridEngineSource("ge", Settings(type="gridengine", path=log, cluster="cell"))
+    log.write_text(as_jsonl(TOLD | {"pe_taskid": "1.node9", "iow": 2}) + "\n", encoding="ascii")
+    seen = read_on(source, Seen())
+    with log.open("a", encoding="ascii") as file:
+        file.write(as_jsonl(TOLD | {"iow": 1}) + "\n")
+    (job,) = read_on(source, seen).jobs.values()
+    assert job.extras["iow"] == 3
+    assert len(json.loads(str(job.extras["pe_tasks"]))[0]) == 13, "what is shown of a task stays what it was"
 
 
 def test_jobs_shows_the_task_of_a_slave_record() -> None:

@@ -187,9 +187,42 @@ def test_an_end_alone_tells_its_run(lines: list[bytes]) -> None:
             assert job == whole.jobs[key]
 
 
+RERUN = b"""\
+10/24/2026 20:00:00;Q;1.s;queue=a
+10/24/2026 20:00:10;S;1.s;user=a queue=a ctime=1792864800 qtime=1792864800 start=1792864810 exec_host=n/0
+10/24/2026 20:01:10;E;1.s;user=a queue=a ctime=1792864800 qtime=1792864800 start=1792864810 exec_host=n/0 \
+end=1792864870 Exit_status=%d resources_used.walltime=00:01:00
+10/24/2026 20:01:11;R;1.s;
+10/24/2026 20:02:00;S;1.s;user=a queue=a ctime=1792864800 qtime=1792864800 start=1792864920 exec_host=n/0
+10/24/2026 20:03:00;E;1.s;user=a queue=a ctime=1792864800 qtime=1792864800 start=1792864920 exec_host=n/0 \
+end=1792864980 Exit_status=0 resources_used.walltime=00:01:00
+"""
+"""As TORQUE writes it where it was built to keep the usage of reruns."""
+
+
+@pytest.mark.parametrize("status", [0, 271, -3])
+@pytest.mark.parametrize("cut", range(7))
+def test_a_path_with_several_ends(tmp_path: Path, status: int, cut: int) -> None:
+    """However the first run ended, and wherever a reading stopped."""
+    lines = (RERUN % status).splitlines(keepends=True)
+    seen = Seen()
+    for part in (lines[:cut], lines[cut:]):
+        with (tmp_path / "20261024").open("ab") as file:
+            file.writelines(part)
+        read_on(source(tmp_path), seen)
+    first, second = sorted(seen.jobs.values(), key=lambda job: job.start or 0)
+    assert (path_of(first), path_of(second)) == ("QSE", "QSERSE")
+    assert (first.run, second.run) == (0, 1)
+    (tmp_path / "20261024").rename(tmp_path / "20261025")
+    (tmp_path / "20261025").write_bytes(b"10/24/2026 19:00:00;L;license;x\n" + RERUN % status)
+    if status == 0:
+        assert read_on(source(tmp_path), Seen(cursor=seen.cursor)).jobs == seen.jobs, "read again, nothing changes"
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pbs_paths, "MAX_WEIGHT", 50)
     monkeypatch.setattr(pbs_paths, "MAX_ENDED", 10)
+    monkeypatch.setattr(pbs_paths, "MAX_COMPLETED", 10)
     small = parser()
     for number in range(500):
         small.parse(b"10/24/2026 20:00:00;Q;%d.s;queue=a" % number)
@@ -197,9 +230,12 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             b"10/24/2026 20:00:00;S;%d.s;user=a start=%d exec_host=%s" % (number, 1_792_864_800, b"n/0+" * 100 + b"n/1")
         )
         small.parse(b"10/24/2026 20:00:00;D;%d.x;" % number)
+        small.parse(
+            b"10/24/2026 20:00:00;E;%d.z;user=a start=1792864800 end=1792864800 Exit_status=0 exec_host=n/0" % number
+        )
         for _ in range(3):
             small.parse(b"10/24/2026 20:00:00;C;1.y;")
-    assert len(small.state()) < 15_000
+    assert len(small.state()) < 16_000
 
 
 def test_a_path_that_grows_without_end_is_cut_in_the_middle() -> None:
