@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from formats.record import CannotRenderError, Note
-from formats.rules import NameRule, NumberRule, TextRule, is_domain_name
+from formats.rules import NameRule, NumberRule, TextRule, is_host_name
 from formats.xml_text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
 
 _SHOWN_CHARACTERS: Final = 200
@@ -85,18 +85,20 @@ def _percent(char: str) -> str:
 
 def name(rule: NameRule, value: str | None, notes: list[Note]) -> str:
     """A host's name; nothing in it needs escaping."""
-    if value and len(value) <= rule.longest and is_domain_name(value):
+    if value and len(value) <= rule.longest and is_host_name(value):
         return value
     if rule.otherwise == "hold":
         if not value:
             raise CannotRenderError(
-                rule.field, "there is none: neither an endpoint nor a cluster nor a configured name"
+                rule.field, "the run has no endpoint and no cluster: set `machine_name` of the target"
             )
         raise CannotRenderError(
-            rule.field, f"{shown(value)} is no host name of at most {rule.longest} characters ({rule.source})"
+            rule.field,
+            f"{shown(value)} is not a host name of at most {rule.longest} characters ({rule.source}): "
+            "set `machine_name` of the target",
         )
     if value:
-        notes.append(Note(rule.field, f"no host name ({rule.source})", shown(value), None))
+        notes.append(Note(rule.field, f"not a host name: left out ({rule.source})", shown(value), None))
     return ""
 
 

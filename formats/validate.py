@@ -1,7 +1,8 @@
 """Whether a message is valid: against our own grammars of UR and CAR, and what their grammars cannot say.
 
 Elements of foreign namespaces are taken away before a UR is checked: the standard has extensions, its grammar has no
-place for them (facts on formats, 0.8).
+place for them (facts on formats, 0.8). Host names are those that services take
+(`formats.rules.is_host_name`), which are more than the standards' domainNameType.
 """
 
 from __future__ import annotations

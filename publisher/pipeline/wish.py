@@ -15,7 +15,7 @@ from publisher.pipeline.demand import unknown_vo_of
 from publisher.store.classes import JobClass, awaits_grid_log
 from publisher.times import iso
 
-RULES_VERSION: Final = 1
+RULES_VERSION: Final = 2
 """Raised when a new version of the program would hold or plan differently, so that what is held is planned anew."""
 
 ARC_STATUSES: Final = frozenset({"completed", "failed"})

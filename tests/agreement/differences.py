@@ -8,7 +8,6 @@ must be, from ARC's record and from ARC's database. `switch` is the setting of a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -72,15 +71,6 @@ def _not_zero(field: str) -> Callable[[Fields, Facts], Values]:
     return lambda arc, _facts: None if arc.get(field) == ("0",) else arc.get(field)
 
 
-def _domain_name(arc: Fields, _facts: Facts) -> Values:
-    value = str(arc["SubmitHost"][0])
-    return (
-        (value,)
-        if all(re.fullmatch("[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9]", part) for part in value.split("."))
-        else None
-    )
-
-
 def _group_and_role(fqan: str) -> tuple[str, str]:
     group, _, role = fqan.partition("/Role=")
     return group, role
@@ -124,7 +114,6 @@ UR = (
         "Memory[max,KB,shared]", _ALL, _as_arc("Memory[max,KB,virtual]"), "the type that they know for it", (6,)
     ),
     Difference("Network[B]", 53, _not_zero("Network[B]"), "zero is no positiveInteger", (6,)),
-    Difference("SubmitHost", 14, _domain_name, "addresses with labels of one character are no domainNameType", (11,)),
     Difference(_VO, 183, _vo_attributes, "group and role without their prefixes, each once", (4,)),
     Difference("SubmitTime", _ALL, _submit, "ARC has it only as StartTime; SGAS' extension is for it", (7,)),
     Difference("TimeInstant[submit]", _ALL, _submit, "the standard's own place for it", (7,)),

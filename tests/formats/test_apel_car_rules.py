@@ -128,3 +128,19 @@ def test_nothing_stands_before_the_root() -> None:
 
 def test_cancelled_is_aborted() -> None:
     assert values(render(status="cancelled"), "Status") == ["aborted"]
+
+
+@pytest.mark.parametrize("host", ["ce1.t.example.org", "ce_2.example.org", "130.237.1.40"])
+def test_machine_name_is_any_host_name(host: str) -> None:
+    rendered = render(endpoint_url=f"https://{host}:443/arex", endpoint_type="org.nordugrid.arcrest")
+    assert values(rendered, "MachineName") == [host]
+    assert values(rendered, "SubmitHost") == [f"arcrest:https://{host}:443/arex"]
+
+
+def test_an_ipv6_endpoint_is_held_and_the_remedy_named() -> None:
+    facts: dict[str, Any] = {"endpoint_url": "https://[2001:db8::1]:443/arex", "endpoint_type": "org.nordugrid.arcrest"}
+    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name .*: set `machine_name` of the target"):
+        render(**facts)
+    rendered = render(View(site="S", machine_name="ce1.example.org"), **facts)
+    assert values(rendered, "MachineName") == ["ce1.example.org"]
+    assert values(rendered, "SubmitHost") == ["arcrest:https://[2001:db8::1]:443/arex"]

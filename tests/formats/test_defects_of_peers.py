@@ -80,9 +80,13 @@ def test_every_host_is_published_and_the_first_is_the_primary_one() -> None:
     assert '<Host urf:primary="true">wn1.example.org</Host><Host>wn2.example.org</Host>' in message
 
 
-@pytest.mark.parametrize("address", ["2001:db8::1", "192.0.2.1", "my_host"])
-def test_an_address_is_no_domain_name(address: str) -> None:
-    assert "<SubmitHost>" not in text(UsageRecordFormat, client_host=address)
+def test_an_ipv6_address_is_not_a_host_name() -> None:
+    assert "<SubmitHost>" not in text(UsageRecordFormat, client_host="2001:db8::1")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "130.237.1.40", "my_host", "a.t.example.org"])
+def test_a_client_host_that_sgas_takes_is_sent(host: str) -> None:
+    assert f"<SubmitHost>{host}</SubmitHost>" in text(UsageRecordFormat, client_host=host)
 
 
 def test_submit_host_of_a_car_has_no_attributes_and_is_that_of_sync() -> None:

@@ -60,9 +60,25 @@ def test_machine_name_is_required() -> None:
     assert values(render(endpoint_url="https://ce2.example.org:443/arex"), "MachineName") == ["ce2.example.org"]
 
 
-def test_machine_name_that_is_no_domain_name_is_held() -> None:
-    with pytest.raises(CannotRenderError, match="MachineName"):
-        render(cluster="my_cluster")
+@pytest.mark.parametrize("host", ["ce1.t.example.org", "ce_2.example.org", "_a.b", "n", "my_cluster", "192.0.2.1"])
+def test_machine_name_is_any_host_name_that_sgas_takes(host: str) -> None:
+    rendered = render(cluster=host)
+    assert values(rendered, "MachineName") == [host]
+    assert noted(rendered) == []
+    assert values(render(endpoint_url=f"https://{host}:443/arex"), "MachineName") == [host.lower()]
+
+
+@pytest.mark.parametrize("host", ["2001:db8::1", "a b", "ce1..example.org", "ce1.example.org.", "-a", "a-", "ce1:443"])
+def test_machine_name_that_is_not_a_host_name_is_held_and_the_remedy_named(host: str) -> None:
+    with pytest.raises(CannotRenderError, match=r"MachineName: .* is not a host name .*: set `machine_name` of the"):
+        render(cluster=host)
+    view = View(site="S", machine_name="ce1.example.org")
+    assert values(render(view, cluster=host), "MachineName") == ["ce1.example.org"]
+
+
+def test_an_ipv6_endpoint_is_held_and_the_remedy_named() -> None:
+    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name .*: set `machine_name` of the target"):
+        render(endpoint_url="https://[2001:db8::1]:443/arex")
 
 
 def test_machine_name_longer_than_200_is_held() -> None:
@@ -168,11 +184,12 @@ def test_vo_groups_and_roles_are_written_as_documented() -> None:
     assert values(render(View(site="S", vo_groups_for_sgas="arc"), fqans=fqans), "vo:Group") == ["/atlas", "/atlas/no"]
 
 
-def test_hosts_and_submit_hosts_are_domain_names() -> None:
-    rendered = render(hosts=(Host("wn_1"), Host("wn2.example.org"), Host("wn3")), client_host="1.2.3.4")
-    assert values(rendered, "Host") == ["wn2.example.org", "wn3"]
-    assert b'<Host urf:primary="true">wn2' in rendered.body
+def test_hosts_and_submit_hosts_are_host_names() -> None:
+    rendered = render(hosts=(Host("wn 1"), Host("wn_2.t.example.org"), Host("wn3")), client_host="2001:db8::1")
+    assert values(rendered, "Host") == ["wn_2.t.example.org", "wn3"]
+    assert b'<Host urf:primary="true">wn_2' in rendered.body
     assert noted(rendered) == [("SubmitHost", None), ("Host", None)]
+    assert values(render(client_host="130.237.1.40"), "SubmitHost") == ["130.237.1.40"]
 
 
 def test_charge_that_is_no_number_is_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -130,6 +131,24 @@ def test_what_is_held_for_want_of_a_benchmark_is_released_when_one_is_configured
     site.publish()
     assert site.counted("neic") == {State.ACCEPTED: 2}
     assert set(service.held) == ids(1, 2)
+
+
+def test_what_an_earlier_version_held_for_its_rules_is_released_by_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"endpoint_url": "https://ce_2.t.example.org:443/arex"}
+    site, service = site_of(tmp_path, make_job(1), make_job(2, **facts))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("publisher.pipeline.wish.RULES_VERSION", 1)
+        earlier.setattr("formats.fit.is_host_name", re.compile(r"[a-z0-9]{2,}(\.[a-z0-9]{2,})*").fullmatch)
+        site.collect()
+        site.publish()
+    assert set(service.held) == ids(1)
+    assert site.counted("neic") == {State.ACCEPTED: 1, State.HELD: 1}
+    site.reopen()
+    site.publish()
+    assert set(service.held) == ids(1, 2)
+    assert site.counted("neic") == {State.ACCEPTED: 2}
 
 
 def test_settings_that_say_only_where_and_how_plan_nothing_anew(tmp_path: Path) -> None:
