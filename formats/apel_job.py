@@ -13,6 +13,7 @@ from formats import apel_values as values
 from formats.apel_rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
 from formats.apel_score import read_score, score_fields
 from formats.apel_text import SEPARATOR, TextMessage, TextRecord, lines, whole
+from formats.benchmark import require_benchmark
 from formats.fit import shown
 from formats.fragment import FragmentCache
 from formats.identity import run_record_id
@@ -62,8 +63,8 @@ class ApelJobFormat:
         place = self._places.of(place_key, job, notes)
         local_id = self._local_id(job, notes)
         who = self._users.of((job.local_user, job.user_dn, job.vo, job.fqans), job, notes)
-        wall_s = values.seconds("WallDuration", job.wall_ms)
-        cpu_s = values.seconds("CpuDuration", values.cpu_ms(job))
+        wall_s = values.seconds("WallDuration", job.wall_ms, job.system)
+        cpu_s = values.seconds("CpuDuration", values.cpu_ms(job), job.system)
         processors, nodes = values.processors(job, notes), values.node_count(job, notes)
         start = values.needed(JOB_NUMBERS["StartTime"], job.start)
         end = values.needed(JOB_NUMBERS["EndTime"], job.end)
@@ -107,8 +108,8 @@ class ApelJobFormat:
             )
         )
 
-    def _score(self, job: Job, _notes: list[Note]) -> str:
-        return lines(score_fields(self.type, values.benchmark(job, self._view)))
+    def _score(self, job: Job, notes: list[Note]) -> str:
+        return lines(score_fields(self.type, require_benchmark(job, self._view, notes)))
 
     def _local_id(self, job: Job, notes: list[Note]) -> str:
         """LocalJobId, part of APEL's key. Without one the global id, which is unique, stands in, as in a CAR."""

@@ -10,10 +10,9 @@ from typing import Final
 
 from formats.apel_rules import JOB_NUMBERS, TEXTS
 from formats.apel_text import CARRIED_RULE, NULL, carried, is_null
-from formats.benchmark import BENCHMARKS, choose_benchmark
 from formats.dn import dn_for
-from formats.fit import shown
-from formats.job import Benchmark, Job
+from formats.fit import shown, unreported
+from formats.job import Job
 from formats.record import CannotRenderError, Note
 from formats.rules import NumberRule
 from formats.submit_host import apel_submit_host
@@ -70,19 +69,19 @@ def number(rule: NumberRule, value: int | None, notes: list[Note]) -> int | None
     return None
 
 
-def needed(rule: NumberRule, value: int | None) -> int:
-    """A whole number that must be there and in its range; else `CannotRenderError`."""
+def needed(rule: NumberRule, value: int | None, system: str = "") -> int:
+    """A whole number that must be there and in its range; else `CannotRenderError`. `system`: that of the run."""
     if value is None:
-        raise CannotRenderError(rule.field, "the source does not tell it, and APEL insists on it")
+        raise unreported(rule.field, system)
     if not rule.least <= value <= rule.largest:
         raise CannotRenderError(rule.field, f"{shown(value)} is not in {rule.least}..{rule.largest} ({rule.source})")
     return value
 
 
-def seconds(field: str, amount_ms: int | None) -> int:
+def seconds(field: str, amount_ms: int | None, system: str) -> int:
     """Whole seconds of a duration of a run, half a second up; `CannotRenderError` where it is missing or negative."""
     rounded = amount_ms if amount_ms is None or amount_ms < 0 else duration_seconds(amount_ms)
-    return needed(JOB_NUMBERS[field], rounded)
+    return needed(JOB_NUMBERS[field], rounded, system)
 
 
 def finished(job: Job) -> None:
@@ -106,17 +105,6 @@ def node_count(job: Job, notes: list[Note]) -> int:
 def processors(job: Job, notes: list[Note]) -> int:
     """Processors: the cores of a run, else its slots; 0 is APEL's word for unknown."""
     return number(JOB_NUMBERS["Processors"], job.cores or job.slots, notes) or 0
-
-
-def benchmark(job: Job, view: View) -> Benchmark:
-    """The run's benchmark for this view; raises `CannotRenderError` where none is known: never a quiet default."""
-    chosen = choose_benchmark(job, view)
-    if chosen is None:
-        known = ", ".join(BENCHMARKS)
-        raise CannotRenderError(
-            "ServiceLevel", f"none of the benchmarks that APEL takes ({known}) is known: configure one"
-        )
-    return chosen
 
 
 def user_name(job: Job, view: View, notes: list[Note]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
-from formats.benchmark import BENCHMARKS, choose_benchmark, score_text
+from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.dn import dn_for
 from formats.element import number_element, text_element
 from formats.fragment import FragmentCache, HostCache
@@ -75,8 +75,8 @@ LAYOUT: Final = (
     Number("job.exit_code", Rules.EXIT_STATUS, "ExitStatus"),
     Shared("self._services", _SERVICE),
     together(
-        Duration("given('WallDuration', job.wall_ms)", Rules.WALL_S, "WallDuration"),
-        Duration("given('CpuDuration', cpu_ms(job))", Rules.CPU_S, "CpuDuration", 'urf:usageType="all"'),
+        Duration("given('WallDuration', job.wall_ms, job)", Rules.WALL_S, "WallDuration"),
+        Duration("given('CpuDuration', cpu_ms(job), job)", Rules.CPU_S, "CpuDuration", 'urf:usageType="all"'),
         Duration("job.cpu_user_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="user"'),
         Duration("job.cpu_system_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="system"'),
     ),
@@ -202,14 +202,9 @@ class ComputeRecordFormat:
             + "/>"
         )
 
-    def _service_levels(self, job: Job, _notes: list[Note]) -> str:
+    def _service_levels(self, job: Job, notes: list[Note]) -> str:
         """The chosen benchmark first, which is the one that APEL reads, then the others it knows."""
-        chosen = choose_benchmark(job, self._view)
-        if chosen is None:
-            raise CannotRenderError(
-                "ServiceLevel",
-                f"none of the benchmarks that APEL takes ({', '.join(BENCHMARKS)}) is known: configure one",
-            )
+        chosen = require_benchmark(job, self._view, notes)
         known = [choose_benchmark(job, View(site="", benchmark=name)) for name in BENCHMARKS]
         levels = dict.fromkeys([chosen, *filter(None, known)])
         return "".join(
@@ -233,9 +228,9 @@ class ComputeRecordFormat:
         )
 
 
-def _given(field: str, value: int | None) -> int:
+def _given(field: str, value: int | None, job: Job) -> int:
     if value is None:
-        raise CannotRenderError(field, "the source does not tell it, and the schema and APEL insist on it")
+        raise fit.unreported(field, job.system)
     return value
 
 
@@ -248,7 +243,7 @@ def _cpu_ms(job: Job) -> int | None:
 
 def _check_times(job: Job, created: int) -> None:
     """StartTime and EndTime must be there, in an order and a range that APEL takes."""
-    start, end = _given("StartTime", job.start), _given("EndTime", job.end)
+    start, end = _given("StartTime", job.start, job), _given("EndTime", job.end, job)
     if not 0 <= start <= end <= LAST_INSTANT:
         raise CannotRenderError(
             "EndTime" if start > end else "StartTime",

@@ -18,6 +18,22 @@ _LARGEST_FLOAT: Final = 3.4e38
 """Within xsd:float, which is of single precision."""
 
 
+_REMEDIES: Final = {
+    ("slurm", "CpuDuration"): (
+        "Read the jobs from sacct, or from a table with a header line, the column TotalCPU, and the lines of the "
+        "steps. CPUTimeRAW is the time that was allocated, not the time that was used; a completion log has no CPU time"
+    ),
+}
+"""What to do where the accounting of a system does not have a field; the facts on sources, 6."""
+
+
+def unreported(field: str, system: str) -> CannotRenderError:
+    """The error of a run whose source does not have a field that the receiver insists on."""
+    remedy = _REMEDIES.get((system, field))
+    reason = "the source does not have it, and APEL refuses a record without it"
+    return CannotRenderError(field, f"{reason}. {remedy}" if remedy else reason)
+
+
 def shown(value: object) -> str:
     """A value as a note shows it: printable, at most some 200 characters, whatever it was."""
     if isinstance(value, int) and abs(value) > 2**80:

@@ -51,7 +51,10 @@ class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Benchmark(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A benchmark score per core of the host that ran the job, e.g. type `HEPscore23`, value 14.2."""
+    """A benchmark score per core of the host that ran the job, e.g. type `HEPscore23`, value 14.2.
+
+    Where the source's text cannot be read, such as `HEPSPEC:1:2`, `type` is that text and `value` is 0.
+    """
 
     type: str
     value: float

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
-from formats.benchmark import choose_benchmark, score_text
+from formats.benchmark import noted_benchmark, score_text
 from formats.dn import dn_for
 from formats.element import number_element, text_element
 from formats.fragment import FragmentCache, HostCache
@@ -239,7 +239,7 @@ class UsageRecordFormat:
 
     def _service_levels(self, job: Job, notes: list[Note]) -> str:
         levels = ""
-        benchmark = choose_benchmark(job, self._view)
+        benchmark = noted_benchmark(job, self._view, notes)
         if benchmark is not None:
             levels = f'<ServiceLevel urf:type="{benchmark.type}">{score_text(benchmark.value)}</ServiceLevel>'
         if self._view.service_class_as_service_level and job.service_class:

@@ -17,6 +17,7 @@ import msgspec
 from formats import apel_values as values
 from formats.apel_rules import SUMMARY_NUMBERS, compared
 from formats.apel_text import NULL
+from formats.benchmark import require_benchmark
 from formats.identity import DIGEST_BYTES
 from formats.job import Job
 from formats.machine import infrastructure_of
@@ -271,7 +272,7 @@ class Fold:
     def _spelling(self, job: Job, end: int, notes: list[Note]) -> tuple[GroupKey, int]:
         """The key of a run as it would be sent, and what a millisecond of it is worth in `NORMALISED_UNITS`."""
         values.finished(job)
-        benchmark = values.benchmark(job, self._view)
+        benchmark = require_benchmark(job, self._view, notes)
         milli = round(benchmark.value * 1000)
         spelling = msgspec.structs.replace(
             group_without_score(job, month_of(end), self._view, notes),
@@ -314,7 +315,7 @@ def _amounts(job: Job) -> tuple[int, int, int]:
     end = values.needed(SUMMARY_NUMBERS["LatestEndTime"], job.end)
     amounts = []
     for field, amount_ms in (("WallDuration", job.wall_ms), ("CpuDuration", values.cpu_ms(job))):
-        values.seconds(field, amount_ms)
+        values.seconds(field, amount_ms, job.system)
         assert amount_ms is not None
         amounts.append(amount_ms)
     return end, amounts[0], amounts[1]

@@ -74,7 +74,7 @@ class Source(Settings):
     rotated_to: Folders = Field(
         default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
     )
-    benchmark: Benchmark | None = Field(default=None, description="Score per core where the source has none.")
+    benchmark: Benchmark | None = Field(default=None, description="Score per core where the source has no usable one.")
     timezone: ZoneName = Field(default="UTC", description="Of logs that are written in local time.")
     expect_every: Seconds | None = Field(default=None, description="Silent for longer: yellow in `status`.")
     complete_since: Instant | None = Field(
@@ -94,7 +94,7 @@ class Source(Settings):
         default="", description="Before every LocalJobId of this source, so that those of two do not collide."
     )
     benchmarks: tuple[BenchmarkRule, ...] = Field(
-        default=(), description="Score per core by queue, host and date; the first that matches."
+        default=(), description="The same by queue, host and date; the first that matches."
     )
     map: tuple[MapRule, ...] = Field(
         default=(), description="Grid identity where the source does not tell it; the first that matches."

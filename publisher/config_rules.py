@@ -65,7 +65,7 @@ class MapRule(Settings):
 
 
 class Benchmark(Settings):
-    """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core where the source has none."""
+    """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core where the source has no usable one."""
 
     type: str = Field(min_length=1, description="Name of the benchmark; APEL takes HEPscore23, HEPSPEC and Si2k.")
     value: Number = Field(gt=0, allow_inf_nan=False, description="Score of one core.")

@@ -1,7 +1,8 @@
 """What configuration adds to the facts of a run: applied to a copy when planning and rendering, never stored.
 
 Pure. A change here changes what is planned and held (`publisher.pipeline.wish`), never what was read or delivered. It
-keeps the promise that nothing is guessed in silence: a rule gives only what the source does not tell.
+keeps the promise that nothing is guessed in silence: a rule gives only what the source does not tell. A benchmark that
+APEL does not take is none (`formats.benchmark`): the configured one is put before it.
 
 For each value the first rule that matches and gives it counts, the source's own rules before those of all sources. VO
 and VOMS attributes are one value: they come from one rule. Rules look at the facts as read, not at what another rule
@@ -53,7 +54,7 @@ class Enricher:
         if self._identifies:
             changes.update(self._identity(job))
         if hosts_tell(job) and (benchmarks := self._benchmarks_of(job)):
-            changes["benchmarks"] = benchmarks
+            changes["benchmarks"] = benchmarks + job.benchmarks
         if self._settings.local_id_prefix and job.local_id:
             changes["local_id"] = self._settings.local_id_prefix + job.local_id
         return msgspec.structs.replace(job, **changes) if changes else job

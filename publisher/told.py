@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from formats.benchmark import has_usable_benchmark
 from formats.job import Job
 
 LOCAL: Final = ("local_user", "local_group", "project", "account", "department")
@@ -21,5 +22,5 @@ def local_tells(job: Job) -> bool:
 
 
 def hosts_tell(job: Job) -> bool:
-    """Whether the hosts of a run may tell something: its benchmark, where the source does not."""
-    return not job.benchmarks
+    """Whether the hosts of a run may tell something: its benchmark, where the source has none that is usable."""
+    return not has_usable_benchmark(job)

@@ -32,7 +32,7 @@ from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.key_guard import require_same_keys
 from publisher.pipeline.wish import Wish
 from publisher.store import audit, counters, dialect, groups, purged, registry
-from publisher.store.classes import all_classes
+from publisher.store.classes import add_hosts, all_classes
 from publisher.store.database import Store
 from publisher.store.flights import NO_LONGER_WANTED
 from publisher.store.states import State
@@ -96,6 +96,7 @@ def _note_assumed(
 
 def _follow(connection: Connection, target_id: int, wish: Wish, now: int, *, before: int | None = None) -> None:
     """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
+    add_hosts(connection)
     _wanted.create(connection, checkfirst=False)
     ids = [{"id": item.id} for item in all_classes(connection) if wish.wants_class(item)]
     if ids:

@@ -120,7 +120,7 @@ class RowReader:
             sides["JobEvents"].get(record_id), extras
         )
         keys, info = _info(sides["JobExtraInfo"].get(record_id))
-        benchmarks = _benchmarks(keys, info, extras)
+        benchmarks = _benchmarks(keys, info)
         started = submit or None
         if running or (self._start_from_execution and execution_start is not None):
             started = execution_start  # what was only accepted holds no cores yet
@@ -324,15 +324,12 @@ def _info(row: Row | None) -> tuple[_Keys, Sequence[Any]]:
     return _keys(packed), values
 
 
-def _benchmarks(keys: _Keys, info: Sequence[Any], extras: Extras) -> tuple[Benchmark, ...]:
+def _benchmarks(keys: _Keys, info: Sequence[Any]) -> tuple[Benchmark, ...]:
     if len(keys.scores) == 1 and (score := benchmark_of(info[keys.scores[0]])) is not None:
         return (score,)
     benchmarks: dict[str, Benchmark] = {}
     for text in [info[place] for place in keys.scores]:
-        score = benchmark_of(text)
-        if score is None:
-            extras[_BENCHMARK] = text
-        else:
+        if (score := benchmark_of(text)) is not None:
             benchmarks.setdefault(score.type, score)
     return tuple(benchmarks.values())
 

@@ -96,13 +96,15 @@ def client_host(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def benchmark_of(text: str) -> Benchmark | None:
-    """The score of `TYPE:value`; None unless the type is there and the value a positive number."""
-    kind, _, value = text.rpartition(":")
+    """The score of `TYPE:value`; None for blanks. Another text, or a score that is not positive, is type and 0."""
+    kind, _, value = (part.strip() for part in text.partition(":"))
     try:
         score = float(value)
     except ValueError:
-        return None
-    return Benchmark(kind.strip(), score) if kind.strip() and 0 < score < math.inf else None
+        score = 0.0
+    if kind and 0 < score < math.inf:
+        return Benchmark(kind, score)
+    return Benchmark(text.strip(), 0.0) if text.strip() else None
 
 
 def _is_ipv6(text: str) -> bool:

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 
 from formats.identity import DIGEST_BYTES, encode
 from formats.job import Job
@@ -28,6 +28,11 @@ _local: Final = attrgetter(*LOCAL)
 _MOST_REMEMBERED: Final = 100_000
 """Class ids of one collect, at some 150 bytes each. A large cluster has more than a user and a size of job: where no
 benchmark is known, each of its hosts makes classes of its own, and to look up one costs as much as to store a run."""
+
+_PAGE: Final = 1_000
+"""Runs read at a time."""
+_MOST_ASKED: Final = 20_000
+"""Ids in one query; databases take some 32,000."""
 
 GRID_LOG: Final = "grid_log"
 """The extra of a class that says what the grid log of its source told: `JOINED`, or `AWAITED`: nothing yet."""
@@ -87,6 +92,12 @@ class Interner:
         self._classes = self._learn(connection, unknown) if unknown else {}
         return [self._ids[key] for key in keys]
 
+    def id_with_hosts(self, connection: Connection, facts: Job) -> int:
+        """The class id for the facts of another class and hosts beside them."""
+        joined = facts.extras.get(GRID_LOG)
+        mark = joined if isinstance(joined, str) else None
+        return self._ids_by_key(connection, [class_key(facts, mark)], lambda _place: (facts, mark))[0]
+
     def classes(self, connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
         """These classes; those that this interner met with the last jobs are not read again."""
         asked = set(ids)
@@ -140,6 +151,32 @@ def _facts_of(job: Job, mark: str | None) -> Job:
     if hosts_tell(job):
         facts["hosts"] = job.hosts
     return Job(record_id="", **facts)
+
+
+def add_hosts(connection: Connection) -> None:
+    """Give the runs of classes without hosts, where a benchmark rule may go by them, a class that has them.
+
+    Earlier versions kept hosts only for runs without any benchmark; now a benchmark that is not usable is none.
+    """
+    stale = {
+        each.id: each
+        for each in all_classes(connection)
+        if each.facts.benchmarks and not each.facts.hosts and hosts_tell(each.facts)
+    }
+    interners = {name: Interner(source_id, name) for source_id, name in _source_names(connection).items()}
+    ids = list(stale)
+    for start in range(0, len(ids), _MOST_ASKED):
+        query = select(runs.c.id, runs.c.class_id, runs.c.job).order_by(runs.c.id).limit(_PAGE)
+        query = query.where(runs.c.class_id.in_(ids[start : start + _MOST_ASKED]))
+        after = 0
+        while page := connection.execute(query.where(runs.c.id > after)).all():
+            for run_id, class_id, blob in page:
+                if hosts := decode(blob).hosts:
+                    before = stale[class_id]
+                    whole = msgspec.structs.replace(before.facts, hosts=hosts)
+                    changed = interners[before.source].id_with_hosts(connection, whole)
+                    connection.execute(update(runs).where(runs.c.id == run_id).values(class_id=changed))
+            after = page[-1].id
 
 
 def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from formats.benchmark import choose_benchmark
+from formats.benchmark import choose_benchmark, require_benchmark
 from formats.job import Benchmark, Job
+from formats.record import CannotRenderError, Note
 from formats.registry import UnknownFormatError, record_format
 from formats.submit_host import apel_submit_host, car_submit_host
 from formats.view import View
@@ -81,6 +82,44 @@ def test_benchmark_preference_and_spelling() -> None:
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), float("-inf"), 0.0001, 1e8])
 def test_scores_that_the_server_cannot_hold_are_none(value: float) -> None:
     assert choose_benchmark(run(benchmarks=(Benchmark("HEPSPEC", value),)), View(site="S")) is None
+
+
+def test_an_unusable_benchmark_is_no_reason_to_ignore_the_others_and_is_noted() -> None:
+    scores = (Benchmark("CloudMark", 5.0), Benchmark("HEPSPEC:1:2", 0.0), Benchmark("HEPscore23", 14.2))
+    notes: list[Note] = []
+    assert require_benchmark(run(benchmarks=scores), View(site="S"), notes) == Benchmark("HEPscore23", 14.2)
+    (note,) = notes
+    assert (note.field, note.before, note.after) == ("ServiceLevel", "CloudMark:5, HEPSPEC:1:2", "HEPscore23:14.2")
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ((), "ServiceLevel: the run has no usable benchmark; APEL takes HEPscore23, HEPSPEC, Si2k with "),
+        ((Benchmark("CloudMark", 5.0),), "ServiceLevel: CloudMark:5 is not a usable benchmark; APEL takes "),
+        ((Benchmark("HEPSPEC:1:2", 0.0),), "ServiceLevel: HEPSPEC:1:2 is not a usable benchmark; APEL takes "),
+        ((Benchmark("HEPSPEC", 1e8),), "ServiceLevel: HEPSPEC:1e+08 is not a usable benchmark; APEL takes "),
+    ],
+)
+def test_the_reason_says_what_was_there_and_which_setting_helps(scores: tuple[Benchmark, ...], said: str) -> None:
+    with pytest.raises(CannotRenderError) as caught:
+        require_benchmark(run(benchmarks=scores), View(site="S"), [])
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith("Set `benchmark`, or a rule that matches in `benchmarks`, of the source")
+
+
+@pytest.mark.parametrize("name", ["emi-car", "ogf-ur", "apel-job"])
+def test_an_unusable_benchmark_is_noted_in_every_record(name: str) -> None:
+    facts = {"cluster": "ce1.example.org", "local_id": "1", "wall_ms": 1000, "cpu_ms": 1000, "start": 1, "end": 2}
+    scores = (Benchmark("HEPscore23", 14.2), Benchmark("CloudMark", 5.0))
+    renderer = record_format(name, View(site="S"))
+    for _ in range(2):  # what is cached never shows
+        rendered = renderer.record(run(benchmarks=scores, **facts), 1_795_000_000)
+        assert b"14.2" in rendered.body
+        assert b"CloudMark" not in rendered.body
+        assert [(each.before, each.after) for each in rendered.notes if each.field == "ServiceLevel"] == [
+            ("CloudMark:5", "HEPscore23:14.2")
+        ]
 
 
 def test_an_unknown_format_names_those_there_are() -> None:

@@ -56,6 +56,23 @@ def test_without_settings_a_job_is_as_read() -> None:
     assert Enrichers(config_of({})).apply("gone", job) is job
 
 
+@pytest.mark.parametrize("told", [Benchmark("CloudMark", 5.0), Benchmark("HEPSPEC:1:2", 0.0), Benchmark("Si2k", 1e9)])
+def test_a_benchmark_that_apel_does_not_take_leaves_room_for_the_configured_one(told: Benchmark) -> None:
+    score = {"type": "HEPscore23", "value": 14.2}
+    job = job_of(benchmarks=(told,), hosts=(Host("old1"),))
+    configured = Benchmark("HEPscore23", 14.2)
+    assert enriched({"benchmark": score}, job).benchmarks == (configured, told)
+    rule = {"type": "HEPSPEC", "value": 9.8, "host": "old*"}
+    assert enriched({"benchmark": score, "benchmarks": [rule]}, job).benchmarks == (Benchmark("HEPSPEC", 9.8), told)
+    assert enriched({}, job).benchmarks == (told,)
+    assert _facts_of(job, None).hosts == job.hosts
+
+
+def test_a_benchmark_that_apel_takes_is_not_overridden() -> None:
+    job = job_of(benchmarks=(Benchmark("CloudMark", 5.0), Benchmark("hepspec", 10.0)))
+    assert enriched({"benchmark": {"type": "HEPscore23", "value": 14.2}}, job) is job
+
+
 def test_the_first_rule_that_matches_and_gives_a_value_counts() -> None:
     rules = [
         {"when": {"local_user": "bob"}, "vo": "cms"},

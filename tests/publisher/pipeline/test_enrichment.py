@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from formats.job import Benchmark, Host
+from publisher.store.states import State
 from tests.publisher.cluster import NOW, Cluster, torque_line
+from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.site import OCTOBER, ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
 
@@ -23,7 +27,8 @@ def test_a_job_without_benchmark_is_held_and_released_by_a_rule_for_its_queue(cl
     cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, queue="fast"))
     cluster.run()
     assert cluster.counts() == (0, 0, 2)
-    assert all("configure one" in reason for reason in cluster.held().values())
+    remedy = "Set `benchmark`, or a rule that matches in `benchmarks`, of the source"
+    assert all(reason.endswith(remedy) for reason in cluster.held().values())
     cluster.source["benchmarks"] = [SCORE | {"queue": "f*"}]
     cluster.run()
     assert cluster.counts() == (1, 0, 1)
@@ -37,6 +42,88 @@ def test_a_job_without_benchmark_is_held_and_released_by_a_rule_for_its_queue(cl
     cluster.source["benchmark"] = {"type": "HEPSPEC", "value": 9}
     cluster.run()
     assert cluster.sent() == ""
+
+
+@pytest.mark.parametrize("records", ["emi-car", "apel-summary"])
+def test_jobs_with_an_unusable_benchmark_are_released_by_the_configured_one(tmp_path: Path, records: str) -> None:
+    source = ListSource("ce1")
+    source.add(
+        make_job(1, benchmarks=(Benchmark("CloudMark", 5.0),), end=OCTOBER + 1),
+        make_job(2, benchmarks=(Benchmark("HEPSPEC:1:2", 0.0),), hosts=(Host("old1"),), end=OCTOBER + 2),
+        make_job(3, end=OCTOBER + 3),
+    )
+    service = SummaryReceiver("apel") if records == "apel-summary" else Receiver("apel", "directory")
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", records=records, sync=False)
+    site.collect()
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 1, State.HELD: 2}
+    held = sorted(reason for reason in site.reasons("apel").values() if reason)
+    assert [reason.partition(";")[0] for reason in held] == [
+        "ServiceLevel: CloudMark:5 is not a usable benchmark", "ServiceLevel: HEPSPEC:1:2 is not a usable benchmark",
+    ]  # fmt: skip
+    site.table["sources"]["ce1"]["benchmarks"] = [SCORE | {"host": "old*"}]
+    site.reopen()
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 2, State.HELD: 1}
+    site.table["sources"]["ce1"]["benchmark"] = {"type": "HEPSPEC", "value": 8}
+    site.reopen()
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 3}
+
+
+def test_classes_of_an_earlier_version_get_the_hosts_that_rules_go_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = ListSource("ce1")
+    unusable = (Benchmark("CloudMark", 5.0),)
+    source.add(
+        make_job(1, benchmarks=unusable, hosts=(Host("old1"),), end=OCTOBER + 1),
+        make_job(2, benchmarks=unusable, hosts=(Host("wn1"),), end=OCTOBER + 2, cores=2),
+        make_job(3, benchmarks=unusable, end=OCTOBER + 3),
+    )
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    site.table["sources"]["ce1"] |= {"benchmark": SCORE, "benchmarks": [SCORE | {"value": 7, "host": "old*"}]}
+    site.configure("apel", records="apel-summary", sync=False)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("publisher.pipeline.wish.RULES_VERSION", 1)
+        for module in ("publisher.sealed", "publisher.store.classes", "publisher.enrich"):
+            earlier.setattr(f"{module}.hosts_tell", lambda job: not job.benchmarks)
+        site.collect()
+        site.publish()
+    assert site.counted("apel") == {State.HELD: 3}
+    site.reopen()
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 3}
+    sent = "".join(message.payload.decode() for message in service.messages)
+    scores = re.findall(r"ServiceLevel: (\S+)\n.*?EarliestEndTime: (\d+)", sent, re.DOTALL)
+    assert {int(end) - OCTOBER: score for score, end in scores} == {1: "7", 2: "10.5", 3: "10.5"}
+
+
+@pytest.mark.parametrize("records", ["apel-job", "emi-car", "apel-summary"])
+def test_slurm_jobs_without_cpu_time_name_the_column_and_are_released_by_a_table_with_it(
+    cluster: Cluster, records: str
+) -> None:
+    cluster.source = {"type": "slurm", "path": "accounting", "cluster": "c1", "benchmark": SCORE}
+    cluster.source["complete_since"] = "2026-01-01"
+    cluster.target |= {"records": records, "local_jobs": "send"}
+    line = "1|sim|ada|phys|2026-11-01T00:00:00|2026-11-01T01:00:00|01:00:00|{}|main|4|1|wn1|||COMPLETED\n"
+    step = "1.batch|batch|||2026-11-01T00:00:00|2026-11-01T01:00:00|01:00:00|{}||4|1|wn1|100K|200K|COMPLETED\n"
+    cluster.log(line.format("14400"), step.format("14400"))  # as APEL's documentation has sacct write it: CPUTimeRAW
+    cluster.run()
+    assert cluster.counts() == (0, 0, 1)
+    (reason,) = cluster.held().values()
+    assert reason.startswith("CpuDuration: the source does not have it")
+    assert "a table with a header line, the column TotalCPU" in reason
+    header = (
+        "JobID|JobName|User|Group|Start|End|Elapsed|TotalCPU|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
+    )
+    table = f"{header}\n{line}{step}".format("03:00:00", "03:00:00")
+    (cluster.folder / "accounting" / "20261121").write_text(table, encoding="utf-8")
+    cluster.run()
+    assert cluster.counts() == (1, 0, 0)
+    assert re.search("CpuDuration: 10800|CpuDuration[^>]*>PT10800S", cluster.sent())
 
 
 def test_benchmarks_go_by_host_and_date(cluster: Cluster) -> None:

@@ -215,7 +215,7 @@ def test_a_benchmark_written_twice_counts_once(tmp_path: Path) -> None:
 
 def test_a_benchmark_that_is_none_is_kept_as_text_and_not_guessed(tmp_path: Path) -> None:
     job = read_one(tmp_path, replace(FULL, extra=[("benchmark", "HEPSPEC:fast")]))
-    assert (job.benchmarks, job.extras) == ((), {"benchmark": "HEPSPEC:fast"})
+    assert job.benchmarks == (Benchmark("HEPSPEC:fast", 0.0),)
 
 
 def test_nodename_is_read_where_nodenames_is_missing(tmp_path: Path) -> None:

@@ -102,10 +102,16 @@ def test_hosts(text: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["HEPSPEC", "HEPSPEC:", ":14.2", "HEPSPEC:fast", "HEPSPEC:0", "HEPSPEC:-1", "H:nan", "H:inf"]
+    "text",
+    ["HEPSPEC", "HEPSPEC:", ":14.2", "HEPSPEC:fast", "HEPSPEC:0", "HEPSPEC:-1", "H:nan", "H:inf", "HEPSPEC:1:2", " a "],
 )
-def test_no_benchmark(text: str) -> None:
-    assert benchmark_of(text) is None
+def test_a_benchmark_that_cannot_be_read_is_its_text_without_a_score(text: str) -> None:
+    assert benchmark_of(text) == Benchmark(text.strip(), 0.0)
+
+
+def test_no_benchmark() -> None:
+    assert benchmark_of("") is None
+    assert benchmark_of(" ") is None
 
 
 def test_benchmark() -> None:
