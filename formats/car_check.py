@@ -12,6 +12,7 @@ from typing import Final
 
 from lxml import etree
 
+from formats.apel_rules import compared
 from formats.benchmark import BENCHMARKS, LARGEST_SCORE
 from formats.fit import shown
 from formats.read_xml import CAR, record_elements
@@ -20,7 +21,7 @@ from formats.rules import INT32, LATEST_END_AFTER_NOW_S, NumberRule, TextRule
 from formats.rules import CarRules as Rules
 from formats.signed_text import looks_encrypted
 from formats.violation import Violation
-from formats.vo import parse_fqan
+from formats.vo import vo_read_by_apel
 
 _SOURCE: Final = "facts on formats, 2.1"
 _RECEIVERS: Final = "facts on receivers, 2"
@@ -175,8 +176,9 @@ class _CarCheck(RecordCheck):
         fqan, vo = kinds.get("FQAN"), self.first("Group")
         if fqan:
             self.length(Rules.GROUP_ATTRIBUTE, fqan)
-            if vo and parse_fqan(fqan).vo.lower() != vo.lower():
-                self.warning("Group", f"the FQAN overrides it: stored as {shown(parse_fqan(fqan).vo)}", _RECEIVERS)
+            read = vo_read_by_apel(fqan)
+            if vo and compared(read) != compared(vo):
+                self.warning("Group", f"the FQAN overrides it: stored as {shown(read)}", _RECEIVERS)
         for ours, servers in (("vo-group", "group"), ("vo-role", "role")):
             if ours in kinds and not fqan and servers not in kinds:
                 self.warning("GroupAttribute", f"type {ours} is ignored; the server reads {servers}")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
+from formats.apel_text import CARRIED_RULE, carried, is_null
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.dn import dn_for
 from formats.element import number_element, text_element
@@ -20,12 +21,12 @@ from formats.job import Job
 from formats.machine import infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.record import CannotRenderError, Note, Rendered
 from formats.resources import RESOURCES, consumable_resources
-from formats.rules import LATEST_END_AFTER_NOW_S
+from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
 from formats.rules import CarRules as Rules
 from formats.submit_host import car_submit_host
 from formats.template import Call, Duration, Instant, Number, Shared, Text, compiled, together
 from formats.view import View
-from formats.vo import parse_fqan, vo_of
+from formats.vo import counts_as, parse_fqan, vo_of
 from formats.xml_message import SEPARATOR, XmlMessage
 from formats.xml_text import LAST_INSTANT, date_time
 
@@ -40,6 +41,8 @@ STATUS: Final = {"completed": "completed", "failed": "failed", "aborted": "abort
 
 UNKNOWN: Final = "None"
 """The APEL server's own word for a value that is not known (facts on formats, 4.1)."""
+
+FQAN: Final = "GroupAttribute@type=FQAN"
 
 _process_id = number_element(Rules.PROCESS_ID, "ProcessId")
 _group = text_element(Rules.GROUP, "Group")
@@ -153,46 +156,81 @@ class ComputeRecordFormat:
 
     def _local_ids(self, job: Job, notes: list[Note]) -> str:
         """LocalJobId, part of APEL's key, and ProcessIds. Without a local id the global one stands in."""
-        local_id = fit.text(Rules.LOCAL_JOB_ID, job.local_id and self._view.local_id_prefix + job.local_id, notes)
+        local_id = self._key(Rules.LOCAL_JOB_ID, job.local_id and self._view.local_id_prefix + job.local_id, notes)
         if not local_id:
             stand_in = job.global_id or job.record_id
             rule = "none: the global job id stands in (official schema)"
             notes.append(Note("LocalJobId", rule, fit.shown(job.local_id or ""), fit.shown(stand_in)))
-            local_id = fit.text(Rules.LOCAL_JOB_ID, stand_in, notes)
+            local_id = self._key(Rules.LOCAL_JOB_ID, stand_in, notes)
             if not local_id:
                 raise CannotRenderError("LocalJobId", "there is none, nor a global id")
         ids = "".join(_process_id(process_id, notes) for process_id in job.process_ids) if job.process_ids else ""
         return f"<LocalJobId>{local_id}</LocalJobId>{ids}"
 
     def _user(self, job: Job, notes: list[Note]) -> str:
-        dn = fit.text(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)
-        local_user = fit.text(Rules.LOCAL_USER_ID, job.local_user, notes)
+        dn = self._name(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)
+        local_user = self._name(Rules.LOCAL_USER_ID, job.local_user, notes)
         if not local_user:
             notes.append(Note("LocalUserId", "none: the server's word for it (official schema)", "", UNKNOWN))
             local_user = UNKNOWN
-        groups = []
-        if job.fqans and (primary := _fqan(job.fqans[0], notes)):  # the server takes the first it finds
-            groups.append(primary)
-            parsed = parse_fqan(job.fqans[0])
-            role = parsed.role and f"Role={parsed.role}"
-            groups += _vo_group(parsed.group, notes), _vo_role(role, notes)
-            groups += _apel_group(parsed.group, []), _apel_role(role, [])  # altered as above, noted once
-            groups += [_fqan(fqan, notes) for fqan in dict.fromkeys(job.fqans[1:]) if fqan != job.fqans[0]]
         return (
             "<UserIdentity>"
             + (f'<GlobalUserName urf:type="opensslCompat">{dn}</GlobalUserName>' if dn else "")
-            + _group(vo_of(job), notes)
-            + "".join(groups)
-            + _project(job.project or job.account, notes)
+            + _group(self._ascii(Rules.GROUP, _vo(job), notes), notes)
+            + (self._group_attributes(job, notes) if job.fqans else "")
+            + _project(self._ascii(Rules.PROJECT, job.project or job.account, notes), notes)
             + f"<LocalUserId>{local_user}</LocalUserId>"
-            + _local_group(job.local_group, notes)
+            + _local_group(self._ascii(Rules.LOCAL_GROUP, job.local_group, notes), notes)
             + "</UserIdentity>"
         )
 
+    def _group_attributes(self, job: Job, notes: list[Note]) -> str:
+        """The VOMS attributes, the primary one first: the server takes the first FQAN, and from it the VO.
+
+        Where it would count the record under another VO than `Group`, no FQAN is sent.
+        """
+        primary, parsed = job.fqans[0], parse_fqan(job.fqans[0])
+        first, others = "", list(dict.fromkeys(fqan for fqan in job.fqans if fqan != primary))
+        if counts_as(primary, _vo(job)):
+            first = _fqan(self._ascii(Rules.GROUP_ATTRIBUTE, primary, notes), notes)
+            if not first:
+                return ""
+        else:
+            rule = "not an FQAN from which APEL reads the VO in Group: every FQAN is left out"
+            notes.append(Note(FQAN, rule, fit.shown(", ".join(job.fqans)), None))
+            others = []
+        group = self._ascii(Rules.GROUP_ATTRIBUTE, parsed.group, notes)
+        role = self._ascii(Rules.GROUP_ATTRIBUTE, parsed.role and f"Role={parsed.role}", notes)
+        parts = [first, _vo_group(group, notes), _vo_role(role, notes)]
+        parts += [_apel_group(group, []), _apel_role(role, [])]  # altered as above, noted once
+        for fqan in others:
+            if parse_fqan(fqan).group is None:
+                notes.append(Note(FQAN, "not an FQAN: left out", fit.shown(fqan), None))
+            else:
+                parts.append(_fqan(self._ascii(Rules.GROUP_ATTRIBUTE, fqan, notes), notes))
+        return "".join(parts)
+
+    def _ascii(self, rule: TextRule, value: str | None, notes: list[Note]) -> str | None:
+        """A text as it is, or in the ASCII form of APEL's text messages where the view asks for that."""
+        if not value or not self._view.ascii_names or (plain := carried(value)) == value:
+            return value
+        notes.append(Note(rule.field, CARRIED_RULE, fit.shown(value), fit.shown(plain)))
+        return plain
+
+    def _name(self, rule: TextRule, value: str | None, notes: list[Note]) -> str:
+        return fit.text(rule, self._ascii(rule, value, notes), notes)
+
+    def _key(self, rule: TextRule, value: str | None, notes: list[Note]) -> str:
+        """A text of APEL's key, which no setting alters: it would be another record."""
+        if value and self._view.ascii_names and not value.isascii():
+            reason = f"{fit.shown(value)} is not ASCII, and `ascii_names` does not alter what is in APEL's key"
+            raise CannotRenderError(rule.field, reason)
+        return fit.text(rule, value, notes)
+
     def _service(self, job: Job, notes: list[Note]) -> str:
-        description = fit.text(Rules.INFRASTRUCTURE, infrastructure_description(job, self._view), notes)
-        middleware = fit.text(Rules.MIDDLEWARE, middleware_name(job), notes)
-        version = fit.text(Rules.MIDDLEWARE, job.middleware_version, notes)
+        description = self._name(Rules.INFRASTRUCTURE, infrastructure_description(job, self._view), notes)
+        middleware = self._name(Rules.MIDDLEWARE, middleware_name(job), notes)
+        version = self._name(Rules.MIDDLEWARE, job.middleware_version, notes)
         return (
             f'<Infrastructure urf:type="{infrastructure_of(job)}"'
             + (f' urf:description="{description}"' if description else "")
@@ -213,12 +251,12 @@ class ComputeRecordFormat:
 
     def _place(self, job: Job, notes: list[Note]) -> str:
         machine = fit.name(Rules.MACHINE_NAME, machine_name(job, self._view), notes)
-        submit_host = fit.text(Rules.SUBMIT_HOST, car_submit_host(job, self._view), notes)
-        queue = fit.text(Rules.QUEUE, job.queue, notes)
+        submit_host = self._name(Rules.SUBMIT_HOST, car_submit_host(job, self._view), notes)
+        queue = self._name(Rules.QUEUE, job.queue, notes)
         if not queue:
             notes.append(Note("Queue", "none: the server's word for it (official schema)", "", UNKNOWN))
             queue = UNKNOWN
-        site = fit.text(Rules.SITE, job.site or self._view.site, notes)
+        site = self._key(Rules.SITE, job.site or self._view.site, notes)
         if not site:
             raise CannotRenderError("Site", "the site has no name in the configuration")
         return (
@@ -226,6 +264,12 @@ class ComputeRecordFormat:
             + (f"<SubmitHost>{submit_host}</SubmitHost>" if submit_host else "")
             + f'<Queue urf:description="execution">{queue}</Queue><Site urf:type="gocdb">{site}</Site>'
         )
+
+
+def _vo(job: Job) -> str | None:
+    """The VO; None for a word that the server takes for none in its text messages."""
+    vo = vo_of(job)
+    return None if vo is None or is_null(vo) else vo
 
 
 def _given(field: str, value: int | None, job: Job) -> int:

@@ -138,11 +138,14 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
     },
     "emi-car": _BOTH
     | {
+        "UserIdentity/GlobalUserName": msgspec.structs.replace(_USER_NAME, settings=("dn", "dn_key", "ascii_names")),
         "JobIdentity/LocalJobId": _r(
             "local_id", "global_id", "record_id", how="the local id, else the global id", settings=("local_id_prefix",)
         ),
-        "UserIdentity/Group": _VO_NAME,
-        "UserIdentity/GroupAttribute[FQAN]": _r("fqans", how="the primary one first"),
+        "UserIdentity/Group": msgspec.structs.replace(_VO_NAME, settings=("ascii_names",)),
+        "UserIdentity/GroupAttribute[FQAN]": _r(
+            "fqans", how="the primary one first; none if APEL would read another VO from it", settings=("ascii_names",)
+        ),
         "UserIdentity/GroupAttribute[vo-group]": _r("fqans", how="of the primary one, as the specification names it"),
         "UserIdentity/GroupAttribute[vo-role]": _r("fqans", how="of the primary one, as the specification names it"),
         "UserIdentity/GroupAttribute[group]": _r("fqans", how="of the primary one, as APEL's server names it"),

@@ -1,8 +1,12 @@
-"""Virtual organisations: what a VOMS attribute (FQAN) says, read as the APEL server reads it.
+"""Virtual organisations: what a VOMS attribute (FQAN) says, and which VO a run counts under, in every format.
 
-The server takes the part before the first `;`, the group from before `Role=`, the VO from the group's first
-component; a text that does not begin with a slash is a VO as it stands (facts on formats, 4.3). SGAS wants the same
-parts without the leading slash (facts on formats, 1.3): `sgas_group`. Capabilities are deprecated and ignored.
+One rule for all formats: a run counts under the VO that its source or the configuration gives, else under that of its
+first VOMS attribute (`vo_of`). An FQAN begins with a slash and has a group (`Fqan.group`); any other text in its place
+is the bare name of a VO, and is never sent as an FQAN. The APEL server lets the FQAN of a CAR override the VO beside it
+(facts on formats, 2.1), so only an FQAN that it reads the same VO from may stand there: `counts_as`.
+
+SGAS wants the parts without the leading slash (facts on formats, 1.3): `sgas_group`. Capabilities are deprecated and
+ignored.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from functools import lru_cache
 
 import msgspec
 
+from formats.apel_rules import compared
 from formats.job import Job
 
 
@@ -64,6 +69,25 @@ def vo_of(job: Job) -> str | None:
     if job.fqans:
         return parse_fqan(job.fqans[0]).vo or None
     return None
+
+
+def vo_read_by_apel(fqan: str) -> str:
+    """The VO that the APEL server takes from an FQAN: its function `parse_fqan`, release 2.5.0.
+
+    The part before the first `;`; of that the part between the first two slashes, or all of it without a leading slash.
+    """
+    first = fqan.split(";", 1)[0]
+    return first.split("/", 2)[1] if first.startswith("/") else first
+
+
+def counts_as(fqan: str, vo: str | None) -> bool:
+    """Whether a text is an FQAN with which the APEL server counts a record under this VO.
+
+    Its database does not tell upper case from lower (facts on formats, 4.8).
+    """
+    if vo is None or parse_fqan(fqan).group is None:
+        return False
+    return compared(vo_read_by_apel(fqan)) == compared(vo.strip())
 
 
 def sgas_group(fqan: Fqan) -> str | None:

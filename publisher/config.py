@@ -220,6 +220,9 @@ class TargetSettings(Settings):
         default="default", description="Of XML: elements in the default namespace, or each with the prefix urf."
     )
     service_class_as_service_level: Switch = Field(default=False, description="ARC's wninstance as UR ServiceLevel.")
+    ascii_names: Switch = Field(
+        default=False, description="Of CARs: names in ASCII, as `apel-job` always has them; for databases in Latin-1."
+    )
     dn: DnPolicy = Field(default="send", description="Send names of users, send a keyed hash, or withhold them.")
     dn_key: FilePath | None = Field(default=None, description="File with the key of the hash, mode 0600.")
 
@@ -229,6 +232,12 @@ class TargetSettings(Settings):
             require_version(getattr(self, "records", ""), self.version)
         except ValueError as error:
             raise ValueError(f"version: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _ascii_names_are_for_job_records(self) -> Self:
+        if self.ascii_names and getattr(self, "records", None) not in JOB_RECORD_KINDS:
+            raise ValueError(f"ascii_names is for {' and '.join(sorted(JOB_RECORD_KINDS))}; leave it out")
         return self
 
     @property

@@ -31,6 +31,7 @@ def view_of(target: Target, config: Config) -> View:
         service_class_as_service_level=target.service_class_as_service_level,
         machine_name=target.machine_name,
         signed=target.is_signed,
+        ascii_names=target.ascii_names,
         dn=target.dn,
         dn_key=dn_key,
     )

@@ -85,16 +85,19 @@ def _record(record: etree._Element, now_s: float) -> dict[str, str]:
 
 
 def _users_groups(fields: dict[str, str], first: dict[str, etree._Element], groups: dict[str, str]) -> None:
-    """VO, VOGroup and VORole; an FQAN overrides them."""
+    """VO, VOGroup and VORole; an FQAN overrides them, as the loader's `parse_fqan` takes it apart (release 2.5.0)."""
     fields["VO"] = _text(first["Group"]) if "Group" in first else ""
     fields["VOGroup"], fields["VORole"] = groups.get("group", ""), groups.get("role", "")
     fqan = groups.get("FQAN", "").partition(";")[0]
     if fqan and fqan != "None":
-        group, _, role = fqan.partition("/Role=")
         fields["FQAN"] = fqan
-        fields["VO"] = group.split("/")[1] if group.startswith("/") else fqan
-        fields["VOGroup"] = group if group.startswith("/") else ""
-        fields["VORole"] = f"Role={role.partition('/')[0]}" if role else ""
+        fields["VO"], fields["VOGroup"], fields["VORole"] = fqan, "", ""
+        if fqan.startswith("/"):
+            parts = fqan.split("/")
+            place = next((at for at, part in enumerate(parts) if part.lower().startswith("role=")), len(parts))
+            fields["VO"] = parts[1]
+            fields["VOGroup"] = "".join(f"/{part}" for part in parts[:place] if part)
+            fields["VORole"] = "".join(parts[place : place + 1])
     for name in ("VO", "VOGroup", "VORole"):
         fields[name] = fields[name] or "None"
 

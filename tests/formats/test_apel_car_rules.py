@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from formats.apel_rules import compared
 from formats.emi_car import ComputeRecordFormat
 from formats.job import Benchmark, Job
 from formats.record import CannotRenderError, Rendered
+from formats.registry import record_format
+from formats.summary import Fold
 from formats.view import View
+from publisher.simulator.car_records import read_car
+from tests.formats.apel_server import load
+from tests.strategies import any_text, fqans, often, plain_jobs
 
 CREATED = 1_795_000_000
 VIEW = View(site="EXAMPLE-SITE")
@@ -102,6 +111,106 @@ def test_fqan_overrides_so_the_primary_one_comes_first() -> None:
 def test_a_primary_fqan_that_does_not_fit_takes_the_others_with_it() -> None:
     rendered = render(fqans=("/" + "a" * 300, "/atlas"))
     assert b"FQAN" not in rendered.body
+
+
+@pytest.mark.parametrize(
+    ("vo", "fqans", "counted"),
+    [
+        ("atlas", ("notafqan",), "atlas"),
+        ("cms", ("/atlas/Role=production",), "cms"),
+        (None, ("notafqan",), "notafqan"),
+        (None, ("/Role=x",), None),
+        (None, ("//atlas",), "atlas"),
+        ("atlas", ("/atlasx", "/atlas"), "atlas"),
+    ],
+)
+def test_no_fqan_is_sent_with_which_apel_would_count_another_vo(
+    vo: str | None, fqans: tuple[str, ...], counted: str | None
+) -> None:
+    rendered = render(vo=vo, fqans=fqans)
+    assert values(rendered, "GroupAttribute", "FQAN") == []
+    assert values(rendered, "Group") == ([counted] if counted else [])
+    assert [(note.before, note.after) for note in rendered.notes if note.field.endswith("FQAN")] == [
+        (", ".join(fqans), None)
+    ]
+
+
+def test_the_fqan_of_the_same_vo_is_sent_in_any_case_and_what_is_not_an_fqan_is_not() -> None:
+    rendered = render(vo="ATLAS", fqans=("/atlas/Role=NULL/Capability=NULL", "notafqan", "/cms"))
+    assert values(rendered, "GroupAttribute", "FQAN") == ["/atlas/Role=NULL/Capability=NULL", "/cms"]
+    assert [note.before for note in rendered.notes] == ["notafqan"]
+
+
+def test_the_parts_of_an_fqan_that_is_not_sent_are() -> None:
+    rendered = render(vo="cms", fqans=("/atlas/no/Role=production",))
+    assert (
+        values(rendered, "GroupAttribute", "group") == values(rendered, "GroupAttribute", "vo-group") == ["/atlas/no"]
+    )
+    assert values(rendered, "GroupAttribute", "role") == ["Role=production"]
+
+
+@often
+@given(job=plain_jobs(), vo=st.none() | any_text, fqan_list=st.lists(fqans | any_text, max_size=3))
+@example(job=Job(**FACTS), vo="null", fqan_list=["/atlas"])
+@example(job=Job(**FACTS), vo=None, fqan_list=["none"])
+@example(job=Job(**FACTS), vo="atlas", fqan_list=["/ atlas", "/ops"])
+def test_every_format_counts_a_run_under_the_same_vo(job: Job, vo: str | None, fqan_list: list[str]) -> None:
+    job = msgspec.structs.replace(job, vo=vo, fqans=tuple(fqan_list))
+    view = View(site="S", ascii_names=True)
+    renderers = [record_format(name, view) for name in ("emi-car", "apel-job")]
+    car, text = (each.message([each.record(job, CREATED).body]) for each in renderers)
+    (as_car,), (as_text,) = read_car(car, CREATED), load(text)
+    assert compared(as_car["VO"]) == compared(str(as_text["VO"]))
+    fold = Fold(view)
+    assert compared(fold.add(job).vo) == compared(as_car["VO"])
+
+
+NAMES: dict[str, Any] = {
+    "user_dn": "/CN=Zo\u00eb \u0160korpil", "local_user": "zo\u00eb", "vo": "\u03b1tlas",
+    "fqans": ("/\u03b1tlas/Role=\u0160",), "queue": "\u4f5c\u696d", "project": "\u00e9", "local_group": "\u0448",
+    "middleware": "\u0431",
+}  # fmt: skip
+
+
+def test_names_in_ascii_are_those_of_the_text_messages() -> None:
+    view = View(site="S", ascii_names=True, infrastructure_description="\u0416")
+    rendered = render(view, **NAMES)
+    assert b"&#" not in rendered.body
+    (row,) = load(_text_message(view, Job(**{**FACTS, **NAMES})))
+    for element, key in (
+        ("GlobalUserName", "GlobalUserName"),
+        ("Group", "VO"),
+        ("LocalUserId", "LocalUserId"),
+        ("Queue", "Queue"),
+    ):
+        assert values(rendered, element) == [row[key]]
+    assert values(rendered, "GlobalUserName") == ["/CN=Zoe Skorpil"]
+    assert values(rendered, "GroupAttribute", "group") == [row["VOGroup"]] == ["/\\xCE\\xB1tlas"]
+    noted = [note.field for note in rendered.notes]
+    assert {"GlobalUserName", "Group", "LocalUserId", "Queue"} <= set(noted)
+    assert b"&#" in render(View(site="S"), **NAMES).body
+
+
+def _text_message(view: View, job: Job) -> bytes:
+    renderer = record_format("apel-job", view)
+    return renderer.message([renderer.record(job, CREATED).body])
+
+
+@pytest.mark.parametrize("facts", [{"local_id": "\u00e9"}, {"site": "\u00e9"}])
+def test_names_in_ascii_never_change_the_key(facts: dict[str, Any]) -> None:
+    assert b"&#233;" in render(**facts).body
+    with pytest.raises(CannotRenderError, match="is not ASCII, and `ascii_names` does not alter"):
+        render(View(site="S", ascii_names=True), **facts)
+
+
+@given(job=plain_jobs())
+def test_names_in_ascii_change_nothing_of_summaries_and_text_records(job: Job) -> None:
+    job = msgspec.structs.replace(job, **NAMES)
+    plain, in_ascii = View(site="S"), View(site="S", ascii_names=True)
+    assert _text_message(plain, job) == _text_message(in_ascii, job)
+    folds = Fold(plain), Fold(in_ascii)
+    assert folds[0].add(job) == folds[1].add(job)
+    assert [group.spelling for group in folds[0].groups()] == [group.spelling for group in folds[1].groups()]
 
 
 def test_what_the_schema_needs_and_the_source_lacks_is_none() -> None:

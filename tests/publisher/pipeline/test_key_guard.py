@@ -10,7 +10,7 @@ import pytest
 from publisher.errors import ConfigError
 from publisher.times import iso
 from tests.publisher.receivers import Receiver
-from tests.publisher.site import NOVEMBER, ListSource, Site, make_jobs
+from tests.publisher.site import NOVEMBER, NOW, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
 
@@ -75,3 +75,30 @@ def test_other_wishes_and_other_sources_may_change(tmp_path: Path) -> None:
     site.reopen()
     site.publish()
     assert site.counted("neic")
+
+
+def test_names_in_ascii_may_be_switched_on_under_delivered_records(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(make_job(1, user_dn="/CN=Zo\u00eb"), make_job(2, local_id="\u00e9"))
+    service = Receiver("apel", "https")
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", records="emi-car")
+    site.collect()
+    site.publish()
+    assert b"&#235;" in b"".join(message.payload for message in service.messages)
+    service.messages.clear()
+    site.configure("apel", ascii_names=True)
+    site.republish("apel", NOVEMBER, NOW)
+    sent = b"".join(message.payload for message in service.messages)
+    assert b"/CN=Zoe" in sent
+    assert b"&#" not in sent
+    assert {record_id: len(keys) for record_id, keys in service.keys.items()} == {
+        make_job(number).record_id: 1 for number in (1, 2)
+    }
+
+
+def test_names_in_ascii_are_for_job_records_at_apel(tmp_path: Path) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [Receiver("neic", "sgas")])
+    site.configure("neic", ascii_names=True)
+    with pytest.raises(ConfigError, match=r"ascii_names is for apel-job and emi-car"):
+        site.publish()
