@@ -58,16 +58,12 @@ def fitting_text(rule: TextRule, value: str, notes: list[Note]) -> str:
     if not cleaned.strip():
         notes.append(Note(rule.field, "a text of blanks is left out", shown(value), None))
         return ""
-    if len(cleaned) > rule.longest:
+    if excess := rule.excess(cleaned):
         if rule.too_long == "hold":
             raise CannotRenderError(rule.field, f"{len(value)} characters; at most {rule.longest} ({rule.source})")
-        shortened = cleaned[: rule.longest].rstrip() if rule.too_long == "shorten" else ""
+        shortened = rule.shortened(cleaned) if rule.too_long == "shorten" else ""
         how = "shortened" if shortened else "left out"
-        notes.append(
-            Note(
-                rule.field, f"longer than {rule.longest}: {how} ({rule.source})", shown(value), shown(shortened) or None
-            )
-        )
+        notes.append(Note(rule.field, f"{excess}: {how} ({rule.source})", shown(value), shown(shortened) or None))
         return shortened
     if cleaned != value:
         notes.append(Note(rule.field, "characters that XML 1.0 forbids become ?", shown(value), shown(cleaned)))

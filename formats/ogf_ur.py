@@ -74,8 +74,8 @@ LAYOUT: Final = (
     # properties that may be there once for each metric or type
     Number("job.scratch_bytes", Rules.AMOUNT, "Disk", 'urf:storageUnit="B" urf:type="scratch"'),
     together(
-        Number("job.memory_rss_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="physical"'),
-        Number("job.memory_virtual_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="shared"'),
+        Number("job.memory_rss_kib", Rules.MEMORY_KIB, "Memory", f'{_KB_MAX} urf:type="physical"'),
+        Number("job.memory_virtual_kib", Rules.MEMORY_KIB, "Memory", f'{_KB_MAX} urf:type="shared"'),
     ),
     Number("job.swap_kib", Rules.AMOUNT, "Swap", _KB_MAX),
     Number(_NETWORK_BYTES, Rules.AMOUNT, "Network", 'urf:storageUnit="B" urf:metric="total"'),

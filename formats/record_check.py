@@ -60,6 +60,8 @@ class RecordCheck:
         """A text is not longer than its column."""
         if len(text) > rule.longest:
             self.error(rule.field, f"{len(text)} characters; the column has {rule.longest}")
+        elif excess := rule.excess(text):
+            self.error(rule.field, excess, "facts on receivers, seen on the real services")
 
     def whole_number(self, field: str, text: str, rule: NumberRule) -> int | None:
         """A whole number in its column's range; None, and an error, for anything else."""

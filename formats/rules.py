@@ -25,13 +25,41 @@ Wider than the official schemas' domainNameType, which knows no label of one cha
 Misfit = Literal["shorten", "drop", "hold"]
 
 
+INDEXED_BYTES: Final = 2692
+"""The longest text of UTF-8 that PostgreSQL puts into a unique index whatever it is: a row of an index has 2,704 bytes,
+12 of them around the text. A text that compresses well may be longer; that is not relied on."""
+
+
 class TextRule(msgspec.Struct, frozen=True, gc=False):
-    """A text's greatest length in characters, and what happens to a longer one. `field` is the name in the format."""
+    """A text's greatest length, and what happens to a longer one. `field` is the name in the format.
+
+    `longest` is in characters, `longest_bytes` in bytes of UTF-8 (0: any number).
+    """
 
     field: str
     longest: int
     source: str
     too_long: Misfit = "shorten"
+    longest_bytes: int = 0
+
+    def excess(self, text: str) -> str:
+        """Which limit a text exceeds, such as `longer than 1000`; empty where it fits."""
+        if len(text) > self.longest:
+            return f"longer than {self.longest}"
+        if self.longest_bytes and _utf8_bytes(text) > self.longest_bytes:
+            return f"longer than the {self.longest_bytes} bytes of UTF-8 that the column's index takes"
+        return ""
+
+    def shortened(self, text: str) -> str:
+        """The beginning of a text that fits; the text must be free of lone surrogates."""
+        cut = text[: self.longest]
+        if self.longest_bytes and _utf8_bytes(cut) > self.longest_bytes:
+            cut = cut.encode()[: self.longest_bytes].decode(errors="ignore")
+        return cut.rstrip()
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 class NumberRule(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +93,7 @@ class SgasRules:
     GLOBAL_JOB_ID: Final = TextRule("GlobalJobId", 1000, f"{_SGAS}, 1000 characters", "drop")
     LOCAL_JOB_ID: Final = TextRule("LocalJobId", 120, "SGAS rewrites the record id of longer ones", "drop")
     LOCAL_USER_ID: Final = TextRule("LocalUserId", 100, f"{_SGAS}, 100 characters", "drop")
-    GLOBAL_USER_NAME: Final = TextRule("GlobalUserName", 1000, f"{_SGAS}, 1000 characters", "drop")
+    GLOBAL_USER_NAME: Final = TextRule("GlobalUserName", 1000, f"{_SGAS}, 1000 characters", "drop", INDEXED_BYTES)
     VO_TYPE: Final = TextRule("VO@type", 100, f"{_SGAS}, 100 characters", "drop")
     VO_NAME: Final = TextRule("VO/Name", 1000, f"{_SGAS}, 1000 characters", "drop")
     VO_ISSUER: Final = TextRule("VO/Issuer", 1000, f"{_SGAS}, 1000 characters", "drop")
@@ -76,7 +104,7 @@ class SgasRules:
     PROJECT: Final = TextRule("ProjectName", 200, f"{_SGAS}, 200 characters")
     SERVICE_CLASS: Final = TextRule("ServiceLevel", 200, "a tag of a machine's kind; 200 characters are enough")
     RUNTIME_ENVIRONMENT: Final = TextRule("RuntimeEnvironment", 512, f"{_SGAS}, 512 characters")
-    TRANSFER_URL: Final = TextRule("FileTransfers/URL", 2500, f"{_SGAS}, 2500 characters")
+    TRANSFER_URL: Final = TextRule("FileTransfers/URL", 2500, f"{_SGAS}, 2500 characters", longest_bytes=INDEXED_BYTES)
     RESOURCE: Final = TextRule("ConsumableResource@description", 200, "a resource's name; 200 characters are enough")
     MACHINE_NAME: Final = NameRule("MachineName", 200, f"{_SGAS}, 200 characters", "hold")
     SUBMIT_HOST: Final = NameRule("SubmitHost", 200, f"{_SGAS}, 200 characters")
@@ -87,7 +115,8 @@ class SgasRules:
     STAGING_S: Final = NumberRule("TimeDuration", 0, INT32, "a duration of staging is not negative")
     NODE_COUNT: Final = NumberRule("NodeCount", 1, 32_767, f"{_XSD}'s positiveInteger and {_SGAS}, 16 bits")
     PROCESSORS: Final = NumberRule("Processors", 1, INT32, f"{_XSD}'s positiveInteger and {_SGAS}, 32 bits", "hold")
-    AMOUNT: Final = NumberRule("Memory, Swap, Disk, Network", 1, INT64, f"{_XSD}'s positiveInteger, 64 bits")
+    MEMORY_KIB: Final = NumberRule("Memory", 1, INT64 // 1024, f"{_SGAS}, 64 bits of bytes")
+    AMOUNT: Final = NumberRule("Swap, Disk, Network", 1, INT64, f"{_XSD}'s positiveInteger, 64 bits")
     EXIT_CODE: Final = NumberRule("ExitCode", -(2**31), INT32, f"{_SGAS}, 32 bits")
     TRANSFER_SIZE: Final = NumberRule("FileTransfers/Size", 0, INT64, f"{_SGAS}, 64 bits")
     PROCESS_ID: Final = NumberRule("ProcessId", -(2**63), INT64, "a process id has 64 bits at most")

@@ -43,7 +43,7 @@ _DURATION: Final = re.compile(
 ).fullmatch
 _METRICS: Final = frozenset({"total", "average", "min", "max"})
 _MEMORY_TYPES: Final = frozenset({"shared", "physical", "dedicated"})
-_BYTE_UNITS: Final = frozenset({"B", "KB", "MB", "GB", "TB", "PB", "EB"})
+_BYTES: Final = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB", "EB"))}
 _BIT_UNITS: Final = frozenset({"b", "Kb", "Mb", "Gb", "Tb", "Pb", "Eb"})
 _BIGINT: Final = NumberRule("", -INT64 - 1, INT64, "SGAS column, 64 bits")
 _INTEGER: Final = NumberRule("", -INT32 - 1, INT32, "SGAS column, 32 bits")
@@ -237,9 +237,13 @@ def _memory(check: RecordCheck) -> None:
             check.warning("Memory@type", f"none of {', '.join(sorted(_MEMORY_TYPES))}: {shown(kind)} is lost")
         if unit in _BIT_UNITS:
             check.warning("Memory@storageUnit", f"a unit of bits gives fractions of bytes: {unit}")
-        elif unit is not None and unit not in _BYTE_UNITS:
+        elif unit is not None and unit not in _BYTES:
             check.warning("Memory@storageUnit", f"unknown, taken for bytes: {shown(unit)}")
-        check.whole_number("Memory", (element.text or "").strip(), _BIGINT)
+        amount = check.whole_number("Memory", (element.text or "").strip(), _BIGINT)
+        factor = _BYTES.get(unit or "", 1)
+        if amount is not None and not -INT64 <= amount * factor <= INT64:
+            rule = f"{amount} {unit or 'B'} does not fit 64 bits of bytes: at most {INT64 // factor} {unit or 'B'}"
+            check.error("Memory", rule, "facts on receivers, seen on the real services")
 
 
 def _extensions(check: RecordCheck) -> None:

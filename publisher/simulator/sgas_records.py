@@ -30,6 +30,12 @@ _LONGEST_LOCAL_ID = 120
 _SHORT_DURATION = len("P9999D")
 """A duration of so few characters is no overflow, whatever its unit."""
 
+_LARGEST_INDEXED = 2692
+"""Bytes of a text in an index of PostgreSQL, if it does not compress."""
+_UNIQUE = {"GlobalUserName": "globalusername_global_user_name_key", "TransferUrl": "jobtransferurl_url_key"}
+"""Columns with an index that their texts can be too long for, and its name."""
+
+_UNIT_BYTES = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB", "EB"))}
 _MEMORY_METRICS = frozenset({"total", "average", "min", "max"})
 
 
@@ -127,13 +133,22 @@ def _fits(slot: str, text: str) -> None:
     longest = _LONGEST.get(slot)
     if longest is not None and len(text) > longest and not (slot == "LocalJobId" and len(text) > _LONGEST_LOCAL_ID):
         raise DatabaseRefusedError(f"value too long for type character varying({longest})")
+    if slot in _UNIQUE and not text.isascii() and len(text.encode()) > _LARGEST_INDEXED:
+        size = (len(text.encode()) + 12 + 7) // 8 * 8
+        raise DatabaseRefusedError(
+            f'index row size {size} exceeds btree version 4 maximum 2704 for index "{_UNIQUE[slot]}"'
+        )
 
 
 def _memory(text: str, attributes: tuple[tuple[str, str], ...]) -> None:
-    _integer("Memory", text, None)
+    amount = _integer("Memory", text, None)
     for name, value in attributes:
         if name == "metric" and value not in _MEMORY_METRICS:
             raise ProcessingFailedError(f"metric {value} of Memory")
+        if name == "storageUnit":
+            amount *= _UNIT_BYTES.get(value, 1)
+    if not -_BIGINT <= amount < _BIGINT:
+        raise DatabaseRefusedError(f'value "{amount}" is out of range for type bigint')
 
 
 def _count(values: dict[str, str], slot: str, bound: int) -> int | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
 import msgspec
 import pytest
 
+from formats.inspection import inspect_message
 from formats.job import Benchmark, Host, Job, Transfer
 from formats.ogf_ur import UsageRecordFormat
 from formats.record import CannotRenderError, Rendered
 from formats.view import View
+from publisher.simulator.sgas_records import usage_record
+from publisher.simulator.usage_records import read
 
 CREATED = 1_795_000_000
 VIEW = View(site="EXAMPLE-SITE")
@@ -190,6 +194,52 @@ def test_hosts_and_submit_hosts_are_host_names() -> None:
     assert b'<Host urf:primary="true">wn_2' in rendered.body
     assert noted(rendered) == [("SubmitHost", None), ("Host", None)]
     assert values(render(client_host="130.237.1.40"), "SubmitHost") == ["130.237.1.40"]
+
+
+@pytest.mark.parametrize("fact", ["memory_rss_kib", "memory_virtual_kib"])
+def test_memory_that_does_not_fit_64_bits_of_bytes_is_left_out(fact: str) -> None:
+    fits: dict[str, Any] = {fact: 2**53 - 1}
+    assert values(render(**fits), "Memory") == [str(2**53 - 1)]
+    rendered = render(**{fact: 2**53})
+    assert values(rendered, "Memory") == []
+    assert noted(rendered) == [("Memory", None)]
+
+
+def test_a_name_that_is_too_long_for_its_index_is_left_out() -> None:
+    name = "/CN=" + "\u4f5c" * 896  # 2,692 bytes
+    assert len(name.encode()) == 2692
+    assert noted(render(user_dn=name)) == []
+    rendered = render(user_dn=name + "a")
+    assert values(rendered, "GlobalUserName") == []
+    assert noted(rendered) == [("GlobalUserName", None)]
+    assert "2692 bytes" in rendered.notes[0].rule
+
+
+def test_an_url_that_is_too_long_for_its_index_is_shortened() -> None:
+    fits = "u" * 2500
+    (sent,) = values(render(transfers=(Transfer("upload", fits),)), "tr:URL")
+    assert sent == fits
+    rendered = render(transfers=(Transfer("upload", "u" + "\u4f5c" * 900),))
+    (sent,) = values(rendered, "tr:URL")
+    assert html.unescape(sent) == "u" + "\u4f5c" * 897
+    assert [note.field for note in rendered.notes] == ["FileTransfers/URL"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "field"),
+    [
+        ({"memory_rss_kib": 2**60}, "Memory"),
+        ({"user_dn": "/CN=" + "\u4f5c" * 900}, "GlobalUserName"),
+        ({"transfers": (Transfer("upload", "\u4f5c" * 2000),)}, "FileTransfers/URL"),
+    ],
+)
+def test_what_is_too_large_for_its_column_never_reaches_the_service(facts: dict[str, Any], field: str) -> None:
+    rendered = render(**facts)
+    assert field in [note.field for note in rendered.notes]
+    message = UsageRecordFormat(View(site="S")).message([rendered.body])
+    assert inspect_message(message).taken
+    for record in read(message):
+        usage_record(record)
 
 
 def test_charge_that_is_no_number_is_left_out() -> None:

@@ -57,6 +57,7 @@ def test_local_ids_it_cannot_use_change_the_record_id(client: Client, local_id: 
 
 
 PROCESSING = "Processing Failed"
+TRANSFER = "<tr:FileTransfers><tr:FileDownload><tr:URL>{}</tr:URL></tr:FileDownload></tr:FileTransfers>"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,9 @@ PROCESSING = "Processing Failed"
         (record(2, more=f"<ur:Queue>{'q' * 201}</ur:Queue>"), "character varying(200)"),
         (record(2, local_id="l" * 120, more=f"<ur:JobName>{LONG}</ur:JobName>"), "character varying(1000)"),
         (record(2, more="<ur:NodeCount>32768</ur:NodeCount>"), "smallint out of range"),
+        (record(2, more=f'<ur:Memory ur:storageUnit="KB">{2**53}</ur:Memory>'), "out of range for type bigint"),
+        (record(2).replace("Jane", "\u4f5c" * 895), "index row size 2712 exceeds btree version 4 maximum 2704"),
+        (record(2, more=TRANSFER.format("\u4f5c" * 898)), "jobtransferurl_url_key"),
         (record(2, wall="PT2147483648S"), "integer out of range"),
         (record(2, more="<ur:Processors>2147483648</ur:Processors>"), "integer out of range"),
     ],
@@ -97,6 +101,8 @@ def test_what_is_wrong_and_taken_all_the_same(simulator: Simulator, client: Clie
     more = "<ur:NodeCount>2</ur:NodeCount><ur:Unknown/><ur:Queue/><sgas:ExitCode>-1</sgas:ExitCode>"
     assert post(client, record(1, wall="3600", cpu=("-PT1S", "P1DT1.9S"), more=more))[0] == 200
     assert post(client, record(2, local_id="l" * 120))[0] == 200
+    most = f'<ur:Memory ur:storageUnit="KB">{2**53 - 1}</ur:Memory>' + TRANSFER.format("u" * 2500)
+    assert post(client, record(4, more=most).replace("Jane", "\u4f5c" * 892))[0] == 200
     assert client("POST", "/sgas/ur?x=y", b"\xef\xbb\xbf" + message(record(3))).status == 200
     assert client("POST", "/sgas/ur", message()).json == {}
     (stored,) = [row for row in simulator.sgas.records() if row.record_id == "ur-1"]
