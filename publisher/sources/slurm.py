@@ -13,23 +13,27 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from formats.job import Job
 from publisher import config
-from publisher.errors import ConfigError, SourceError, SourceFormatError
+from publisher.errors import ConfigError, SourceError
 from publisher.finding import Finding
-from publisher.sources import slurm_json, slurm_sacct
+from publisher.sources import slurm_json, slurm_sacct, slurm_values
 from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.sources.fields import LineError
 from publisher.sources.json_elements import Damaged, JsonElements
 from publisher.sources.lines import PAGE_RECORDS, Line, Outcome, Refused
 from publisher.sources.logfile import RAW_BYTES
 from publisher.sources.openlog import OpenLog
 from publisher.sources.saved import SavedSource
-from publisher.sources.slurm_lines import SlurmParser
+from publisher.sources.slurm_lines import Allocations, SlurmParser
+from publisher.sources.slurm_table import Layout
+from publisher.sources.slurm_texts import Texts
+from publisher.sources.slurm_values import Clock
 
 SILENT_S: Final = 600.0
 """How long sacct may print nothing: a database asked for a busy month may take minutes to answer."""
@@ -38,6 +42,14 @@ LONGEST_WINDOW_S: Final = 7 * 86_400
 """What is asked for at a time, so that no answer grows with the years."""
 
 _PROGRAMS: Final = (b"\x7fELF", b"#!")
+_LAYOUT: Final = Layout((*slurm_sacct.NUMBERS, *slurm_sacct.FREE_TEXT), "\x1f")
+_NO_TEXT: Final = ("",) * len(slurm_sacct.FREE_TEXT)
+_IDS: Final = tuple(slurm_sacct.NUMBERS.index(name) for name in ("JobIDRaw", "Cluster", "Submit"))
+_CONSTANT: Final = ("JobIDRaw", "JobID", "Cluster", "User", "Submit", "Start")
+_WITHOUT_TEXT: Final = (
+    "sacct gave no account and name for this run when it was asked for them. It is asked again at each run of the "
+    "publisher within `overlap`, and the run is stored once they are there"
+)
 
 
 class SlurmSource:
@@ -139,25 +151,59 @@ class SlurmSource:
         return max(0, self._settings.complete_since or 0), now
 
     def _window(self, begin: int, until: int, wanted: Window) -> Iterator[Page]:
-        """Pages of one run of sacct: runs that ended in `wanted`, and those that run. The last one has `at_end`.
+        """Pages of what sacct answers for one span: runs that ended in `wanted`, and those that run. The last has
+        `at_end`.
 
-        Raises `SourceError`s.
+        What users wrote is asked for first, and each run of the second answer, which holds no text of a user, takes
+        its own from there. So no text can add, change or hide a run. Raises `SourceError`s.
         """
-        command = slurm_sacct.arguments(self.path, begin, until)
-        parser = SlurmParser(self._settings.cluster, "UTC")
         filling = _Filling(str(self.path), wanted)
-        with closing(slurm_sacct.lines(command, slurm_sacct.environment(self._environ), self._silent_s)) as lines:
-            for number, line in enumerate(lines, 1):
-                outcome = parser.parse(line)
+        allocations = Allocations(Clock("UTC"), self._settings.cluster or "")
+        with (
+            closing(self._records(begin, until, slurm_sacct.TEXTS)) as written,
+            Texts(written) as texts,
+            closing(self._records(begin, until, slurm_sacct.NUMBERS)) as records,
+        ):
+            for fields in records:
+                outcome = _outcome(fields, texts, allocations)
                 for each in outcome if isinstance(outcome, list) else (outcome,):
-                    filling.add(each, number, line)
+                    filling.add(each)
                 if filling.read >= PAGE_RECORDS:
                     yield filling.page(at_end=False)
-        if not parser.has_header:
-            raise SourceFormatError(f"{self.path} printed no header of a table", hint="Is this sacct?")
-        for kept in parser.finish():
-            filling.add(kept, None, b"")
+        for job in allocations.waiting():
+            filling.add(job)
         yield filling.page(at_end=True)
+
+    def _records(self, begin: int, until: int, columns: Sequence[str]) -> Generator[list[str], None, None]:
+        by = slurm_sacct.new_delimiter()
+        command = slurm_sacct.arguments(self.path, begin, until, columns, by)
+        return slurm_sacct.records(command, columns, by, slurm_sacct.environment(self._environ), self._silent_s)
+
+
+def _outcome(numbers: list[str], texts: Texts, allocations: Allocations) -> Outcome | list[Outcome]:
+    """What a record of `NUMBERS` is, with the texts of its job."""
+    number, cluster, submit = (numbers[at] for at in _IDS)
+    if "." in number:
+        text: tuple[str, ...] | None = _NO_TEXT
+    else:
+        text = texts.of(number, cluster, submit)
+    try:
+        if text is not None:
+            return allocations.add(_LAYOUT, [*numbers, *text])
+        allocations.refuse()
+        job = _LAYOUT.job([*numbers, *_NO_TEXT, ""], Clock("UTC"), cluster)
+    except LineError as error:
+        return Refused(str(error), raw=_shown(numbers))
+    if job is None or job.end is None:
+        return Line.SKIPPED  # it began between the two answers
+    return Refused(_WITHOUT_TEXT, raw=_shown(numbers))
+
+
+def _shown(numbers: list[str]) -> bytes:
+    """A record of `NUMBERS` as it is listed: the same at each reading, so without what still grows."""
+    over = numbers[slurm_sacct.NUMBERS.index("End")] not in slurm_values.UNKNOWN
+    kept = numbers if over else [numbers[slurm_sacct.NUMBERS.index(name)] for name in _CONSTANT]
+    return "|".join(kept).encode()
 
 
 def is_program(path: Path) -> bool:
@@ -185,8 +231,8 @@ class _Filling:
         self._skipped = 0
         self.read = 0
 
-    def add(self, outcome: Outcome, number: int | None, line: bytes) -> None:
-        """Put down what a line is."""
+    def add(self, outcome: Outcome) -> None:
+        """Count what a record is, and keep it."""
         if isinstance(outcome, Job):
             self.read += 1
             if outcome.end is None or self._wanted.holds(outcome.end):
@@ -195,8 +241,8 @@ class _Filling:
                 self._skipped += 1
         elif isinstance(outcome, Refused):
             self.read += 1
-            raw = line if outcome.raw is None else outcome.raw
-            self._unreadable.append(Unreadable(self._program, number, None, outcome.reason, raw[:RAW_BYTES]))
+            raw = (outcome.raw or b"")[:RAW_BYTES]
+            self._unreadable.append(Unreadable(self._program, None, None, outcome.reason, raw))
         elif outcome is Line.SKIPPED:
             self.read += 1
             self._skipped += 1

@@ -62,6 +62,8 @@ class Run(msgspec.Struct):
     user: int = 0
     system: int = 0
     given: bool = False
+    closed: bool = False
+    """A run after it was refused: the steps that come now are not of this one."""
 
     def add(self, step: Step) -> None:
         """Fold a step in."""
@@ -95,6 +97,54 @@ class Run(msgspec.Struct):
         )
 
 
+class Allocations:
+    """Folds the lines of steps into the allocation before them. `cluster` stands in for a missing column."""
+
+    def __init__(self, clock: Clock, cluster: str) -> None:
+        self.run: Run | None = None
+        self._clock = clock
+        self._cluster = cluster
+
+    def add(self, layout: Layout, fields: list[str]) -> Outcome | list[Outcome]:
+        """What a line of a table is, given as one field for each column. Raises `LineError`."""
+        key = layout.job_id(fields)
+        if "." in key:
+            return self._step(layout, fields, key)
+        fields.append("")
+        try:
+            job = layout.job(fields, self._clock, self._cluster)
+        except LineError:
+            self.refuse()
+            raise
+        before = self.waiting()
+        self.run = None if job is None else Run(job, key)
+        if job is None:
+            return [*before, Line.SKIPPED]
+        return before[0] if before else Line.MORE
+
+    def refuse(self) -> None:
+        """An allocation was refused: the steps that follow are of no run."""
+        if self.run is not None:
+            self.run.closed = True
+
+    def waiting(self) -> list[Job]:
+        """The allocation that waits for steps, unless it was given."""
+        run = self.run
+        if run is None or run.given:
+            return []
+        run.given = True
+        return [run.whole()]
+
+    def _step(self, layout: Layout, fields: Sequence[str], key: str) -> Outcome:
+        """A step of the allocation that waits; one of an allocation that never ran or was refused counts nowhere."""
+        run = self.run
+        if run is not None and not run.closed and key.partition(".")[0] == run.key:
+            start = layout.start(fields, self._clock)
+            if start is None or run.job.end is None or start <= run.job.end:  # else it is of a later, refused run
+                run.add(layout.step(fields))
+        return Line.SKIPPED
+
+
 class State(msgspec.Struct):
     """What the parser remembers from page to page."""
 
@@ -113,20 +163,13 @@ class SlurmParser:
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
 
     def __init__(self, cluster: str | None, zone: str) -> None:
-        self._cluster = cluster or ""
-        self._clock = Clock(zone)
+        self._runs = Allocations(Clock(zone), cluster or "")
         self._layout: Layout | None = None
         self._unusable: Layout | None = None
         self._layouts: dict[str, Layout] = {}
-        self._run: Run | None = None
         self._begun: list[bytes] = []
         self._told = False
         self.file = ""
-
-    @property
-    def has_header(self) -> bool:
-        """Whether a header was read."""
-        return self._layout is not None
 
     def file_begins(self, file: str) -> None:
         """Go on with the header of that file, or with the one before until a header comes."""
@@ -137,9 +180,9 @@ class SlurmParser:
         """Headers of the files, the allocation that waits for steps, the lines of a record that is not complete."""
         headers = {file: layout.header for file, layout in self._layouts.items()}
         begun = [line.decode("latin-1") for line in self._begun]
-        if not headers and self._run is None and not begun:
+        if not headers and self._runs.run is None and not begun:
             return None
-        return msgspec.to_builtins(State(headers, self._run, begun, self._told))
+        return msgspec.to_builtins(State(headers, self._runs.run, begun, self._told))
 
     def waiting(self) -> str | None:
         """Whether a record of several lines is not complete."""
@@ -152,7 +195,7 @@ class SlurmParser:
             self._begun = [line.encode("latin-1") for line in found.begun]
         except (msgspec.ValidationError, UnicodeEncodeError):
             found, self._begun = State(), []
-        self._run, self._told = found.run, found.told
+        self._runs.run, self._told = found.run, found.told
         self._layouts = {}
         self._take(None)
         for file, header in found.headers.items():
@@ -168,7 +211,7 @@ class SlurmParser:
             try:
                 parts = decoded(line).split(layout.delimiter)
                 if len(parts) == layout.columns:
-                    return self._row(layout, parts)
+                    return self._runs.add(layout, parts)
             except LineError as error:
                 if Layout.of(line.decode(errors="replace")) is None:
                     return Refused(str(error))
@@ -176,21 +219,13 @@ class SlurmParser:
 
     def finish(self) -> list[Outcome]:
         """At the end of all that there is: the allocation that waits; a record that is cut off so far is told."""
-        outcomes: list[Outcome] = [*self._waiting()]
+        outcomes: list[Outcome] = [*self._runs.waiting()]
         if self._begun and not self._told:
             self._told = True
             outcomes.append(
                 Refused(self._why(self._begun, "the last record is not complete so far"), raw=b"\n".join(self._begun))
             )
         return outcomes
-
-    def _waiting(self) -> list[Job]:
-        """The allocation that waits for steps, unless it was given."""
-        run = self._run
-        if run is None or run.given:
-            return []
-        run.given = True
-        return [run.whole()]
 
     def _slow(self, line: bytes) -> Outcome | list[Outcome]:
         """Everything but a line that is a row by itself."""
@@ -222,7 +257,7 @@ class SlurmParser:
         try:
             text = decoded(line)
             if text.count(layout.delimiter) + 1 >= layout.columns:
-                return self._row(layout, layout.fields(text.split(layout.delimiter)))
+                return self._runs.add(layout, layout.fields(text.split(layout.delimiter)))
         except LineError as error:
             return Refused(str(error))
         self._begun = [line]
@@ -266,7 +301,7 @@ class SlurmParser:
     def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
         """A record of several lines."""
         try:
-            return _all(self._row(layout, fields))
+            return _all(self._runs.add(layout, fields))
         except LineError as error:
             return [Refused(str(error), raw=b"\n".join(lines))]
 
@@ -295,7 +330,7 @@ class SlurmParser:
             self._begun = raw.split(b"\n")
             return Line.MORE
         try:
-            return self._row(slurm_jobcomp.LAYOUT, slurm_jobcomp.fields(decoded(raw)))
+            return self._runs.add(slurm_jobcomp.LAYOUT, slurm_jobcomp.fields(decoded(raw)))
         except LineError as error:
             return Refused(str(error), raw=raw if b"\n" in raw else None)
 
@@ -321,28 +356,6 @@ class SlurmParser:
             f"is probably the rest of the {layout.free_last} of the run before, behind a line feed: in the last column "
             "its end cannot be told. The run was read with the beginning of it; let sacct write State last"
         )
-
-    def _row(self, layout: Layout, fields: list[str]) -> Outcome | list[Outcome]:
-        """A line that has as many fields as the table has columns. Raises `LineError`."""
-        key = layout.job_id(fields)
-        if "." in key:
-            return self._step(layout, fields, key)
-        fields.append("")
-        job = layout.job(fields, self._clock, self._cluster)
-        before = self._waiting()
-        self._run = None if job is None else Run(job, key)
-        if job is None:
-            return [*before, Line.SKIPPED]
-        return before[0] if before else Line.MORE
-
-    def _step(self, layout: Layout, fields: Sequence[str], key: str) -> Outcome:
-        """A step of the allocation that waits; one of an allocation that never ran or was refused counts nowhere."""
-        run = self._run
-        if run is not None and key.partition(".")[0] == run.key:
-            start = layout.start(fields, self._clock)
-            if start is None or run.job.end is None or start <= run.job.end:  # else it is of a later, refused run
-                run.add(layout.step(fields))
-        return Line.SKIPPED
 
 
 def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:

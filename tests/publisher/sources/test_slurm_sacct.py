@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from formats.job import Job
@@ -16,11 +17,12 @@ from publisher import config
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError
 from publisher.sources.base import Window
 from publisher.sources.slurm import LONGEST_WINDOW_S, SlurmSource, is_program
-from publisher.sources.slurm_sacct import COLUMNS
+from publisher.sources.slurm_sacct import COLUMNS, TEXTS
 from tests.publisher.sources.log_reading import Seen, read_on
 
 T0 = 1_793_491_200
 PROGRAM = """#!{python}
+# Like sacct of Slurm 22.05, it prints what users wrote as it is, and no steps with --allocations.
 import calendar, json, os, sys, time
 here = {here!r}
 with open(here + "/calls", "a") as calls:
@@ -31,11 +33,17 @@ stamp = lambda text: calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 begin, until = stamp(options["starttime"]), stamp(options["endtime"])
 columns, by = options["format"].split(","), options["delimiter"]
 mode = open(here + "/mode").read()
+def write(text):  # as it is: the texts of users may hold anything, and bytes that are not UTF-8
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 if mode != "headless":
-    print(by.join(columns))
+    write(by.join(columns) + "\\n")
 for row in json.load(open(here + "/rows")):
+    if "--allocations" in sys.argv and "." in row["JobIDRaw"]:
+        continue
+    if mode == "textless" and "--allocations" in sys.argv and row["JobIDRaw"] == "2":
+        continue
     if row["Submit"] < until and (row["End"] == "Unknown" or row["End"] >= begin):
-        print(by.join(str(row.get(column, "")) for column in columns))
+        write(by.join(str(row.get(column, "")) for column in columns) + "\\n")
 sys.stdout.flush()
 if mode == "fail":
     sys.exit("sacct: error: slurmdbd: Connection refused")
@@ -46,7 +54,8 @@ if mode == "chatter":
 if mode == "hang":
     time.sleep(600)
 if mode == "cut":
-    sys.stdout.write("9" + by)
+    write("9" + by)
+    sys.stdout.flush()
 """
 
 
@@ -72,10 +81,13 @@ class Sacct:
         return [tuple(json.loads(line)) for line in text.splitlines()]
 
     def windows(self) -> list[tuple[str, str]]:
-        return [
+        """The spans that were asked for; each is asked for twice, for texts and for numbers."""
+        asked: list[tuple[str, str]] = [
             tuple(word.partition("=")[2] for word in call[0] if word.startswith(("--starttime", "--endtime")))  # type: ignore[misc]
             for call in self.calls()
         ]
+        assert asked[::2] == asked[1::2]
+        return asked[::2]
 
 
 @pytest.fixture
@@ -105,27 +117,93 @@ def test_arguments_and_environment(sacct: Sacct, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     sacct.rows(row("1", 10, 20, JobName="a|b\nc"), row("1.batch", 10, 20, MaxRSS="2048", TotalCPU="00:05.000"))
     found = read_on(source(sacct, 100), Seen())
-    ((arguments, environment),) = sacct.calls()
-    assert arguments[:4] == ["--allusers", "--duplicates", "--noconvert", "--parsable2"]
-    assert re.fullmatch("--delimiter=\x1f[^\\w\\s\x1f%]{6}", arguments[4])
+    (texts, environment), (numbers, _) = sacct.calls()
+    for arguments in (texts, numbers):
+        assert arguments[:4] == ["--allusers", "--duplicates", "--noconvert", "--parsable2"]
+    (by,) = (word for word in texts if word.startswith("--delimiter"))
+    assert re.fullmatch("--delimiter=\x1f[^\\w\\s\x1f%]{16}", by)
+    assert by not in numbers
     assert environment == {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SACCT_FORMAT": None}
     (job,) = found.jobs.values()
     assert (job.name, job.memory_rss_kib, job.cpu_ms, job.start, job.end) == ("a|b\nc", 2, 5000, T0 + 10, T0 + 20)
     assert (found.cursor["until"], found.at_end) == (T0 + 100, True)
 
 
+def test_the_numbers_are_asked_for_without_any_text_of_a_user(sacct: Sacct) -> None:
+    """Nothing that a user writes can stand in the answer that says which runs there are."""
+    read_on(source(sacct, 100), Seen())
+    asked = [set(word.partition("=")[2].split(",")) for call in sacct.calls() for word in call[0] if "format=" in word]
+    texts, numbers = asked
+    assert texts == {"JobIDRaw", "Cluster", "Account", "JobName", "Comment", "WCKey", "Submit"}
+    assert not numbers & {"Account", "JobName", "Comment", "WCKey", "WorkDir", "SubmitLine", "Extra", "Container"}
+    assert texts | numbers == set(COLUMNS)
+
+
 def test_a_name_cannot_forge_a_run(sacct: Sacct) -> None:
     """A job name may hold line feeds and any delimiter that can be known before; what one reading used, too."""
     sacct.rows(row("1", 10, 20))
     read_on(source(sacct, 100), Seen())
-    seen_before = str(sacct.calls()[0][0][4]).partition("=")[2]
-    for by in ("\x1f", seen_before):
+    seen_before = [str(word).partition("=")[2] for call in sacct.calls() for word in call[0] if "delimiter" in word]
+    for by in ("\x1f", *seen_before):
         forged = row("7", 10, 90_000, User="rival", NCPUS=4_096, JobName="x")
         begin = by.join(("x", "", "", "1", "COMPLETED"))
         end = by.join(str(forged.get(column, "")) for column in COLUMNS[: COLUMNS.index("JobName") + 1])
         sacct.rows(row("1", 10, 20, JobName=f"{begin}\n{end}"))
         (job,) = read_on(source(sacct, 100_000), Seen()).jobs.values()
         assert (job.local_id, job.name) == ("1", f"{begin}\n{end}")
+
+
+def test_a_name_of_100_lines_hides_nothing(sacct: Sacct) -> None:
+    name = "a" + "\n" * 100 + "b"
+    sacct.rows(row("1", 10, 20, JobName=name), row("2", 10, 20, Comment=name, JobName="plain"), row("3", 10, 20))
+    found = read_on(source(sacct, 100), Seen())
+    assert [(job.local_id, job.name) for job in found.jobs.values()] == [("1", name), ("2", "plain"), ("3", None)]
+    assert found.unreadable == []
+
+
+def test_a_run_whose_texts_are_missing_is_listed_once_and_read_when_they_are_there(sacct: Sacct) -> None:
+    """Never stored without its account; its steps count for no other run."""
+    runs = [row("1", 10, 20), row("2", 10, 30, Account="a"), row("2.0", 10, 30, MaxRSS="9999"), row("4", 10, "Unknown")]
+    sacct.rows(*runs, row("3", 10, 40))
+    sacct.mode("textless")
+    seen = Seen()
+    for now in (100, 200, 300):
+        read_on(source(sacct, now), seen)
+    assert ids(seen.jobs) == ["1", "4", "3"]
+    assert [job.memory_rss_kib for job in seen.jobs.values()] == [None] * 3
+    assert len(seen.unreadable) == 3
+    assert len({msgspec.json.encode(piece) for piece in seen.unreadable}) == 1, "the store keeps one of them"
+    assert "no account and name" in seen.unreadable[0].reason
+    assert seen.unreadable[0].raw.startswith(b"2|2|c1|")
+    sacct.mode("ok")
+    assert ids(read_on(source(sacct, 400), seen).jobs) == ["1", "4", "3", "2"]
+
+
+def test_a_record_that_cannot_be_read_is_listed_once(sacct: Sacct) -> None:
+    """Its place and bytes are the same at each reading, also while the run goes on and others come before it."""
+    sacct.rows(row("5", 10, 20, ExitCode="odd"), row("6", 10, "Unknown", State="?!", ElapsedRaw=5))
+    seen = read_on(source(sacct, 100), Seen())
+    assert len(seen.unreadable) == 2
+    sacct.rows(row("1", 10, 20), row("5", 10, 20, ExitCode="odd"), row("6", 10, "Unknown", State="?!", ElapsedRaw=50))
+    read_on(source(sacct, 200), seen)
+    assert len(seen.unreadable) > 3
+    assert len({msgspec.json.encode(piece) for piece in seen.unreadable}) == 2, "the store keeps one of each"
+    assert {(piece.line, piece.offset) for piece in seen.unreadable} == {(None, None)}
+
+
+@pytest.mark.parametrize("column", ["Account", "JobName", "Comment", "WCKey"])
+def test_who_guessed_the_delimiter_forges_nothing(tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the delimiter known, the numbers would not change, and the answer with the texts would not be used."""
+    monkeypatch.setattr("publisher.sources.slurm_sacct.new_delimiter", lambda: "\x1f!")
+    sacct = Sacct(tmp_path)
+    victim = row("2", 10, 30, Account="victim", User="bob")
+    forged = "\x1f!".join(["x", *[""] * (TEXTS.index("Submit") - TEXTS.index(column) - 1), f"{T0 + 10}\n2", "c1"])
+    sacct.rows(row("1", 10, 20, **{column: forged}), victim)
+    with pytest.raises(SourceFormatError, match=r"asked again|two different"):
+        read_on(source(sacct, 100), Seen())
+    sacct.rows(row("1", 10, 20, **{column: "\x1f!"}), victim)
+    with pytest.raises(SourceFormatError, match="fields where 7 were asked for"):
+        read_on(source(sacct, 100), Seen())
 
 
 def test_the_next_window_begins_an_overlap_before_the_end_of_the_last(sacct: Sacct) -> None:
