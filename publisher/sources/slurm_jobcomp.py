@@ -8,6 +8,7 @@ sources, 6.)
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from publisher.sources.fields import LineError
@@ -34,6 +35,7 @@ _RECORD: Final = re.compile(
     r"ProcCnt=(?P<cpus>\d+) WorkDir=",
     re.ASCII | re.DOTALL,
 )
+_END: Final = re.compile(rb" ExitCode=\d+:\d+ ?\Z")
 _PAIRS: Final = re.compile(rf"(?: (?:{'|'.join(_TAIL)})=\S*)+ ?\Z", re.ASCII)
 _PAIR: Final = re.compile(r" (\w+)=(\S*)", re.ASCII)
 
@@ -43,10 +45,18 @@ def begins(raw: bytes) -> bool:
     return _BEGIN.match(raw) is not None
 
 
-def is_whole(raw: bytes) -> bool:
-    """Whether a record ends with this line: with the exit code, or with the blank that older versions end with."""
-    return re.search(rb" ExitCode=\d+:\d+ ?\Z", raw) is not None or (
-        raw.endswith(b" ") and b" WorkDir=" in raw and b" Account=" not in raw
+def is_in_text(lines: Sequence[bytes]) -> bool:
+    """Whether the beginning of a record goes as far as a text of a user, the name."""
+    return b" Name=" in lines[0]
+
+
+def ends(raw: bytes, *, modern: bool) -> bool:
+    """Whether a record ends with this line: with the exit code, or with the blank that older versions end with.
+
+    `modern`: the log is of a version that writes the exit code, so a blank after a folder is of its name.
+    """
+    return _END.search(raw) is not None or (
+        not modern and raw.endswith(b" ") and b" WorkDir=" in raw and b" Account=" not in raw
     )
 
 
@@ -61,6 +71,8 @@ def fields(text: str) -> list[str]:
         raise LineError("not of the form that Slurm's jobcomp/filetxt writes")
     tail = _PAIRS.search(text, found.end())
     pairs = dict(_PAIR.findall(tail[0])) if tail else {}
+    if "ExitCode" in pairs and "SubmitTime" not in pairs:
+        raise LineError("a folder that holds what looks like the end of a record")
     number = found["id"]
     array, het = pairs.get("ArrayJobId"), pairs.get("HetJobId") or pairs.get("PackJobId")
     shown = number

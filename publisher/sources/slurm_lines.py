@@ -17,13 +17,14 @@ from formats.job import Job
 from publisher.sources import slurm_jobcomp, slurm_sacct
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.lines import Line, Outcome, Refused
-from publisher.sources.slurm_table import Layout, Step
+from publisher.sources.slurm_table import MOST_EXCESS, Layout, Step
 from publisher.sources.slurm_values import Clock
 
 MOST_BYTES: Final = 131_072
 """Of the lines that one record is put together from."""
 
-_MOST_LINES: Final = 64
+_MOST_TRIED: Final = 64
+"""Of the lines before the end of a record: where its beginning is looked for."""
 _MOST_FILES: Final = 16
 
 _WRITTEN_BY: Final = "Write it anew: sacct --allusers --duplicates --noconvert --parsable2 --format=" + ",".join(
@@ -152,12 +153,18 @@ class State(msgspec.Struct):
     run: Run | None = None
     begun: list[str] = []
     told: bool = False
+    completion: list[str] = []
+    doubtful: list[str] = []
 
 
 class SlurmParser:
-    """A `LineParser` of sacct's tables with a header and of the job completion log, in any mixture.
+    """A `LineParser` of sacct's tables with a header and of job completion logs; each file is one of them.
 
     `cluster` stands in where the table has no such column. `file` is the one that is being read.
+
+    Texts of users stand in both as they are, so a record may go over many lines, and one of these may look like a
+    record or a header. Once a record is begun and cut in a text, such a line waits for the next: if that ends the
+    record that was begun, it was of its text. (What a user can forge all the same: docs/sources/slurm.md.)
     """
 
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
@@ -168,7 +175,13 @@ class SlurmParser:
         self._unusable: Layout | None = None
         self._layouts: dict[str, Layout] = {}
         self._begun: list[bytes] = []
+        self._begun_bytes = 0
+        self._begun_delimiters = 0
         self._told = False
+        self._completion: list[str] = []
+        """Files that are job completion logs of a version that ends each record with the exit code."""
+        self._doubtful: list[str] = []
+        """Tables in which a line looked like a header of other columns, which may have been a text."""
         self.file = ""
 
     def file_begins(self, file: str) -> None:
@@ -180,9 +193,10 @@ class SlurmParser:
         """Headers of the files, the allocation that waits for steps, the lines of a record that is not complete."""
         headers = {file: layout.header for file, layout in self._layouts.items()}
         begun = [line.decode("latin-1") for line in self._begun]
-        if not headers and self._runs.run is None and not begun:
+        if not headers and self._runs.run is None and not begun and not self._completion:
             return None
-        return msgspec.to_builtins(State(headers, self._runs.run, begun, self._told))
+        kept = State(headers, self._runs.run, begun, self._told, self._completion, self._doubtful)
+        return msgspec.to_builtins(kept)
 
     def waiting(self) -> str | None:
         """Whether a record of several lines is not complete."""
@@ -192,10 +206,11 @@ class SlurmParser:
         """Go on where another parser stood."""
         try:
             found = State() if state is None else msgspec.convert(state, State)
-            self._begun = [line.encode("latin-1") for line in found.begun]
+            begun = [line.encode("latin-1") for line in found.begun]
         except (msgspec.ValidationError, UnicodeEncodeError):
-            found, self._begun = State(), []
+            found, begun = State(), []
         self._runs.run, self._told = found.run, found.told
+        self._completion, self._doubtful = found.completion, found.doubtful
         self._layouts = {}
         self._take(None)
         for file, header in found.headers.items():
@@ -203,6 +218,7 @@ class SlurmParser:
             if layout is not None:
                 self._layouts[file] = layout
                 self._take(layout)
+        self._begin(begun)
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
@@ -211,15 +227,21 @@ class SlurmParser:
             try:
                 parts = decoded(line).split(layout.delimiter)
                 if len(parts) == layout.columns:
+                    if not layout.is_row(line, parts):
+                        layout.check(parts)
                     return self._runs.add(layout, parts)
             except LineError as error:
                 if Layout.of(line.decode(errors="replace")) is None:
+                    self._runs.refuse()
                     return Refused(str(error))
         return self._slow(line)
 
     def finish(self) -> list[Outcome]:
         """At the end of all that there is: the allocation that waits; a record that is cut off so far is told."""
-        outcomes: list[Outcome] = [*self._runs.waiting()]
+        outcomes: list[Outcome] = []
+        if any(self._is_by_itself(line) for line in self._begun[1:]):
+            outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
+        outcomes += self._runs.waiting()
         if self._begun and not self._told:
             self._told = True
             outcomes.append(
@@ -229,19 +251,45 @@ class SlurmParser:
 
     def _slow(self, line: bytes) -> Outcome | list[Outcome]:
         """Everything but a line that is a row by itself."""
-        if slurm_jobcomp.begins(line):
-            return [*self._give_up("is cut off: another record begins behind it"), *_all(self._jobcomp(line))]
         if self._begun:
             self._told = False
-            return self._joined(line)
-        if not line.strip():
-            return Line.IGNORED
+            return self._in_log(line) if self._is_log else self._in_table(line)
+        if slurm_jobcomp.begins(line):
+            in_table = self.file in self._layouts
+            return Refused("a record of the job completion log in a table") if in_table else self._log_record(line)
+        return self._table_line(line) if line.strip() else Line.IGNORED
+
+    def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line of a table that is no row by itself, behind a whole record."""
         header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
         if header is not None:
-            self._use(header)
+            return self._header(header)
+        if self.file in self._doubtful:
+            return Refused(_DOUBTFUL)
         if self._unusable is not None:
-            return Refused(_lacking(self._unusable), hint=_WRITTEN_BY if header is not None else "")
-        return Line.IGNORED if header is not None else self._begins(line)
+            return Refused(_lacking(self._unusable))
+        return self._begins(line)
+
+    def _header(self, header: Layout) -> Outcome:
+        """A line that is a header, if no user wrote it: in the last column its text may be any."""
+        before = self._layouts.get(self.file)
+        if self.file in self._completion:
+            return Refused("a header of a table in a job completion log")
+        alike = before is not None and before.columns == header.columns
+        if before is not None and before.free_last and before.names != header.names and not (alike and header.missing):
+            if alike:
+                self._doubtful = [*self._doubtful[1 - _MOST_FILES :], self.file]
+                self._layout = None
+            return Refused(_DOUBTFUL)
+        self._use(header)
+        if self._unusable is not None:
+            return Refused(_lacking(self._unusable), hint=_WRITTEN_BY)
+        return Line.IGNORED
+
+    @property
+    def _is_log(self) -> bool:
+        """Whether the record that is begun is one of a job completion log."""
+        return self.file not in self._layouts and slurm_jobcomp.begins(self._begun[0])
 
     def _begins(self, line: bytes) -> Outcome | list[Outcome]:
         """A line that is no row by itself, behind a whole record."""
@@ -259,8 +307,9 @@ class SlurmParser:
             if text.count(layout.delimiter) + 1 >= layout.columns:
                 return self._runs.add(layout, layout.fields(text.split(layout.delimiter)))
         except LineError as error:
+            self._runs.refuse()
             return Refused(str(error))
-        self._begun = [line]
+        self._begin([line])
         return Line.MORE
 
     def _use(self, layout: Layout) -> None:
@@ -272,37 +321,84 @@ class SlurmParser:
 
     def _take(self, layout: Layout | None) -> None:
         """Read lines as a header says; behind one that lacks what is needed, none is read by another's."""
-        usable = layout is None or not layout.missing
+        usable = layout is None or not (layout.missing or self.file in self._doubtful)
         self._layout, self._unusable = (layout, None) if usable else (None, layout)
 
-    def _joined(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line behind the beginning of a record that is not complete."""
+    def _begin(self, lines: list[bytes]) -> None:
+        """Keep lines as the beginning of a record."""
+        self._begun = lines
+        self._begun_bytes = sum(map(len, lines)) + len(lines)
+        by = self._layout.delimiter.encode() if self._layout is not None else b"|"
+        self._begun_delimiters = sum(line.count(by) for line in lines)
+
+    def _go_on(self, line: bytes) -> Outcome | list[Outcome]:
+        """Keep a line behind the beginning of a record."""
+        self._begun.append(line)
+        self._begun_bytes += len(line) + 1
+        if self._layout is not None:
+            self._begun_delimiters += line.count(self._layout.delimiter.encode())
+        return self._give_up("never ends") if self._begun_bytes > MOST_BYTES else Line.MORE
+
+    def _is_by_itself(self, line: bytes) -> bool:
+        """Whether a line is a record or a header, were it not behind the beginning of a record."""
+        if self._is_log:
+            return slurm_jobcomp.begins(line)
+        if Layout.of(line.decode("ascii", "replace").rstrip("\r")) is not None:
+            return True
+        return self._layout is not None and self._fields(self._layout, line) is not None
+
+    def _in_table(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line behind the beginning of a record of a table."""
         layout = self._layout
-        if Layout.of(line.decode("ascii", "replace")) is not None or (
-            layout is not None and self._fields(layout, line) is not None
-        ):
-            return [*self._give_up("is cut off: another record begins behind it"), *_all(self._slow(line))]
-        if slurm_jobcomp.begins(self._begun[0]):
-            begun, self._begun = b"\n".join([*self._begun, line]), []
-            return self._jobcomp(begun)
         if layout is None:
+            self._go_on(line)
             return self._give_up("there is no header line that tells what its fields are")
-        lines, self._begun = [*self._begun, line], []
-        for begin in range(len(lines) - 1, -1, -1):  # the fewest lines that make a record
+        in_text = layout.begins(self._begun[0])
+        if self._is_by_itself(line):
+            return self._go_on(line) if in_text else [*self._give_up(_CUT_OFF), *_all(self.parse(line))]
+        if layout.begins(line):
+            return [*self._give_up(_CUT_OFF), *_all(self._begins(line))]
+        fields = self._begun_delimiters + line.count(layout.delimiter.encode()) + 1
+        if fields >= layout.columns and (layout.ends(line) or self._fits(layout, [*self._begun, line], fields)):
+            lines, self._begun = [*self._begun, line], []
+            return self._whole(layout, lines) if in_text else self._fewest(layout, lines)
+        gone = self._go_on(line)
+        if self._begun and fields >= layout.columns + (MOST_EXCESS if in_text else 0):
+            return self._give_up("has another number of fields than the header has columns")
+        return gone
+
+    def _fits(self, layout: Layout, lines: list[bytes], fields: int) -> bool:
+        """Whether lines make a record of a table that ends with a text, in which no line shows the end."""
+        if not layout.free_last or fields > layout.columns + MOST_EXCESS:
+            return False
+        return self._fields(layout, b"\n".join(lines)) is not None
+
+    def _whole(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
+        """The record that begins with the first of these lines, in a text, and ends with the last."""
+        raw = b"\n".join(lines)
+        try:
+            fields = layout.fields(decoded(raw).split(layout.delimiter))
+        except LineError as error:
+            self._runs.refuse()
+            return [Refused(str(error), raw=raw)]
+        return self._put_together(layout, fields, lines)
+
+    def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
+        """The record of the fewest lines that ends with the last of these; what is before is no record."""
+        for begin in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_TRIED), -1):
             fields = self._fields(layout, b"\n".join(lines[begin:]))
             if fields is not None:
                 return [*self._other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
-        given_up = 0
-        while len(lines) > given_up and not self._may_go_on(layout, lines[given_up:]):
-            given_up += 1
-        self._begun = lines[given_up:]
-        return self._other_lines(lines[:given_up]) or Line.MORE
+        self._runs.refuse()
+        return [Refused("the lines make no record together", raw=b"\n".join(lines))]
 
     def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
         """A record of several lines."""
         try:
+            layout.check(fields)
             return _all(self._runs.add(layout, fields))
         except LineError as error:
+            self._runs.refuse()
             return [Refused(str(error), raw=b"\n".join(lines))]
 
     def _fields(self, layout: Layout, joined: bytes) -> list[str] | None:
@@ -315,28 +411,46 @@ class SlurmParser:
             return None
         return fields if layout.fits(fields) else None
 
-    def _may_go_on(self, layout: Layout, lines: Sequence[bytes]) -> bool:
-        """Whether lines can be the beginning of a record."""
-        size = sum(map(len, lines))
-        fields = sum(line.count(layout.delimiter.encode()) for line in lines) + 1
-        return fields < layout.columns and len(lines) <= _MOST_LINES and size <= MOST_BYTES
+    def _in_log(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line behind the beginning of a record of a job completion log."""
+        if slurm_jobcomp.begins(line):
+            if slurm_jobcomp.is_in_text(self._begun) and slurm_jobcomp.ends(line, modern=self._is_modern):
+                return self._go_on(line)
+            return [*self._give_up(_CUT_OFF), *_all(self._log_record(line))]
+        if not slurm_jobcomp.ends(line, modern=self._is_modern):
+            return self._go_on(line)
+        raw = b"\n".join([*self._begun, line])
+        self._begun = []
+        return self._log_record(raw)
 
-    def _jobcomp(self, raw: bytes) -> Outcome | list[Outcome]:
-        if not slurm_jobcomp.is_whole(raw):
-            if self.file in self._layouts:
-                return Refused("a record of the job completion log, cut off, in a table of sacct")
-            if len(raw) > MOST_BYTES or raw.count(b"\n") >= _MOST_LINES:
-                return Refused("a record that never ends", raw=raw[:MOST_BYTES])
-            self._begun = raw.split(b"\n")
+    def _log_record(self, raw: bytes) -> Outcome | list[Outcome]:
+        if not slurm_jobcomp.ends(raw, modern=self._is_modern):
+            self._begin([raw])
             return Line.MORE
         try:
-            return self._runs.add(slurm_jobcomp.LAYOUT, slurm_jobcomp.fields(decoded(raw)))
+            outcome = self._runs.add(slurm_jobcomp.LAYOUT, slurm_jobcomp.fields(decoded(raw)))
         except LineError as error:
             return Refused(str(error), raw=raw if b"\n" in raw else None)
+        if not self._is_modern and slurm_jobcomp.ends(raw, modern=True):
+            self._completion = [*self._completion[1 - _MOST_FILES :], self.file]
+        return outcome
+
+    @property
+    def _is_modern(self) -> bool:
+        return self.file in self._completion
 
     def _give_up(self, reason: str) -> list[Outcome]:
-        begun, self._begun = self._begun, []
-        return [Refused(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
+        """Lines that make no record; those behind the first that are records by themselves are read as such."""
+        begun, others = self._begun, False
+        if any(self._is_by_itself(line) for line in begun[1:]):
+            others = True
+        self._begun = []
+        if not others:
+            return [Refused(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
+        outcomes: list[Outcome] = [Refused(self._why(begun[:1], reason), raw=begun[0])]
+        for line in begun[1:]:
+            outcomes += _all(self.parse(line))
+        return outcomes
 
     def _other_lines(self, lines: Sequence[bytes]) -> list[Outcome]:
         """Lines that belong to no record."""
@@ -356,6 +470,13 @@ class SlurmParser:
             f"is probably the rest of the {layout.free_last} of the run before, behind a line feed: in the last column "
             "its end cannot be told. The run was read with the beginning of it; let sacct write State last"
         )
+
+
+_CUT_OFF: Final = "is cut off: another record begins behind it"
+_DOUBTFUL: Final = (
+    "looks like a header of other columns, or is behind one. In a table whose last column is written by users it may "
+    "be a text: it is not used. Write tables of different columns to different files, and let sacct write State last"
+)
 
 
 def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:

@@ -2,7 +2,8 @@
 
 Any columns in any order. Names and comments may hold the delimiter; where a line has more fields than the header has
 columns, the fields are put together such that every column of a known form has that form, and if that can be done in
-more than one way that matters, the line is refused. (The facts on sources, 6.)
+more than one way, the texts concerned are left out, or the line is refused where it is accounted by one of them. A line
+with a field that is not of the form of its column is refused. (The facts on sources, 6.)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final
+from typing import Final, Literal
 
 from formats.identity import run_record_id
 from formats.job import Host, Job
@@ -20,27 +21,29 @@ from publisher.sources.fields import LineError
 from publisher.sources.slurm_values import Clock, duration_ms
 
 _MOST_COLUMNS: Final = 256
-_MOST_EXCESS: Final = 64
+MOST_EXCESS: Final = 64
+"""Of the delimiters that the texts of a record may hold."""
 _MOST_STEPS: Final = 20_000
 _HEADER: Final = re.compile(r"[A-Za-z]+(?P<by>[^A-Za-z0-9 ]{1,8})(?:[A-Za-z]+(?P=by))*(?:[A-Za-z]+)?", re.ASCII)
 
 _ID: Final = r"\d{1,12}(?:_(?:\d{1,9}|\[[^\]|]*\]))?(?:\+\d{1,6})?"
 _JOB_ID: Final = re.compile(r"(\d{1,12})(?:_(?:(\d{1,9})|\[[^\]]*\]))?(?:\+(\d{1,6}))?", re.ASCII)
-_TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d{0,12}|Unknown|None|N/A"
-_SPAN: Final = r"[\d:.-]*|UNLIMITED|Partition_Limit|INVALID"
-_NUMBER: Final = r"\d*"
-_SIZE: Final = r"\d*(?:\.\d+)?[KMGTP]?[cn]?"
-_RESOURCES: Final = r"(?:[a-z]+(?:/[^=|]*)?=[\w.-]*(?:,|$))*"
+_NOTHING: Final = r"|Unknown|None|NONE|N/A|\(null\)|INVALID"
+_TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d{0,12}" + _NOTHING
+_SPAN: Final = r"[\d:.-]*|UNLIMITED|Partition_Limit" + _NOTHING
+_NUMBER: Final = r"\d*(?:\.\d+)?[KMGTP]?" + _NOTHING
+_SIZE: Final = r"\d*(?:\.\d+)?[KMGTP]?[cn]?" + _NOTHING
+_RESOURCES: Final = r"(?:[a-z0-9]+(?:/[^=|]*)?=[\w.-]*(?:,[a-z0-9]+(?:/[^=|]*)?=[\w.-]*)*,?)?" + _NOTHING
 _FORMS: Final = {
     name: re.compile(form, re.ASCII)
     for names, form in (
         ("jobid jobidraw", _ID + r"(?:\.[\w+]+)?"),
         ("submit eligible start end", _TIME),
-        ("totalcpu usercpu systemcpu", r"(?:[\d-]*:[\d:.]*)?"),
+        ("totalcpu usercpu systemcpu", r"(?:[\d-]*:[\d:.]*)?" + _NOTHING),
         ("elapsed cputime suspended reserved planned mincpu avecpu timelimit", _SPAN),
         ("elapsedraw cputimeraw ncpus alloccpus nnodes allocnodes reqcpus reqnodes uid gid dbindex ntasks", _NUMBER),
         ("associd qosraw priority", _NUMBER),
-        ("state", r"[A-Z_]+(?: by \S+)?"),
+        ("state", r"(?:[A-Z_]+\+?(?: by \S+)?)?"),
         ("exitcode derivedexitcode", r"(?:\d+:\d+)?"),
         ("maxrss maxvmsize reqmem averss avevmsize", _SIZE),
         ("alloctres reqtres", _RESOURCES),
@@ -93,7 +96,10 @@ class Layout:
         self._extras = [(name, at[name.lower()]) for name in _EXTRAS if name.lower() in at]
         self._forms = [None if name in _FREE else _FORMS.get(name) for name in lower]
         self._free = frozenset(index for index, name in enumerate(lower) if name in _FREE)
-        self._matter = [index for index, name in enumerate(lower) if name in _USED and name not in _FREE]
+        self._matter = {index for index, name in enumerate(lower) if name in _USED and name not in _FREE}
+        self._first_free = min(self._free, default=self.columns)
+        self._behind_free = self.columns - 1 - max(self._free, default=self.columns - 1)
+        self._row: re.Pattern[bytes] | Literal[False] | None = None
         self.free_last = names[-1] if lower[-1] in _FREE else ""
         """The last column where its text may be any, line feeds among it."""
         self.missing = [
@@ -119,25 +125,67 @@ class Layout:
         return self.delimiter.join(self.names)
 
     def fields(self, parts: list[str]) -> list[str]:
-        """The fields of a line that was split into at least as many parts as there are columns. Raises `LineError`."""
+        """The fields of a line that was split into at least as many parts as there are columns.
+
+        Texts that can be told apart in several ways are left out; their columns are named in one field more. Raises
+        `LineError` where that concerns what a run is accounted by.
+        """
         excess = len(parts) - self.columns
         if excess == 0:
             return parts
-        if excess < 0 or excess > _MOST_EXCESS or not self._free:
+        if excess < 0 or excess > MOST_EXCESS or not self._free:
             raise LineError(f"{len(parts)} fields where the header has {self.columns}")
         readings: list[list[str]] = []
         self._put_together(parts, [], 0, excess, readings, [_MOST_STEPS])
         if not readings:
             raise LineError(f"{len(parts)} fields where the header has {self.columns}, and no way to join them fits")
-        if len({tuple(reading[index] for index in self._matter) for reading in readings}) > 1:
+        first = readings[0]
+        differ = {at for reading in readings[1:] for at in range(self.columns) if reading[at] != first[at]}
+        if not differ:
+            return first
+        if differ & self._matter:
             raise LineError("a name or comment holds the delimiter, and the fields can be told apart in several ways")
-        return readings[0]
+        known = ["" if at in differ else field for at, field in enumerate(first)]
+        return [*known, ", ".join(self.names[at] for at in sorted(differ))]
 
     def fits(self, fields: Sequence[str]) -> bool:
         """Whether each field of a known form has that form."""
-        return len(fields) == self.columns and all(
-            form is None or form.fullmatch(field) is not None for form, field in zip(self._forms, fields, strict=True)
-        )
+        return self._fit(fields[: self.columns], self._forms)
+
+    def check(self, fields: Sequence[str]) -> None:
+        """Raises `LineError` that names the first of the fields, one for each column, that is not of its form."""
+        for name, form, field in zip(self.names, self._forms, fields, strict=False):
+            if form is not None and form.fullmatch(field) is None:
+                raise LineError(
+                    f"{name} is not of its form: a text that holds the delimiter may have shifted the columns"
+                )
+
+    def is_row(self, line: bytes, fields: Sequence[str]) -> bool:
+        """Whether a line with as many fields as columns has in each column what belongs there."""
+        if self._row is None:
+            self._row = _row_form(self.names, self.delimiter)
+        return self._row.fullmatch(line) is not None if self._row else self.fits(fields)
+
+    def begins(self, line: bytes) -> bool:
+        """Whether a line is a record up to some place in its first text of a user, with its id before that."""
+        parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
+        if not self._id < self._first_free < len(parts) < self.columns + (self._behind_free > 0):
+            return False
+        if len(parts) == self.columns and self.ends(line):
+            return False
+        return self._fit(parts[: self._first_free], self._forms[: self._first_free]) and parts[self._id] != ""
+
+    def ends(self, line: bytes) -> bool:
+        """Whether a line ends as a record does, behind the last text of a user. In a table that ends with one, never
+        known.
+        """
+        last = self._behind_free
+        parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
+        return 0 < last < len(parts) and self._fit(parts[-last:], self._forms[-last:])
+
+    @staticmethod
+    def _fit(fields: Sequence[str], forms: Sequence[re.Pattern[str] | None]) -> bool:
+        return all(form is None or form.fullmatch(field) for form, field in zip(forms, fields, strict=True))
 
     def _put_together(
         self, parts: list[str], taken: list[str], at: int, excess: int, readings: list[list[str]], left: list[int]
@@ -186,7 +234,7 @@ class Layout:
     def job(self, fields: list[str], clock: Clock, cluster: str) -> Job | None:
         """The run of an allocation's line; None for one that never started. `cluster` stands in for a missing column.
 
-        `fields` has one empty field more than there are columns. Raises `LineError`.
+        `fields` ends with an empty field, which stands for every column that is missing. Raises `LineError`.
         """
         (
             raw, shown, own_cluster, name, state, start_text, end_text, submit, eligible, elapsed_raw, elapsed,
@@ -222,6 +270,8 @@ class Layout:
         extras: dict[str, int | float | str] = {
             key: value for key, index in self._extras if (value := fields[index]) not in _NOT_KEPT
         }
+        if len(fields) > self.columns + 1:
+            extras["ambiguous_columns"] = fields[self.columns]
         if offset is not None:
             extras["het_job_id"] = shown.partition("+")[0]
             extras["het_offset"] = offset
@@ -260,6 +310,29 @@ class Layout:
             end_reason=state if state and state != "COMPLETED" and end is not None else None,
             extras=extras if hosts is not None else {**extras, "NodeList": node_list},
         )
+
+
+@lru_cache(maxsize=16)
+def _row_form(names: tuple[str, ...], delimiter: str) -> re.Pattern[bytes] | Literal[False]:
+    """The forms of all columns as one, for speed: each as it is, but without the delimiter, so that a line is looked at
+    once. False for a delimiter of several characters.
+    """
+    if len(delimiter.encode()) > 1:
+        return False
+    by = re.escape(delimiter)
+    forms: list[str] = []
+    for name in names:
+        known = None if name.lower() in _FREE else _FORMS.get(name.lower())
+        form = r"[^\n]*" if known is None else known.pattern
+        for anything, but in (
+            (r"[^\n]", rf"[^\n{by}]"),
+            (r"\S", rf"[^\s{by}]"),
+            (r"[^\]|]", rf"[^\]{by}]"),
+            ("[^=|]", f"[^={by}]"),
+        ):
+            form = form.replace(anything, but)
+        forms.append(f"(?:{form})")
+    return re.compile(by.join(forms).encode())
 
 
 @lru_cache(maxsize=64)
