@@ -25,6 +25,19 @@ _BLANK: Final = re.compile(r"[ \t\r\n\ufeff]*")
 _NEAR_END: Final = 16
 
 
+_SPELLED: Final = "publisher-spelled-in-json"
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """Bytes that are not UTF-8, which programs in C write into strings as they are: so that JSON reads `\\xNN`."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "".join(f"\\\\x{byte:02x}" for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(_SPELLED, _spelled)
+
+
 class Damaged(msgspec.Struct, frozen=True):
     """A part of a document that cannot be read: why, and how it begins."""
 
@@ -38,7 +51,7 @@ class JsonElements:
     def __init__(self, read: Callable[[int], bytes], key: str = "") -> None:
         self._read = read
         self._key = key
-        self._decode = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace").decode
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors=_SPELLED).decode
         self._scan = json.JSONDecoder().raw_decode
         self._text = ""
         self._at = 0
@@ -143,9 +156,9 @@ class JsonElements:
                 self._at = found.start() + 1
                 return True
             self._at = max(self._at, len(self._text) - 256)
-            at = self._at
-            if not self._more():
+            if not self._more():  # it moves the place
                 return False
+            at = self._at
 
     def _next(self) -> str:
         """The next character that is no blank, where reading then stands; empty at the end."""

@@ -210,7 +210,8 @@ class SavedSource:
                     skipped += 1
             elif isinstance(outcome, Refused):
                 reason = f"job {number} of the document: {outcome.reason}"
-                unreadable.append(Unreadable(str(file), None, None, reason, (outcome.raw or b"")[:RAW_BYTES]))
+                raw = outcome.raw or reason.encode()  # they have no other place, so without it only one would be kept
+                unreadable.append(Unreadable(str(file), None, None, reason, raw[:RAW_BYTES]))
             elif outcome is Line.SKIPPED:
                 skipped += 1
             if read >= PAGE_RECORDS:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from formats.job import Job
 from publisher.sources.fields import LineError
 from publisher.sources.lines import Line, Outcome, Refused
@@ -30,14 +32,17 @@ _RSS, _VIRTUAL = "mem", "vmem"
 
 
 def outcome(element: dict[str, Any], cluster: str) -> Outcome:
-    """The run of a job, or what else it is. Never raises for a document that JSON can be."""
+    """The run of a job, or what else it is; a job that is refused comes with itself, by which it is known again.
+
+    Never raises for a document that JSON can be.
+    """
     try:
         job = _LAYOUT.job([*_fields(element), ""], Clock("UTC"), cluster)
         if job is None:
             return Line.SKIPPED
         return _with_steps(job, element)
     except LineError as error:
-        return Refused(str(error))
+        return Refused(str(error), raw=msgspec.json.encode(element))
 
 
 def _with_steps(job: Job, element: dict[str, Any]) -> Job:
@@ -92,7 +97,10 @@ def _number(value: Any) -> int | None:
 def _text(value: Any) -> str:
     if isinstance(value, bool) or value is None or isinstance(value, dict | list):
         return ""
-    return str(value)
+    text = str(value)
+    if "\0" in text:
+        raise LineError("a text holds NUL")
+    return text
 
 
 def _stamp(time: Any, name: str) -> str:

@@ -177,6 +177,8 @@ class SlurmParser:
         self._begun: list[bytes] = []
         self._begun_bytes = 0
         self._begun_delimiters = 0
+        self._holds_others = False
+        """Behind the beginning of a record there are lines that are records or headers, if they are not of its text."""
         self._told = False
         self._completion: list[str] = []
         """Files that are job completion logs of a version that ends each record with the exit code."""
@@ -239,7 +241,7 @@ class SlurmParser:
     def finish(self) -> list[Outcome]:
         """At the end of all that there is: the allocation that waits; a record that is cut off so far is told."""
         outcomes: list[Outcome] = []
-        if any(self._is_by_itself(line) for line in self._begun[1:]):
+        if self._begun and self._holds_others:
             outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
         outcomes += self._runs.waiting()
         if self._begun and not self._told:
@@ -253,7 +255,9 @@ class SlurmParser:
         """Everything but a line that is a row by itself."""
         if self._begun:
             self._told = False
-            return self._in_log(line) if self._is_log else self._in_table(line)
+            if self._is_log:
+                return self._in_log(line)
+            return self._in_table(self._layout, line) if self._layout is not None else self._give_up(_NO_HEADER)
         if slurm_jobcomp.begins(line):
             in_table = self.file in self._layouts
             return Refused("a record of the job completion log in a table") if in_table else self._log_record(line)
@@ -295,7 +299,7 @@ class SlurmParser:
         """A line that is no row by itself, behind a whole record."""
         layout = self._layout or _without_header(line)
         if layout is None:
-            return Refused("there is no header line that tells what its fields are")
+            return Refused(_NO_HEADER)
         if self._layout is None:
             self._use(layout)
         return self._first(layout, line)
@@ -330,6 +334,7 @@ class SlurmParser:
         self._begun_bytes = sum(map(len, lines)) + len(lines)
         by = self._layout.delimiter.encode() if self._layout is not None else b"|"
         self._begun_delimiters = sum(line.count(by) for line in lines)
+        self._holds_others = any(self._is_by_itself(line) for line in lines[1:])
 
     def _go_on(self, line: bytes) -> Outcome | list[Outcome]:
         """Keep a line behind the beginning of a record."""
@@ -347,15 +352,14 @@ class SlurmParser:
             return True
         return self._layout is not None and self._fields(self._layout, line) is not None
 
-    def _in_table(self, line: bytes) -> Outcome | list[Outcome]:
+    def _in_table(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
         """A line behind the beginning of a record of a table."""
-        layout = self._layout
-        if layout is None:
-            self._go_on(line)
-            return self._give_up("there is no header line that tells what its fields are")
         in_text = layout.begins(self._begun[0])
         if self._is_by_itself(line):
-            return self._go_on(line) if in_text else [*self._give_up(_CUT_OFF), *_all(self.parse(line))]
+            if not in_text:
+                return [*self._give_up(_CUT_OFF), *_all(self.parse(line))]
+            self._holds_others = True
+            return self._go_on(line)
         if layout.begins(line):
             return [*self._give_up(_CUT_OFF), *_all(self._begins(line))]
         fields = self._begun_delimiters + line.count(layout.delimiter.encode()) + 1
@@ -413,11 +417,13 @@ class SlurmParser:
 
     def _in_log(self, line: bytes) -> Outcome | list[Outcome]:
         """A line behind the beginning of a record of a job completion log."""
+        ends = slurm_jobcomp.ends(line, modern=self._is_modern)
         if slurm_jobcomp.begins(line):
-            if slurm_jobcomp.is_in_text(self._begun) and slurm_jobcomp.ends(line, modern=self._is_modern):
-                return self._go_on(line)
-            return [*self._give_up(_CUT_OFF), *_all(self._log_record(line))]
-        if not slurm_jobcomp.ends(line, modern=self._is_modern):
+            if not slurm_jobcomp.is_in_text(self._begun) or (self._holds_others and not ends):
+                return [*self._give_up(_CUT_OFF), *_all(self._log_record(line))]
+            self._holds_others = self._holds_others or ends
+            return self._go_on(line)
+        if not ends:
             return self._go_on(line)
         raw = b"\n".join([*self._begun, line])
         self._begun = []
@@ -441,11 +447,8 @@ class SlurmParser:
 
     def _give_up(self, reason: str) -> list[Outcome]:
         """Lines that make no record; those behind the first that are records by themselves are read as such."""
-        begun, others = self._begun, False
-        if any(self._is_by_itself(line) for line in begun[1:]):
-            others = True
-        self._begun = []
-        if not others:
+        begun, self._begun = self._begun, []
+        if not self._holds_others:
             return [Refused(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
         outcomes: list[Outcome] = [Refused(self._why(begun[:1], reason), raw=begun[0])]
         for line in begun[1:]:
@@ -472,6 +475,7 @@ class SlurmParser:
         )
 
 
+_NO_HEADER: Final = "there is no header line that tells what its fields are"
 _CUT_OFF: Final = "is cut off: another record begins behind it"
 _DOUBTFUL: Final = (
     "looks like a header of other columns, or is behind one. In a table whose last column is written by users it may "

@@ -181,6 +181,25 @@ def _fuzzed(kind: Kind, content: bytes, rounds: int) -> int:
     return runs
 
 
+@pytest.mark.parametrize("name", ["slurm/sacct-22.05.json", "slurm/sacct-24.05.json"])
+def test_a_damaged_element_costs_only_itself_wherever_a_read_ends(fixtures: Path, name: str) -> None:
+    jobs = json.loads((fixtures / name).read_bytes())["jobs"][:5]
+    jobs[1]["name"] = "damaged"
+    content = json.dumps({"jobs": jobs}, indent=1).encode().replace(b'"damaged"', b'"\\x"')
+    for first in range(1, len(content), 17):
+        sizes = iter([first])
+        stream = io.BytesIO(content)
+        elements = list(JsonElements(lambda size, sizes=sizes, stream=stream: stream.read(next(sizes, size)), "jobs"))
+        found = [None if isinstance(each, Damaged) else each["job_id"] for each in elements]
+        assert found == [101, None, 103, 104, 105], first
+
+
+def test_bytes_that_are_not_utf_8_are_spelled() -> None:
+    """Programs in C write them into strings as they are."""
+    content = b'[{"a": "x\xff\xc3"}, {"a": "\xe9"}]'
+    assert list(JsonElements(io.BytesIO(content).read)) == [{"a": "x\\xff\\xc3"}, {"a": "\\xe9"}]
+
+
 def test_numbers_in_every_shape() -> None:
     job = json.loads(
         '{"job_id": 5, "state": {"current": ["COMPLETED"]}, "time": {"start": 10, "end": {"set": true, "number": 20}}}'
