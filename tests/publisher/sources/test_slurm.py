@@ -17,6 +17,7 @@ from publisher.sources.base import Window
 from publisher.sources.lines import Line, Refused
 from publisher.sources.slurm import SlurmSource
 from publisher.sources.slurm_lines import MOST_BYTES, SlurmParser
+from publisher.sources.slurm_sacct import COLUMNS
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
 
@@ -435,3 +436,97 @@ def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> N
     for one in seen.unreadable:
         assert one.reason.startswith("is probably the rest of the JobName of the run before, behind a line feed")
         assert one.reason.endswith("let sacct write State last")
+
+
+def recommended(**fields: str) -> bytes:
+    """A row of the recommended columns, with the delimiter that sacct has by itself."""
+    row = {
+        "JobIDRaw": "5", "JobID": "5", "Cluster": "c1", "User": "alice", "Account": "a", "Submit": "5", "Start": "10",
+        "End": "20", "ElapsedRaw": "10", "NCPUS": "4", "State": "COMPLETED", "DBIndex": "7",
+        "ExitCode": "0:0", **fields,
+    }  # fmt: skip
+    return "|".join(row.get(column, "") for column in COLUMNS).encode()
+
+
+def test_texts_that_cannot_be_told_apart_are_left_out_and_named() -> None:
+    """JobName, Comment and WCKey are side by side: the numbers are certain, where the name ends is not."""
+    header = "|".join(COLUMNS).encode()
+    (job,) = parse_to_end(parser(), [header, recommended(JobName="a|b", Comment="c")]).jobs.values()
+    assert (job.name, job.account, job.cores, job.start, job.end) == (None, "a", 4, 10, 20)
+    assert job.extras["ambiguous_columns"] == "JobName, Comment, WCKey"
+    assert "Comment" not in job.extras
+    (plain,) = parse_to_end(parser(), [header, recommended(JobName="a", Comment="c")]).jobs.values()
+    assert (plain.name, plain.extras["Comment"], "ambiguous_columns" in plain.extras) == ("a", "c", False)
+
+
+@pytest.mark.parametrize(
+    "column", ["NCPUS", "NNodes", "AllocTRES", "MaxRSS", "UserCPU", "ReqMem", "UID", "Submit", "Suspended", "NodeList"]
+)
+def test_a_field_that_is_not_of_its_column_makes_the_row_unreadable(column: str) -> None:
+    """As when columns are shifted and their number is right by chance."""
+    header = "|".join(COLUMNS).encode()
+    found = parse_to_end(parser(), [header, recommended(**{column: "a text"}), recommended(JobIDRaw="6", JobID="6")])
+    assert [job.local_id for job in found.jobs.values()] == ["6"]
+    outcome = parser_after(header).parse(recommended(**{column: "a text"}))
+    assert isinstance(outcome, Refused)
+    assert f"{column} is not of its form" in outcome.reason
+
+
+def parser_after(header: bytes) -> SlurmParser:
+    """A parser that has read a header."""
+    made = parser()
+    made.parse(header)
+    return made
+
+
+@pytest.mark.parametrize("lines", [65, 1_000, 60_000])
+def test_a_name_of_many_lines_is_one_name(lines: int) -> None:
+    header = "|".join(COLUMNS).encode()
+    name = "a" + "\n" * lines + "b"
+    found = parse_to_end(parser(), [header, *recommended(JobName=name).split(b"\n")])
+    assert [job.name for job in found.jobs.values()] == [name]
+    log = (
+        b"JobId=7 UserId=alice(1) GroupId=g(2) Name=" + name.encode() + b" JobState=COMPLETED Partition=p TimeLimit=5 "
+        b"StartTime=2026-11-01T00:00:05 EndTime=2026-11-01T00:00:09 NodeList=n1 NodeCnt=1 ProcCnt=8 WorkDir=/ "
+    )
+    assert [job.name for job in parse_to_end(parser(), log.split(b"\n")).jobs.values()] == [name]
+
+
+def test_a_table_is_no_log_and_a_log_no_table(tmp_path: Path) -> None:
+    """What looks like a record of the other was written by a user, behind a record that ends in what users write."""
+    forged = LOG_RECORD.replace("JobId=7", "JobId=8")
+    (tmp_path / "table").write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{forged}\n6|10|20|FAILED|y\n")
+    (tmp_path / "log").write_text(f"{LOG_RECORD}\nJobID|Start|End|State\n9|10|20|COMPLETED\n{LOG_RECORD}\n")
+    seen = read_on(source(tmp_path, cluster="c1"), Seen())
+    assert sorted(str(job.local_id) for job in seen.jobs.values()) == ["5", "6", "7"]
+    assert len(seen.unreadable) == 3
+
+
+@pytest.mark.parametrize("other", ["JobID|End|Start|State|JobName", "JobID|Start|End|State|NCPUS|JobName"])
+def test_behind_a_text_at_the_end_of_a_row_another_header_is_not_believed(tmp_path: Path, other: str) -> None:
+    """Neither are runs read by it, nor, if they may be its rows, by the one before. All is listed."""
+    file = tmp_path / "sacct.psv"
+    file.write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{other}\n6|10|20|FAILED|y\n")
+    seen = read_on(source(file, cluster="c1"), Seen())
+    with file.open("a") as stream:
+        stream.write("7|10|20|FAILED|z\n")
+    read_on(source(file, cluster="c1"), seen)
+    alike = other.count("|") == 4
+    assert [job.local_id for job in seen.jobs.values()] == (["5"] if alike else ["5", "6", "7"])
+    assert len(seen.unreadable) == (3 if alike else 1)
+    assert "looks like a header of other columns" in seen.unreadable[0].reason
+
+
+LOG_RECORD = (
+    "JobId=7 UserId=alice(1) GroupId=g(2) Name=x JobState=COMPLETED Partition=p TimeLimit=5 "
+    "StartTime=2026-11-01T00:00:05 EndTime=2026-11-01T00:00:09 NodeList=n1 NodeCnt=1 ProcCnt=8 WorkDir=/a "
+    "ReservationName= Tres=cpu=8 Account=a QOS=normal WcKey= Cluster=c1 SubmitTime=2026-11-01T00:00:00 "
+    "EligibleTime=2026-11-01T00:00:00 DerivedExitCode=0:0 ExitCode=0:0 "
+)
+
+
+def test_a_folder_cannot_end_a_record_of_the_completion_log() -> None:
+    """Older versions end a record with the folder and a blank; in a log of another version that is of the folder."""
+    lines = [LOG_RECORD, *LOG_RECORD.replace("JobId=7", "JobId=8").replace("WorkDir=/a", "WorkDir=/a \n b").split("\n")]
+    found = parse_to_end(parser(), [line.encode() for line in lines])
+    assert [(job.local_id, job.account) for job in found.jobs.values()] == [("7", "a"), ("8", "a")]
