@@ -33,6 +33,7 @@ WHERE (account, name, comment, wckey) != (excluded.account, excluded.name, exclu
 _FIND: Final = "SELECT account, name, comment, wckey FROM texts WHERE id = ? AND cluster = ? AND submit = ?"
 _AT_ONCE: Final = 1_000
 _NUMBER: Final = re.compile(r"\d+(?:\.[\w+]+)?", re.ASCII)
+_STAMP: Final = re.compile(r"\d[\dT:-]*", re.ASCII)
 _AGAIN: Final = "The answer is not used; sacct is asked again at the next run. If that fails too, run it by hand"
 
 
@@ -83,7 +84,7 @@ class Texts:
 
 def _check_ids(page: Sequence[Sequence[str]]) -> None:
     for number, *_, submit in page:
-        if not (_NUMBER.fullmatch(number) and submit.isdecimal()):
+        if not (_NUMBER.fullmatch(number) and _STAMP.fullmatch(submit)):
             raise SourceFormatError(
                 f"sacct printed a record of {', '.join(TEXTS)} without a job id and a time of submission",
                 hint=_AGAIN,
