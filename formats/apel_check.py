@@ -31,8 +31,11 @@ _MONTH: Final = ("Month", "Year")
 _INSTANTS: Final = ("StartTime", "EndTime", "EarliestEndTime", "LatestEndTime")
 
 
-def check_text(text: str, now: int | None = None) -> list[Violation]:
-    """All that the server would refuse or alter in a message. `now` (epoch seconds) adds the rules of its clock."""
+def check_text(text: str, now: int | None = None, most: int | None = None) -> list[Violation]:
+    """All that the server would refuse or alter in a message. `now` (epoch seconds) adds the rules of its clock.
+
+    Beyond `most` errors the rest of the records is not looked at, which is the last error.
+    """
     if not text.strip():
         return [Violation("error", 0, "", "an empty message stops the server's loader", "facts on receivers, 2")]
     found = list(_characters(text))
@@ -48,8 +51,14 @@ def check_text(text: str, now: int | None = None) -> list[Violation]:
         found.append(
             Violation("warning", 0, "", "a header without records: nothing is stored", "facts on receivers, 2")
         )
+    errors = 0
     for record in message.records:
-        found += _record(message_type, record, now)
+        for violation in _record(message_type, record, now):
+            found.append(violation)
+            errors += violation.level == "error"
+            if most is not None and errors >= most:
+                rule = f"not looked at from here on: {errors} rules are broken before"
+                return [*found, Violation("error", record.number, "", rule, "a bound of inspect")]
     found += _equal_keys(message_type, message)
     return found
 

@@ -14,6 +14,9 @@ from typing import Final
 
 import msgspec
 
+RECORD_MARK: Final = "%%"
+"""What the server splits records at, wherever it stands."""
+
 SEPARATOR: Final = b"%%\n"
 """Stands between two records; each record ends in a newline."""
 
@@ -101,11 +104,11 @@ class TextRecord(msgspec.Struct, frozen=True):
     number: int
     pairs: tuple[tuple[str, str], ...]
     unreadable: tuple[str, ...] = ()
+    fields: dict[str, str] = {}
+    """Values by key, made of `pairs`; of a key that is repeated the last, as the server takes it."""
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """Values by key; of a key that is repeated the last, as the server takes it."""
-        return dict(self.pairs)
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "fields", dict(self.pairs))
 
     def get(self, key: str) -> str | None:
         """The value of a key; None where it is missing or null."""
@@ -133,7 +136,7 @@ def parse(text: str) -> ParsedMessage:
         raise NotApelTextError("the first line is no header of an APEL message (TYPE: vX.Y)")
     header = lines[0]
     kind, _, version = header.partition(":")
-    pieces = [piece for piece in "\n".join(lines[1:]).strip().split("%%") if piece and not piece.isspace()]
+    pieces = [piece for piece in "\n".join(lines[1:]).strip().split(RECORD_MARK) if piece and not piece.isspace()]
     records = tuple(_record(number, piece) for number, piece in enumerate(pieces, 1))
     return ParsedMessage(header.strip(), kind.strip(), version.strip(": "), records)
 

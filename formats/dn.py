@@ -26,8 +26,12 @@ _TYPE: Final = r"(?:[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)"
 _SLASH_START: Final = re.compile(rf"/(?={_TYPE}=)")
 _RDN: Final = re.compile(rf"\s*({_TYPE})\s*=\s*(.*)", re.DOTALL)
 _HEX_PAIR: Final = re.compile(rb"[0-9A-Fa-f]{2}")
+_MARK: Final = re.compile(r'\\.?|[",;+]', re.DOTALL)
+"""What splits a name and what keeps it from being split: an escaped character, a quote, a separator."""
 _SPECIAL: Final = frozenset(',+"\\<>;=')
 _CACHED_NAMES: Final = 65_536
+_LONGEST_CACHED: Final = 1_024
+"""Characters of a name that is remembered; a longer one, which no service takes, is worked out each time."""
 
 
 def dn_for(job: Job, view: View) -> str | None:
@@ -55,23 +59,31 @@ def dn_for(job: Job, view: View) -> str | None:
     return "/CN=" + hashlib.blake2b(raw, digest_size=HASH_BYTES, key=key).hexdigest()
 
 
-@lru_cache(maxsize=_CACHED_NAMES)
 def to_slash(dn: str) -> str:
     """The name in slash form; what is in slash form already, or is no distinguished name, comes back unchanged."""
     if dn.startswith("/"):
         return dn
+    return _to_slash(dn) if len(dn) <= _LONGEST_CACHED else _to_slash.__wrapped__(dn)
+
+
+@lru_cache(maxsize=_CACHED_NAMES)
+def _to_slash(dn: str) -> str:
     parts = _parse_rfc2253(dn)
     if parts is None:
         return dn
     return "".join(f"/{kind}={value}" for kind, value in reversed(parts))
 
 
-@lru_cache(maxsize=_CACHED_NAMES)
 def to_rfc2253(dn: str) -> str:
     """The name in RFC 2253 form; what is not in slash form comes back unchanged.
 
     A slash that is not followed by `type=` belongs to the value, so that `/CN=host/ce1.example.org` keeps its host.
     """
+    return _to_rfc2253(dn) if len(dn) <= _LONGEST_CACHED else _to_rfc2253.__wrapped__(dn)
+
+
+@lru_cache(maxsize=_CACHED_NAMES)
+def _to_rfc2253(dn: str) -> str:
     parts = _parse_slash(dn)
     if parts is None:
         return dn
@@ -110,24 +122,19 @@ def _parse_rfc2253(dn: str) -> list[tuple[str, str]] | None:
 
 def _split_unescaped(dn: str) -> list[list[str]] | None:
     """Split at commas (or semicolons) and, inside, at plus signs that are neither escaped nor quoted."""
-    words: list[list[str]] = [[""]]
+    words: list[list[str]] = [[]]
     quoted = False
-    position = 0
-    while position < len(dn):
-        char = dn[position]
-        if char == "\\":
-            words[-1][-1] += dn[position : position + 2]
-            position += 2
-            continue
+    begin = 0
+    for mark in _MARK.finditer(dn):
+        char = mark[0]
         if char == '"':
             quoted = not quoted
-        if char in ",;" and not quoted:
-            words.append([""])
-        elif char == "+" and not quoted:
-            words[-1].append("")
-        else:
-            words[-1][-1] += char
-        position += 1
+        elif not quoted and char[0] != "\\":
+            words[-1].append(dn[begin : mark.start()])
+            begin = mark.end()
+            if char != "+":
+                words.append([])
+    words[-1].append(dn[begin:])
     return None if quoted else words
 
 

@@ -14,7 +14,7 @@ from lxml import etree
 from formats.apel_check import check_text
 from formats.apel_job import read_job
 from formats.apel_rules import JOB_03, type_of
-from formats.apel_text import NotApelTextError, ParsedMessage
+from formats.apel_text import RECORD_MARK, NotApelTextError, ParsedMessage
 from formats.apel_text import parse as parse_text
 from formats.car_check import check_compute_records
 from formats.fit import shown
@@ -48,7 +48,7 @@ INSPECTED_FORMATS: Final = frozenset(_TITLES)
 """The formats whose rules are known here."""
 
 MOST_RECORDS: Final = 20_000
-"""Of an XML message; ten times what services take at once."""
+"""Of a message; ten times what services take at once."""
 
 LARGEST_TEXT_BYTES: Final = 8 * 2**20
 """Of a text message; services take a tenth of it."""
@@ -177,7 +177,10 @@ def _inspect_report(payload: bytes) -> Inspection:
 def _inspect_text(text: str, now: int | None) -> Inspection:
     if text.lstrip().startswith(("{", CSV_BEGINS)):
         return _inspect_report(text.encode())
-    violations = tuple(check_text(text, now))
+    if (count := text.count(RECORD_MARK)) >= MOST_RECORDS:
+        rule = f"{count} times {RECORD_MARK} between records; at most {MOST_RECORDS} records are looked at"
+        return _unknown("text too large to look at", rule, "a bound of inspect")
+    violations = tuple(check_text(text, now, ENOUGH_VIOLATIONS))
     try:
         message = parse_text(text)
     except NotApelTextError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,28 @@ def test_rfc2253_in_its_other_spellings(rfc2253: str, slash: str) -> None:
 def test_what_is_no_dn_is_left_alone(text: str) -> None:
     assert to_slash(text) == text
     assert to_rfc2253(text) == text
+
+
+@pytest.mark.parametrize("part", ["a", "\\,", "\\C3\\AB", '"a,b"', "=", " ", ",CN=a", "+"])
+def test_long_names_take_time_in_proportion_to_their_length(part: str) -> None:
+    def seconds_for(characters: int) -> float:
+        value = part * (characters // len(part))
+        begun = time.process_time()
+        to_rfc2253(to_slash(f"CN=x{value}y,O=Grid"))
+        to_slash(value)
+        return time.process_time() - begun
+
+    seconds_for(1_000)
+    assert seconds_for(1_600_000) < 80 * max(seconds_for(100_000), 0.005)  # 16 times the length; its square is 256
+
+
+@pytest.mark.parametrize("part", ["a", "\\,", "\\C3\\AB", "="])
+def test_a_long_name_is_converted_as_a_short_one(part: str) -> None:
+    long, short = (to_slash(f"CN=x{part * times}y,O=Grid") for times in (100_000, 2))
+    begin, _, end = short.partition("y")
+    assert long.startswith(begin)
+    assert long.endswith(f"y{end}")
+    assert to_slash(to_rfc2253(long)) == long
 
 
 kinds = st.sampled_from(["CN", "O", "OU", "DC", "UID", "emailAddress", "1.2.3"])

@@ -220,6 +220,26 @@ def test_what_is_too_large_is_not_looked_at() -> None:
         assert not inspection.taken
 
 
+def test_text_is_looked_at_within_bounds() -> None:
+    header = "APEL-individual-job-message: v0.3\n"
+    many = inspect_message((header + "a:\n%%\n" * 300_000).encode())
+    assert (many.taken, len(many.records), len(many.violations)) == (False, 0, 1)
+    assert "300000 times %% between records" in many.violations[0].rule
+    for text in ("a:\n%%\n" * (MOST_RECORDS - 1), "".join(f"k{number}: v\n" for number in range(300_000))):
+        inspection = inspect_message((header + text).encode())
+        assert not inspection.taken
+        assert len(inspection.violations) <= ENOUGH_VIOLATIONS + 1
+        assert "not looked at from here on" in inspection.violations[-1].rule
+
+
+def test_warnings_alone_do_not_end_the_look_at_a_text() -> None:
+    sync = "Site: S\nSubmitHost: h{}\nNumberOfJobs: 1\nMonth: 13\nYear: 2026\n%%\n"
+    text = "APEL-sync-message: v0.1\n" + "".join(sync.format(number) for number in range(ENOUGH_VIOLATIONS + 1))
+    inspection = inspect_message(text.encode())
+    assert inspection.taken
+    assert len(inspection.violations) == ENOUGH_VIOLATIONS + 1
+
+
 def test_an_sgas_message_beyond_what_its_front_end_takes() -> None:
     renderer = record_format("ogf-ur", VIEW)
     bodies = [renderer.record(ARC, CREATED).body] * 1000
