@@ -44,6 +44,7 @@ class Opened:
         """That there is no store, and what makes one, where something was looked for in it."""
         self.spooler: Spooler | None = None
         """What keeps the spooling contexts of the configuration up with the store, once it is opened."""
+        self._context_errors: dict[str, str] = {}
 
     @classmethod
     def from_file(cls, path: Path | None = None, tools: Tools | None = None, *, read_only: bool = False) -> Self:
@@ -64,6 +65,14 @@ class Opened:
         if self._store is not None:
             self._store.close()
             self._store = None
+
+    def context_errors(self) -> dict[str, str]:
+        """By name, the spooling contexts that could not be written since this was last asked, or still cannot be, and
+        why; also of a publisher that was closed."""
+        found, self._context_errors = self._context_errors, {}
+        if self.spooler is not None:
+            found |= {each.name: each.trouble for each in self.spooler.states() if each.trouble is not None}
+        return found
 
     def observed_by(self, observer: Observer) -> Self:
         """The same publisher telling its events to this observer."""
@@ -128,6 +137,7 @@ class Opened:
         return store
 
     def _tell_of_context(self, name: str, trouble: str) -> None:
+        self._context_errors[name] = trouble
         self.tools.observer(TargetPaused(f"spool {name}", trouble))
 
     def _require_sources(self, connection: Connection, names: Sequence[str]) -> None:

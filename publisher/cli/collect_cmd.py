@@ -65,7 +65,7 @@ def collect(
         json_object({"sources": collected_json(found)})
     elif not session.quiet:
         show_collected(found)
-    raise typer.Exit(exit_code.of_run(found.values(), {}, None))
+    raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=publisher.context_errors()))
 
 
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:

@@ -22,12 +22,13 @@ def of_run(
     *,
     busy: bool = False,
     only: Collection[str] = (),
+    contexts: Collection[str] = (),
 ) -> int:
     """The exit code of a collect, a publish or both. `delivered` by target; `status` is that after the run, None after
     a collect alone.
 
     `busy`: another run was collecting, so that what waits by now is its affair. `only`: the targets that were asked
-    for; none: all.
+    for; none: all. `contexts`: the spooling contexts that could not be written.
     """
     deliveries = list(delivered.values())
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]
@@ -41,7 +42,7 @@ def of_run(
         return CREDENTIALS
     unread = any(source.error is not None for source in collected)
     stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
-    if unread or stopped or (status is not None and not busy and _waits(status, delivered, only)):
+    if unread or stopped or contexts or (status is not None and not busy and _waits(status, delivered, only)):
         return WAITING
     return REJECTED if any(item.sent.rejected or item.sent.held for item in deliveries) else DONE
 

@@ -38,7 +38,8 @@ def publish(
         json_object({"targets": delivered_json(delivered, status)})
     elif not session.quiet:
         show_delivered(delivered, status)
-    raise typer.Exit(exit_code.of_run((), delivered, status, only=targets or ()))
+    contexts = publisher.context_errors()
+    raise typer.Exit(exit_code.of_run((), delivered, status, only=targets or (), contexts=contexts))
 
 
 def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, Any]:

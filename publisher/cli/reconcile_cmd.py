@@ -72,7 +72,7 @@ def reconcile(
         say("Look again in a minute: services take a while to count what they took")
     elif again and not resend:
         say("`--resend` sends again what is missing, under the same ids")
-    resent = exit_code.of_run((), delivered, None)
+    resent = exit_code.of_run((), delivered, None, contexts=publisher.context_errors())
     raise typer.Exit(_code(agrees=agrees or closed, refused=refused, resent=resent))
 
 

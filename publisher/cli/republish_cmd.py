@@ -60,7 +60,7 @@ def republish(
         json_object({"plan": _plan_json(plan), "targets": delivered_json(delivered, status)})
     elif not session.quiet:
         show_delivered(delivered, status)
-    raise typer.Exit(exit_code.of_run((), delivered, None))
+    raise typer.Exit(exit_code.of_run((), delivered, None, contexts=publisher.context_errors()))
 
 
 def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:

@@ -77,7 +77,8 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
         result = publisher.run(circuits)
         tell_new_store(publisher)
         status = publisher.status(assumed=False)
-        code = exit_code.of_run(result.sources.values(), result.targets, status, busy=result.busy)
+        contexts = publisher.context_errors()
+        code = exit_code.of_run(result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts)
         if result.busy:
             say("another run is collecting")
         tell_troubles(result.sources)

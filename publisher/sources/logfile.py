@@ -183,7 +183,8 @@ class Reading:
                 return
             at = 0
             try:
-                mark = self._mark(path, log, log.read(HEAD_BYTES), before)
+                head = log.read(HEAD_BYTES).rstrip(b"\0")  # NULs at the end are a hole, which may yet be filled
+                mark = self._mark(path, log, head, before)
                 mark.moved = moved
                 self._marks[key] = mark
                 self._by_lead.setdefault(mark.lead, []).append(mark)
@@ -316,7 +317,9 @@ class Reading:
             line = before_line = mark.line
             if used == 0:
                 aside = (*aside, _too_long(mark, data))
-                used, lines, rest, tail = _to_line_end(log, len(data)), [], b"", b""
+                (used, rest), lines, tail = _to_line_end(log, data), [], b""
+                if rest:
+                    break
                 mark.line += 1
             else:
                 lines = data[: used - 1].split(b"\n")
@@ -334,6 +337,9 @@ class Reading:
                 self._refused = False
                 mark.offset, mark.line, mark.tail_bytes, mark.tail = before
                 return
+        if rest and not rest.strip(b"\0"):
+            self.problems.append(_only_nuls(mark))
+            return  # and it is looked at again in every reading, since its end was not reached
         if log.compressed and rest:
             reason = "the compressed file ends in the middle of this line"
             aside = (*aside, Unreadable(mark.path, mark.line + 1, mark.offset, reason, rest[:RAW_BYTES]))
@@ -345,15 +351,26 @@ class Reading:
             yield Chunk(mark.path, [], mark.offset, mark.line + 1, aside)
 
 
-def _to_line_end(log: OpenLog, length: int) -> int:
-    """Pass over the rest of a line of which `length` bytes were read; its whole length with the line feed."""
+def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes]:
+    """Pass over the rest of a line that begins so; its whole length with the line feed, and a NUL if it is nothing else
+    up to the end of the file."""
+    length, nuls = len(data), not data.strip(b"\0")
     while block := log.read(_BLOCK_BYTES):
         end = block.find(b"\n") + 1
         if end:
             log.unread(block[end:])
-            return length + end
+            return length + end, b""
         length += len(block)
-    return length
+        nuls = nuls and not block.strip(b"\0")
+    return length, b"\0" if nuls else b""
+
+
+def _only_nuls(mark: Mark) -> SourceFormatError:
+    return SourceFormatError(
+        f"{mark.path}: nothing but NUL bytes from byte {mark.offset} to the end of the file, as a power failure or a "
+        "full disk leaves it",
+        hint="Put a whole copy in its place, or let the batch system begin a new file",
+    )
 
 
 def _too_long(mark: Mark, data: bytes) -> Unreadable:

@@ -10,7 +10,7 @@ from tests.docs import commands
 FILE = "docs/usage-publisher.1"
 EXIT_CODES = (
     ("0", "all done, also when another run is at work"),
-    ("1", "something waits for a service, or a source could not be read"),
+    ("1", "something waits for a service, a source could not be read, or a spooling context not written"),
     ("2", "usage or configuration"),
     ("3", "records newly rejected or held"),
     ("4", "credentials refused"),

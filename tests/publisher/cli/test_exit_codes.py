@@ -38,6 +38,33 @@ def test_0_all_done(fresh: Program) -> None:
     assert fresh("run").code == 0
 
 
+def test_1_a_spooling_context_cannot_be_written(fresh: Program) -> None:
+    """Everything else is done, and is not done again."""
+    fresh.configure(fresh.config.read_text() + '\n[spool.texts]\nformat = "delimited"\npath = "texts"\n')
+    (fresh.folder / "texts").write_text("a file where the folder should be")
+    for words in (("collect", "--json"), ("publish", "--quiet"), ("run",)):
+        done = fresh(*words)
+        assert done.code == 1, words
+        assert "spool texts" in done.err
+    assert fresh("status", "--json").object["complete"] is True
+    (fresh.folder / "texts").unlink()
+    assert fresh("collect").code == 0
+    assert (fresh.folder / "texts" / "jobs.txt").exists()
+
+
+@pytest.mark.parametrize("content", [b"\0" * 512, b"\0" * (2 << 20), b"\0\n" * 512])
+def test_1_a_log_of_only_nuls(fresh: Program, content: bytes) -> None:
+    (fresh.folder / "accounting").write_bytes(content)
+    fresh.configure(f'{BASE}[sources.ge]\ntype = "gridengine"\npath = "accounting"\n{FILES}')
+    for _ in range(2):
+        assert fresh("collect").code == 1
+
+
+def test_1_a_database_of_only_nuls(fresh: Program) -> None:
+    (fresh.folder / "accounting.db").write_bytes(b"\0" * 8_192)
+    assert fresh("collect").code == 1
+
+
 def test_0_where_another_run_is_at_work(collected: Program, simulator: Simulator) -> None:
     """One run hangs in the middle of its work; another one says so, does the rest, and is content."""
     simulator.faults.replace([Fault("hang")])
