@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from publisher.cli.command_group import CommandGroup
 from publisher.cli.jobs_cmd import run_json, show_run
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
@@ -41,7 +42,7 @@ def _state(word: str) -> State:
 
 
 def _group(word: str, text: str) -> typer.Typer:
-    group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+    group = CommandGroup(help=text)
     for make in (_list, _show, _retry, _waive):
         make(group, word)
     return group

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from publisher.cli import when
+from publisher.cli.command_group import CommandGroup
 from publisher.cli.output import counted, exact, json_object, say
 from publisher.cli.session import session
 
@@ -28,10 +29,8 @@ DeliveredUntil = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(
-        help="Move over from another publisher: shows the configuration it becomes, and changes nothing else.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    group = CommandGroup(
+        help="Move over from another publisher: shows the configuration it becomes, and changes nothing else."
     )
     group.command("arc")(arc)
     group.command("apel")(apel)

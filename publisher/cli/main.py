@@ -36,17 +36,16 @@ from publisher.cli import (
     status_cmd,
     store_cmd,
 )
+from publisher.cli.command_group import CommandGroup
 from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say
 from publisher.cli.session import session
 from publisher.errors import OutputError, PublisherError
 
-app = typer.Typer(
+app = CommandGroup(
     name="usage-publisher",
     help="Accounts for finished batch jobs: reads them from the site's batch systems, sends them to accounting "
     "services, and knows of each what became of it.",
-    no_args_is_help=True,
     add_completion=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 

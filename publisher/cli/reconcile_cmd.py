@@ -37,7 +37,10 @@ def register(app: typer.Typer) -> None:
 def reconcile(
     targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
     month: Annotated[
-        str | None, typer.Option("--month", metavar="MONTH", help="One month, such as 2026-11. Default: the last two.")
+        list[str] | None,
+        typer.Option(
+            "--month", metavar="MONTH", help="A month, such as 2026-11; may be repeated. Default: the last two."
+        ),
     ] = None,
     from_: when.From = None,
     until: when.Until = None,
@@ -50,7 +53,7 @@ def reconcile(
     limit: Annotated[int, typer.Option("--limit", min=1, help="List at most so many differences a target.")] = 1000,
 ) -> None:
     """Compare what was sent with what the services have, for whole months; confirm what is there."""
-    chosen = months_of(month, from_, until)
+    chosen = months_of(month or (), from_, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, limit) for name in found.targets}}
         if not session.json:
@@ -85,16 +88,15 @@ def _code(*, agrees: bool, refused: bool, resent: int) -> int:
     return exit_code.DONE if agrees else exit_code.WAITING
 
 
-def months_of(month: str | None, from_: str | None, until: str | None) -> list[Month] | None:
-    """The months that are asked for; None: none is named. Raises `UsageError`."""
+def months_of(named: Sequence[str], from_: str | None, until: str | None) -> list[Month] | None:
+    """The months that are asked for, each once, in order; None: none is named. Raises `UsageError`."""
     from formats.month import month_of, months_between  # noqa: PLC0415
 
-    if month is not None:
+    if named:
         if from_ is not None or until is not None:
             raise UsageError("--month and --from or --until exclude each other")
-        instant = when.moment(month, "--month")
-        assert instant is not None  # it was given
-        return [month_of(instant)]
+        instants = [when.moment(text, "--month") for text in named]
+        return sorted({month_of(instant) for instant in instants if instant is not None})
     begin, end = when.window_bounds(from_, until)
     if begin is None and end is None:
         return None
@@ -150,6 +152,7 @@ def _month_json(month: MonthFound) -> dict[str, Any]:
         "wall_of_all_processors": month.per_core,
         "missing": month.missing,
         "differing": month.differing,
+        "other_hours": month.other_hours,
         "foreign": month.foreign,
         "unsettled": month.unsettled,
         "taken_away": month.taken,
@@ -179,7 +182,10 @@ def _show_target(found: Reconciliation, name: str, limit: int) -> None:
         say(f"{name}: another run is at work; try again when it is done")
         return
     wall = "core h" if any(month.per_core for month in one.months) else "wall h"
-    columns = ["month", "sent", wall, "CPU h", "there", wall, "CPU h", "confirmed", "missing", "other", ""]
+    columns = [
+        "month", "sent", wall, "CPU h", "there", wall, "CPU h", "confirmed", "missing", "foreign", "other values",
+        "other hours", "",
+    ]  # fmt: skip
     rows: list[list[object]] = [_row(month) for month in one.months]
     show(make_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1])))
     if one.untold is not None:
@@ -206,7 +212,7 @@ def _row(month: MonthFound) -> list[object]:
     return [
         month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s), month.told_jobs if told else "",
         _hours(month.told_wall_s), _hours(month.told_cpu_s), month.confirmed, month.missing,
-        month.differing + month.foreign, remark,
+        month.foreign, month.differing - month.other_hours, month.other_hours, remark,
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from publisher.cli import exit_code
+from publisher.cli.command_group import CommandGroup
 from publisher.cli.output import json_object, level_text, make_table, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
@@ -24,7 +25,7 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(help="Look after the store itself.", no_args_is_help=True, rich_markup_mode=None)
+    group = CommandGroup(help="Look after the store itself.")
     for name, command in _COMMANDS.items():
         group.command(name)(command)
     app.add_typer(group, name="store")

@@ -137,6 +137,7 @@ class _OneTarget:
             self._by_file(self._months(months, told.months), told)
             return found
         listed = self._months(months, [])
+        self._ledger.per_core = self._settings.type == "sgas"  # by receipts alone, too: one measure in one table
         try:
             context = TargetContext(self._config.credentials, time.time, self._stopping)
             service = make_target(found.target, self._settings, context)
@@ -153,7 +154,7 @@ class _OneTarget:
                     found.evidence = "files"
                     self._by_messages(listed, service)
                 elif isinstance(service, TellsSums):
-                    found.evidence = "query"
+                    found.evidence, self._ledger.per_core = "query", True
                     self._by_query(listed, service)
                 else:
                     found.untold = _NOTHING_TO_ASK

@@ -1,6 +1,7 @@
 """What SGAS tells of what it holds: `query` with sums per machine, user and VO, and `monitor` (facts on receivers, 1).
 
-The real service aggregates some 20 s after an insert; this one at once.
+Hours are rounded as by the view that LUTS ships: those of each row to 0.01 h, before they are summed. Here a row is a
+record; the real service aggregates alike records into one, some 20 s after an insert, and this one at once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Decimal
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -123,13 +125,20 @@ def answer_monitor(path: str, registrations: Mapping[tuple[str, str], float]) ->
 def _sum(members: list[tuple[date, UsageRecord]]) -> Usage:
     _, first = members[0]
     days = [day for day, _ in members]
-    line = Usage(first.machine, first.user, first.vo, min(days).isoformat(), max(days).isoformat())
+    cpu_h = wall_h = Decimal(0)
     for _, record in members:
-        line.n_jobs += 1
-        line.cpu_time += sum(duration_s(text) or 0 for text in record.cpu) / 3600
+        cpu_h += _rounded_h(sum(duration_s(text) or 0 for text in record.cpu))
         wall_s = duration_s(record.wall) if record.wall else None
-        line.wall_time += (wall_s or 0) * (record.processors or 1) / 3600
-    return line
+        wall_h += _rounded_h((wall_s or 0) * (record.processors or 1))
+    return Usage(
+        first.machine, first.user, first.vo, min(days).isoformat(), max(days).isoformat(),
+        len(members), float(cpu_h), float(wall_h),
+    )  # fmt: skip
+
+
+def _rounded_h(seconds: float) -> Decimal:
+    """Hours with two decimals, as PostgreSQL's `ROUND(seconds / 3600.0, 2)`: half of the last one away from zero."""
+    return (Decimal(seconds) / 3600).quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
 def _date(arguments: Mapping[str, list[str]], name: str, default: date) -> date:

@@ -93,6 +93,7 @@ class DaySum(msgspec.Struct, frozen=True):
     """What a service holds of one machine, user and VO for one day (counted from 1970) of the jobs' ends.
 
     User and VO are empty where the service knows none. Seconds of wall time are those of all processors together.
+    `within_s`: by how much each of the two sums may differ from what was sent, because the service rounds.
     """
 
     machine: str
@@ -102,6 +103,7 @@ class DaySum(msgspec.Struct, frozen=True):
     jobs: int
     wall_s: float
     cpu_s: float
+    within_s: float = 0.0
 
 
 class Untold(msgspec.Struct, frozen=True):

@@ -3,6 +3,9 @@
 A day of a machine that agrees in jobs, wall and CPU time confirms all its jobs. One that does not is looked at by user
 and VO; what still does not agree names the jobs among which some are missing. Sending all of them again is harmless,
 since the service ignores those it has. Memory holds a sum for each machine, user, VO and day, whatever the jobs.
+
+Numbers of jobs are exact; sums of hours are as exact as the service says that its rounding leaves them. As many jobs
+whose hours differ by no more than that agree.
 """
 
 from __future__ import annotations
@@ -29,20 +32,21 @@ from publisher.pipeline.reconciling.verdicts import Page, Verdicts
 from publisher.store.states import State
 from publisher.targets.base import DaySum, TellsSums, Untold
 
-_RELATIVE: Final = 1e-6
-"""Hours come back as fractions."""
+_UNROUNDED_S: Final = 1.0
+"""Where the service does not round: what a sum of seconds may lose on its way through hours."""
+_RELATIVE: Final = 1e-9
+"""What sums of fractions may lose in this program."""
 
-Verdict = Literal["agrees", "empty", "short", "differs", "over", "unclear"]
+Verdict = Literal["agrees", "empty", "short", "hours", "over", "unclear"]
+"""`hours`: as many jobs as were sent, with other hours."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where the service counts a run: its machine, user and VO as rendered, and the processors that wall time counts
-    by."""
+    """Where the service counts a run: its machine, user and VO as rendered."""
 
     machine: str
     user: str
     vo: str
-    processors: int
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
@@ -60,12 +64,15 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 
 
 class Sums(msgspec.Struct):
-    """Sums of a cell. `perhaps`: jobs of which nobody knows whether the service has them; not in the others."""
+    """Sums of a cell. `perhaps`: jobs of which nobody knows whether the service has them; not in the others.
+    `within_s`: by how much either sum of seconds may be off because it was rounded.
+    """
 
     jobs: int = 0
     wall_s: float = 0.0
     cpu_s: float = 0.0
     perhaps: int = 0
+    within_s: float = 0.0
 
     def plus(self, other: Sums) -> None:
         """Add others."""
@@ -73,6 +80,7 @@ class Sums(msgspec.Struct):
         self.wall_s += other.wall_s
         self.cpu_s += other.cpu_s
         self.perhaps += other.perhaps
+        self.within_s += other.within_s
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -97,7 +105,6 @@ class ByDay:
 
     def month(self, month: MonthFound, now: int) -> Untold | None:
         """Compare a month. Where the service does not tell, that; the month is counted all the same."""
-        month.per_core = True
         expected = self._expected(month)
         first, behind = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
         told: dict[Cell, Sums] = {}
@@ -119,24 +126,20 @@ class ByDay:
         return None
 
     def _expected(self, month: MonthFound) -> dict[Cell, Sums]:
-        month.sent_wall_s = month.sent_cpu_s = 0
         expected: defaultdict[Cell, Sums] = defaultdict(Sums)
-        wall_s = 0
         for entries in self._ledger.counted_pages(month):
             for entry in entries:
-                placed = self._placed(entry) if entry.run.sent else None
-                if placed is None:
+                cell = self._cell(entry) if entry.run.sent else None
+                if cell is None:
                     continue
-                cell, processors = placed
                 if entry.counted:
-                    wall_s += entry.wall_s * processors
-                    expected[cell].plus(Sums(1, entry.wall_s * processors, entry.cpu_s))
+                    wall_s = entry.wall_s * self._ledger.processors_of(entry)
+                    expected[cell].plus(Sums(1, wall_s, entry.cpu_s))
                 else:
                     expected[cell].perhaps += 1
-        month.sent_wall_s = wall_s
         return expected
 
-    def _placed(self, entry: Entry) -> tuple[Cell, int] | None:
+    def _cell(self, entry: Entry) -> Cell | None:
         class_id = entry.run.class_id
         if entry.version is not None:
             place = _place_of(self._ledger.facts_of(entry), self._view)
@@ -146,7 +149,7 @@ class ByDay:
             place = self._places[class_id] = _place_of(self._ledger.facts_of(entry), self._view)
         if place is None:
             return None
-        return Cell(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY), place.processors
+        return Cell(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
 
     def _tell(self, month: MonthFound, findings: Iterable[Finding]) -> None:
         """Count what does not agree, and list that of which no job can be named."""
@@ -161,13 +164,14 @@ class ByDay:
                 page.differences.append(
                     Difference(month.month, "foreign", one.text, f"{more} more jobs than were sent")
                 )
-            elif one.verdict == "differs":
+            elif one.verdict == "hours":
                 month.differing += sent.jobs
+                month.other_hours += sent.jobs
                 detail = (
                     f"{sent.jobs} jobs; wall {has.wall_s:.0f} s, sent {sent.wall_s:.0f} s; "
-                    f"CPU {has.cpu_s:.0f} s, sent {sent.cpu_s:.0f} s"
+                    f"CPU {has.cpu_s:.0f} s, sent {sent.cpu_s:.0f} s; rounding explains {has.within_s:.0f} s"
                 )
-                page.differences.append(Difference(month.month, "differs", one.text, detail))
+                page.differences.append(Difference(month.month, "hours", one.text, detail))
         self._verdicts.write(page)
 
     def _follow(self, month: MonthFound, by_cell: Mapping[Cell, Finding]) -> None:
@@ -182,13 +186,13 @@ class ByDay:
                     reason = entry.run.reason or ""
                     page.differences.append(Difference(month.month, "superseded", record_id, reason))
                     continue
-                placed = self._placed(entry)
-                one = by_cell.get(placed[0]) if placed is not None else None
+                cell = self._cell(entry)
+                one = by_cell.get(cell) if cell is not None else None
                 if one is None:
                     continue
                 if one.verdict == "agrees":
                     page.agrees(entry)
-                elif one.verdict in {"empty", "short", "differs"}:
+                elif one.verdict in {"empty", "short", "hours"}:
                     page.lacks(entry)
                 if one.verdict == "empty":
                     page.differences.append(Difference(month.month, "missing", record_id))
@@ -201,8 +205,10 @@ class ByDay:
 def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cell, Finding]:
     """A finding on every cell of both.
 
-    A day of a machine that agrees as a whole agrees in its parts, whatever users and VOs are called there. Where no
-    part has the name that it has here, they are called otherwise, and only the whole day can be judged.
+    A day of a machine that agrees as a whole agrees in its parts, whatever users and VOs are called there; but parts
+    that are called the same there and have as many jobs are judged by their own hours, because what rounding explains
+    of a day may be more than all the hours of a user. Where no part has the name that it has here, they are called
+    otherwise, and only the whole day can be judged.
     """
     days: defaultdict[tuple[str, int], list[Cell]] = defaultdict(list)
     for cell in {**expected, **told}:
@@ -215,6 +221,8 @@ def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cel
         if verdict in {"agrees", "empty"} or (sent.jobs and has.jobs and not same_names):
             whole = Finding(verdict, f"{_date(day)} {machine}", sent, has)
             found |= dict.fromkeys(cells, whole)
+            if verdict == "agrees":
+                found |= _other_hours(expected, told, cells)
             continue
         for cell in sorted(cells):
             sent, has = expected.get(cell, Sums()), told.get(cell, Sums())
@@ -230,10 +238,22 @@ def verdict_on(sent: Sums, has: Sums) -> Verdict:
         return "over"
     if sent.perhaps:
         return "unclear"
-    wall_within = 1 + _RELATIVE * sent.wall_s
-    cpu_within = 1 + sent.jobs + _RELATIVE * sent.cpu_s  # user and system time may be rounded each
+    rounded_s = max(_UNROUNDED_S, has.within_s)
+    wall_within = rounded_s + _RELATIVE * sent.wall_s
+    cpu_within = rounded_s + sent.jobs + _RELATIVE * sent.cpu_s  # user and system time may be rounded each
     same = abs(has.wall_s - sent.wall_s) <= wall_within and abs(has.cpu_s - sent.cpu_s) <= cpu_within
-    return "agrees" if same else "differs"
+    return "agrees" if same else "hours"
+
+
+def _other_hours(
+    expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], cells: Iterable[Cell]
+) -> dict[Cell, Finding]:
+    """Of a day that agrees as a whole, the cells that the service knows by the same name with other hours."""
+    found = {}
+    for cell in cells:
+        if cell in expected and cell in told and verdict_on(expected[cell], told[cell]) == "hours":
+            found[cell] = Finding("hours", cell.text, expected[cell], told[cell])
+    return found
 
 
 def _date(day: int) -> date:
@@ -251,7 +271,9 @@ def _sum(sums: Mapping[Cell, Sums], cells: Iterable[Cell]) -> Sums:
 def _by_cell(answer: Iterable[DaySum]) -> dict[Cell, Sums]:
     found: defaultdict[Cell, Sums] = defaultdict(Sums)
     for line in answer:
-        found[Cell(line.machine, line.user, line.vo, line.day)].plus(Sums(line.jobs, line.wall_s, line.cpu_s))
+        found[Cell(line.machine, line.user, line.vo, line.day)].plus(
+            Sums(line.jobs, line.wall_s, line.cpu_s, within_s=line.within_s)
+        )
     return found
 
 
@@ -263,4 +285,4 @@ def _place_of(job: Job, view: View) -> Place | None:
         return None
     vo = vo_of(job) if "vo" in view.ur_extensions else None
     known_vo = "" if vo is None or vo.startswith("/") else vo  # SGAS leaves those out of its sums
-    return Place(machine, dn_for(job, view) or "", known_vo, job.cores or job.slots or 1)
+    return Place(machine, dn_for(job, view) or "", known_vo)

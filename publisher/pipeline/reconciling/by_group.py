@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -29,8 +29,10 @@ from publisher.store import groups, sent
 from publisher.store.states import State
 from publisher.targets.base import KeepsMessages
 
-Verdict = Literal["agrees", "missing", "differs", "foreign", "unclear", "taken"]
+Verdict = Literal["agrees", "missing", "differs", "hours", "foreign", "unclear", "taken"]
+"""`differs`: another number of jobs; `hours`: as many jobs, with other hours."""
 
+_LACKING: Final[frozenset[Verdict]] = frozenset({"missing", "differs", "hours"})
 _NO_HOST = "none"
 
 
@@ -184,7 +186,8 @@ class ByGroup:
             else:
                 lacking += ours.keys
                 month.missing += verdict == "missing"
-                month.differing += verdict == "differs"
+                month.differing += verdict in {"differs", "hours"}
+                month.other_hours += verdict == "hours"
                 month.foreign += verdict == "foreign"
                 name = _name(kind, dimensions, cell)
                 differences.append(Difference(month.month, verdict, name, _detail(ours, theirs)))
@@ -213,7 +216,7 @@ class ByGroup:
                     page.agrees(entry)
                 elif cell in short:
                     page.lacks(entry)
-                elif verdicts & {"missing", "differs"} and entry.run.state is State.ACCEPTED:
+                elif verdicts & _LACKING and entry.run.state is State.ACCEPTED:
                     page.doubted.append(entry.run.run_id)
             month.confirmed += self._verdicts.write(page)
 
@@ -250,7 +253,9 @@ def _verdict(ours: Sums, theirs: Sums, *, known: bool) -> Verdict:
         return "taken" if ours.taken else "missing"
     if not ours.jobs and not (ours.keys and theirs.jobs):
         return "foreign" if theirs.jobs else "agrees"
-    return "agrees" if _same(ours, theirs, within_s) else "taken" if ours.taken else "differs"
+    if _same(ours, theirs, within_s):
+        return "agrees"
+    return "taken" if ours.taken else "hours" if ours.jobs == theirs.jobs else "differs"
 
 
 def _same(ours: Sums, theirs: Sums, within_s: float) -> bool:
@@ -262,7 +267,7 @@ def _same(ours: Sums, theirs: Sums, within_s: float) -> bool:
 
 def _is_short(verdict: Verdict, ours: Sums | None, theirs: Sums | None) -> bool:
     """Whether sending the runs of a cell again can help: the service has fewer, or as many with other sums."""
-    if ours is None or verdict not in {"missing", "differs"}:
+    if ours is None or verdict not in _LACKING:
         return False
     return theirs is None or theirs.jobs <= ours.jobs
 

@@ -71,6 +71,7 @@ class ByRecord:
                 page.differences.append(Difference(month.month, "unsettled", run.record_id, f"here: {state.word}"))
             elif (difference := _difference(entry, told)) is not None:
                 month.differing += 1
+                month.other_hours += 1
                 page.lacks(entry)
                 page.differences.append(Difference(month.month, "differs", run.record_id, difference))
             else:

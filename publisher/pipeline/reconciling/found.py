@@ -13,10 +13,12 @@ Evidence = Literal["query", "files", "file", "receipts"]
 """What the service was known by: its own query interface, the files in a directory, a file that somebody gave, or
 nothing but the receipts that it once gave us."""
 
-Kind = Literal["missing", "suspect", "differs", "foreign", "superseded", "unsettled"]
+Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled"]
 """`missing`: sent, and not there. `suspect`: one of several jobs of which some are not there, and the service does not
-tell which. `differs`: there with other sums than were sent. `foreign`: there, and not from this store. `superseded`:
-the service keeps the first version of a run that changed. `unsettled`: there, though our ledger says otherwise."""
+tell which. `differs`: a record, group or report that is there with other values than were sent, the number of jobs of
+a group among them. `hours`: as many jobs as were sent, with other hours than rounding explains. `foreign`: there, and
+not from this store. `superseded`: the service keeps the first version of a run that changed. `unsettled`: there, though
+our ledger says otherwise."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -34,7 +36,8 @@ class MonthFound(msgspec.Struct):
     `sent`: accepted, or taken in an earlier version; of these `assumed` were delivered before us as an import says,
     and `without_receipt` are named by no receipt that is kept. `told_*`: what the service has, None where it does not
     tell; seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
-    by group in groups. `taken`: in messages that were taken away from a directory, as is meant to happen.
+    by group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
+    that were taken away from a directory, as is meant to happen.
     """
 
     month: Month
@@ -51,6 +54,7 @@ class MonthFound(msgspec.Struct):
     told_cpu_s: float | None = None
     missing: int = 0
     differing: int = 0
+    other_hours: int = 0
     foreign: int = 0
     unsettled: int = 0
     taken: int = 0

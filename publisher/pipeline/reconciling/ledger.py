@@ -49,7 +49,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ledger:
-    """The ledger of one target. `keys`: the ids of records in receipts, where the service's receipts name them."""
+    """The ledger of one target. `keys`: the ids of records in receipts, where the service's receipts name them;
+    `per_core`: wall time sent is that of all processors together, as the service counts it.
+    """
 
     def __init__(
         self,
@@ -60,11 +62,13 @@ class Ledger:
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.store = store
+        self.per_core = False
         self._stopping = stopping
         self.target_id = target_id
         self._keys = keys
         self._enrichers = Enrichers(config)
         self._facts: dict[int, tuple[str, Job]] = {}
+        self._processors: dict[int, int] = {}
 
     def pages(self, month: Month) -> Iterator[list[Entry]]:
         """The runs of a month by end time. Memory holds a page of them. Raises `StoppedError`."""
@@ -85,6 +89,7 @@ class Ledger:
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[Entry]]:
         """The same, counting them into the month."""
+        month.per_core = self.per_core
         for entries in self.pages(month.month):
             named = self._named(entries)
             for entry in entries:
@@ -93,7 +98,7 @@ class Ledger:
                 month.confirmed += run.confirmed
                 if entry.counted:
                     month.sent += 1
-                    month.sent_wall_s += entry.wall_s
+                    month.sent_wall_s += entry.wall_s * (self.processors_of(entry) if self.per_core else 1)
                     month.sent_cpu_s += entry.cpu_s
                     month.assumed += run.batch_id is None
                     month.without_receipt += run.batch_id is not None and run.run_id not in named
@@ -129,6 +134,19 @@ class Ledger:
             return self.facts([entry.run.class_id])[entry.run.class_id]
         self.facts([entry.run.class_id])
         return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
+
+    def processors_of(self, entry: Entry) -> int:
+        """How many processors the wall time of a run counts by, where those of all processors are counted together."""
+        class_id = entry.run.class_id
+        if entry.version is not None:
+            return _processors(self.facts_of(entry))
+        if class_id not in self._processors:
+            self._processors[class_id] = _processors(self.facts_of(entry))
+        return self._processors[class_id]
+
+
+def _processors(job: Job) -> int:
+    return job.cores or job.slots or 1
 
 
 def _entry(run: Sent, version: Job | None) -> Entry:

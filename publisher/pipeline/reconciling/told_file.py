@@ -3,16 +3,19 @@
 Each row is a group of jobs (a month, how many, what they used, and whatever else they are told by) or, where it has a
 record id, one record. The columns' names are taken as people write them: case, blanks and signs do not count. Columns
 that nobody knows are named in a note and not used. CSV is read row by row; JSON as a whole, up to `MOST_JSON_BYTES`.
+Numbers and times are decimal ASCII digits within bounds, and fields and lines have a most length: anything else is an
+error that names the row.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import msgspec
 
@@ -24,6 +27,7 @@ from publisher.store import groups
 
 MOST_JSON_BYTES: Final = 256 * 2**20
 _MOST_FIELD_CHARACTERS: Final = 1 << 20
+_MOST_LINE_CHARACTERS: Final = 8 << 20
 _HOUR_S: Final = 3600.0
 
 _TEXTS: Final[Mapping[str, str]] = {
@@ -66,6 +70,10 @@ _NOT_COMPARED: Final = frozenset(
 
 _NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _YEAR_MONTH: Final = re.compile(r"(\d{4})[-/ .]?(\d{1,2})(?:[-/ .]01)?")
+_NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,2})?")
+_INSTANT: Final = re.compile(r"[0-9]{1,11}")
+_INSTANTS: Final = range(253_402_300_800)
+"""From 1970 to the end of the year 9999."""
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _COLUMNS: Final = "Columns are record_id, or month and jobs with site, submit_host, vo, wall_s, cpu_s"
 _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]")
@@ -105,19 +113,35 @@ def read_file(path: Path, target: str, records: str, sites: frozenset[str], scra
 Row = Mapping[str, Any]
 
 
-def _csv_rows(path: Path, text: Any) -> Iterator[tuple[str, Row]]:
-    csv.field_size_limit(_MOST_FIELD_CHARACTERS)
-    head = text.readline()
-    while head and (not head.strip() or head.startswith("#")):
-        head = text.readline()
+def _csv_rows(path: Path, text: TextIO) -> Iterator[tuple[str, Row]]:
+    lines = _lines(path, text)
+    head = next((line for line in lines if line.strip() and not line.startswith("#")), "")
     delimiter = max(",;\t", key=head.count)
-    names = next(csv.reader([head], delimiter=delimiter), [])
+    number = 0
     try:
-        for number, row in enumerate(csv.reader(text, delimiter=delimiter, strict=True), 1):
+        (names,) = _split([head], delimiter) if head else ([],)
+        for number, row in enumerate(_split(lines, delimiter), 1):
             if row and any(row):
                 yield f"row {number}", dict(zip(names, row, strict=False))
     except csv.Error as error:
-        raise UsageError(f"{path} cannot be read as CSV: {error}") from error
+        raise UsageError(f"{path}, after row {number}: cannot be read as CSV: {error}") from error
+
+
+def _split(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    """The rows of CSV. Raises `csv.Error`, for a field that is too long among others."""
+    csv.field_size_limit(_MOST_FIELD_CHARACTERS)  # of the whole process, and others may have set it
+    return csv.reader(lines, delimiter=delimiter, strict=True)
+
+
+def _lines(path: Path, text: TextIO) -> Iterator[str]:
+    """The lines of a file. Raises `UsageError` for one that is too long to be a row."""
+    for number in count(1):
+        line = text.readline(_MOST_LINE_CHARACTERS)
+        if not line:
+            return
+        if len(line) >= _MOST_LINE_CHARACTERS:
+            raise UsageError(f"{path}, line {number}: longer than {_MOST_LINE_CHARACTERS:,} characters")
+        yield line
 
 
 def _json_rows(path: Path, records: str) -> Iterator[tuple[str, Row]]:
@@ -191,7 +215,7 @@ class _Reading:
 
     def _told(self, rows: Iterator[tuple[str, Row]]) -> Iterator[Told]:
         for place, given in rows:
-            row = self._row(given)
+            row = self._row(place, given)
             if record_id := self._first(row, _RECORD_ID):
                 self._records += 1
                 yield self._record(place, row, str(record_id))
@@ -201,9 +225,11 @@ class _Reading:
             else:
                 self._groups += self._group(place, row)
 
-    def _row(self, given: Row) -> dict[str, Any]:
+    def _row(self, place: str, given: Row) -> dict[str, Any]:
         row = {}
         for name, value in given.items():
+            if isinstance(value, list | dict):
+                raise UsageError(f"{self._path}, {place}, {name[:40]}: neither text nor a number")
             if name not in self._names:
                 self._names[name] = plain = _NOT_IN_NAME.sub("", name.lower())
                 if plain not in _KNOWN | _NOT_COMPARED:
@@ -246,13 +272,13 @@ class _Reading:
         if jobs is not None:
             wall_s, wall_within_s = self._duration(place, row, _WALL)
             cpu_s, cpu_within_s = self._duration(place, row, _CPU)
-            count = self._whole(place, "jobs", jobs)
+            number = self._whole(place, "jobs", jobs)
             within_s = max(1.0, wall_within_s, cpu_within_s)
-            yield ToldGroup(groups.SUMMARY, month, fields, count, wall_s, cpu_s, within_s)
+            yield ToldGroup(groups.SUMMARY, month, fields, number, wall_s, cpu_s, within_s)
         if by_sync is not None:
-            count = self._whole(place, "sync jobs", by_sync)
+            number = self._whole(place, "sync jobs", by_sync)
             of_sync = {name: value for name, value in fields.items() if name in {"site", "submit_host"}}
-            yield ToldGroup(groups.SYNC, month, of_sync, count)
+            yield ToldGroup(groups.SYNC, month, of_sync, number)
 
     def _month(self, place: str, row: Row) -> Month:
         month, year = str(row.get(_MONTH) or ""), str(row.get(_YEAR) or "")
@@ -292,12 +318,9 @@ class _Reading:
         text = str(value).strip()
         if _THOUSANDS.fullmatch(text):
             text = text.replace(",", "")
-        try:
-            number = float(text)
-        except ValueError:
-            number = -1.0
+        number = float(text) if _NUMBER.fullmatch(text) else -1.0
         if not 0 <= number < 1e18:
-            raise UsageError(f"{self._path}, {place}, {name}: {text[:40]!r} is no number")
+            raise UsageError(f"{self._path}, {place}, {name}: {text[:40]!r} is not a number, or is out of bounds")
         decimals = text.partition(".")[2]
         return number, 10.0 ** -len(decimals) if decimals.isdigit() else 1.0 if text.isdigit() else 0.0
 
@@ -305,13 +328,17 @@ class _Reading:
         if _is_empty(value):
             return None
         text = str(value)
-        if text.isdigit():
-            return int(text)
         try:
-            instant = datetime.fromisoformat(text)
-        except ValueError:
-            raise UsageError(f"{self._path}, {place}, end: {text[:40]!r} is no time", hint="Write ISO 8601") from None
-        return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
+            if _INSTANT.fullmatch(text):
+                end = int(text)
+            else:
+                instant = datetime.fromisoformat(text)
+                end = int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
+        except (ValueError, OverflowError):
+            end = -1
+        if end not in _INSTANTS:
+            raise UsageError(f"{self._path}, {place}, end: {text[:40]!r} is not a time", hint="Write ISO 8601")
+        return end
 
     @staticmethod
     def _first(row: Row, names: frozenset[str]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from publisher.simulator import Fault
@@ -63,6 +64,25 @@ def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:
     assert len(simulator.sgas.holdings()) == 37
     assert collected.rows("SELECT action FROM audit") == [("reconcile --resend",)]
     assert collected.rows("SELECT COUNT(*) FROM deliveries WHERE confirmed_at IS NOT NULL") == [(37,)]
+
+
+def test_several_months_may_be_named(published: Program) -> None:
+    told = published("reconcile", "files", "--month", "2026-11", "--month", "2026-10", "--month", "2026-11", "--json")
+    assert list(told.object["targets"]["files"]["months"]) == ["2026-10", "2026-11"]
+
+
+def test_jobs_and_hours_that_differ_are_listed_apart(collected: Program, simulator: Simulator) -> None:
+    collected.configure(BASE + SOURCE + sgas(simulator))
+    collected("publish").ok()
+    row = next(iter(simulator.sgas._rows.values()))
+    row.record = msgspec.structs.replace(row.record, wall="P99D")
+    told = collected("reconcile", *MONTHS, "--json").object["targets"]["sgas"]
+    (difference,) = told["differences"]
+    assert difference["kind"] == "hours"
+    (month,) = (month for month in told["months"].values() if month["differing"])
+    assert (month["missing"], month["foreign"], month["other_hours"]) == (0, 0, month["differing"])
+    shown = collected("reconcile", *MONTHS).out
+    assert all(name in shown for name in ("missing", "foreign", "other values", "other hours"))
 
 
 def test_a_service_that_does_not_answer_leaves_the_receipts(collected: Program, simulator: Simulator) -> None:

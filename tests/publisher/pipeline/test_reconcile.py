@@ -15,6 +15,7 @@ from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.store.states import State
 from publisher.store.tables import purged_months
+from publisher.targets.base import DaySum, Untold
 from publisher.targets.sgas import SgasTarget
 from tests.publisher.pipeline.reconciling import (
     DAY,
@@ -49,7 +50,7 @@ def test_sgas_that_has_everything_confirms_everything(simulator: Simulator, pki:
     assert (found.evidence, found.untold, found.agrees, differences) == ("query", None, True, [])
     november = month(found)
     assert (november.sent, november.told_jobs, november.confirmed, month(found, OCT).told_jobs) == (9, 9, 9, 1)
-    assert november.told_wall_s == pytest.approx(november.sent_wall_s)
+    assert november.told_wall_s == pytest.approx(november.sent_wall_s, abs=9 * 18)
     assert (november.without_receipt, november.assumed) == (0, 0)
     assert set(found.registered) == {"ce1.example.org", "ce2.example.org"}
     assert confirmed(site) == 10
@@ -92,6 +93,49 @@ def test_a_record_that_sgas_lost_is_found_sent_again_and_confirmed(
     assert "5 jobs" in audited.detail
 
 
+def test_hours_that_sgas_rounds_are_no_difference(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    users = [f"/DC=org/CN=User {number % 7}" for number in range(60)]
+    jobs = [
+        make_job(number, wall_s=17 + number % 3, cores=1 + number % 4, user_dn=users[number]) for number in range(60)
+    ]
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    found, differences = reconciled(site)
+    assert abs((month(found).told_wall_s or 0) - month(found).sent_wall_s) > 60, "the sums are far from equal"
+    assert (found.agrees, differences, found.again_jobs, confirmed(site)) == (True, [], 0, 60)
+    assert resent(site, NOV) == 0
+
+    simulator.sgas.forget([jobs[3].record_id])
+    found, differences = reconciled(site)
+    assert (month(found).missing, month(found).differing) == (1, 0)
+    same_user = {job.record_id for job in jobs if job.user_dn == jobs[3].user_dn}
+    assert kinds(differences) == {"suspect": same_user}
+    assert resent(site, NOV) == len(same_user)
+    assert reconciled(site)[0].agrees
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_all_months_have_the_same_measure_where_the_service_stops_answering(
+    simulator: Simulator, pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
+) -> None:
+    site = site_of(
+        tmp_path, pki, [make_job(1, end=OCTOBER + 5, cores=8), make_job(2, cores=8), make_job(3)], neic=sgas(simulator)
+    )
+    usage, asked_for = SgasTarget.usage, []
+
+    def fails_after(target: SgasTarget, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+        asked_for.append(machine)
+        return usage(target, machine, first_day, behind_day) if len(asked_for) <= answered else Untold("no more")
+
+    monkeypatch.setattr(SgasTarget, "usage", fails_after)
+    found, _ = reconciled(site, OCT, NOV)
+    assert [one.per_core for one in found.months] == [True, True]
+    assert [one.sent_wall_s for one in found.months] == [800, 900], "core seconds"
+    site.table["credentials"]["ca_directory"] = str(tmp_path / "nothing")
+    site.reopen()
+    found, _ = reconciled(site, OCT, NOV)
+    assert [one.sent_wall_s for one in found.months] == [800, 900], "nor where it cannot be asked at all"
+
+
 def test_records_of_others_are_foreign(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     site = site_of(tmp_path, pki, make_jobs(3), neic=sgas(simulator))
     asked(simulator, pki, "POST", "/sgas/ur", message(record(1)))  # ends on 2026-11-01, on the same machine
@@ -110,7 +154,8 @@ def test_a_lost_and_a_foreign_record_do_not_make_up_for_each_other(
     asked(simulator, pki, "POST", "/sgas/ur", message(record(1)))
     simulator.sgas.forget([jobs[0].record_id])
     found, differences = reconciled(site)
-    assert month(found).differing == 3
+    assert (month(found).differing, month(found).other_hours, month(found).missing) == (3, 3, 0)
+    assert [one.kind for one in differences] == ["hours"]
     assert "3 jobs; wall" in differences[0].detail
     assert confirmed(site) == 0
     assert resent(site) == 3

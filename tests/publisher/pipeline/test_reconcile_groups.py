@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from publisher.errors import UsageError
 from publisher.pipeline.reconcile import Reconciliation
+from publisher.pipeline.reconciling.scratch import Scratch
+from publisher.pipeline.reconciling.told_file import read_file
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from tests.publisher.pipeline.reconciling import (
@@ -178,12 +181,18 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
         ("a,b\n1,2\n", "are no month"),
         ("month,vo\n2026-11,x\n", "neither a record id nor a number of jobs"),
         ("month,jobs\n2026-13,1\n", "row 1: month '2026-13'"),
-        ("month,jobs\n2026-11,many\n", "row 1, jobs: 'many' is no number"),
+        ("month,jobs\n2026-11,many\n", "row 1, jobs: 'many' is not a number"),
         ("month,jobs\n2026-11,1.5\n", "no whole number"),
-        ("month,jobs\n2026-11,-1\n", "no number"),
-        ("month,jobs,wall\n2026-11,1,nan\n", "wall: 'nan' is no number"),
+        ("month,jobs\n2026-11,-1\n", "not a number"),
+        ("month,jobs,wall\n2026-11,1,nan\n", "wall: 'nan' is not a number"),
         ('month,jobs\n2026-11,"1\n', "cannot be read as CSV"),
-        ("record_id,end\nx,yesterday\n", "end: 'yesterday' is no time"),
+        ("record_id,end\nx,yesterday\n", "end: 'yesterday' is not a time"),
+        *((f"month,jobs\n2026-11,{bad}\n", "row 1, jobs") for bad in ("inf", "9" * 400, "1e400", "1_0", "\u0661")),
+        *((f"record_id,end\nx,{bad}\n", "end: ") for bad in ("9" * 400, "9" * 5000, "99999999999999", "\u00b2")),
+        ("record_id,end\nx,0001-01-01T00:00:00+14:00\n", "not a time"),
+        (f"month,jobs\n{'9' * 5000},1\n", "row 1: month"),
+        (json.dumps([{"month": "2026-11", "jobs": [1]}]), "row 1, jobs: neither"),
+        (json.dumps([{"month": "2026-11", "jobs": 10**400}]), "row 1, jobs: '10000"),
         ("{", "cannot be read as JSON"),
         ("[1]", "row 1: no JSON object"),
         ('{"a": 1}', "holds no list of rows"),
@@ -196,6 +205,25 @@ def test_a_file_that_cannot_be_used_is_refused_by_row_and_column(tmp_path: Path,
     file.write_text(text)
     with pytest.raises(UsageError, match=said):
         reconciled(site, file=file)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            lambda: f"month,jobs\n2026-11,1\n2026-11,{'9' * (1 << 20)}1\n",
+            "after row 1: .*field larger than field limit",
+        ),
+        (lambda: f"month,{'x' * (1 << 20)}y\n2026-11,1\n", "after row 0: .*field larger than field limit"),
+        (lambda: "x" * (8 << 20), "line 1: longer than 8,388,608 characters"),
+    ],
+    ids=["field", "field-of-the-header", "line"],
+)
+def test_fields_and_lines_of_a_file_have_a_most_length(tmp_path: Path, text: Callable[[], str], said: str) -> None:
+    file = tmp_path / "told.csv"
+    file.write_text(text())
+    with Scratch() as scratch, pytest.raises(UsageError, match=said):
+        read_file(file, "neic", "ogf-ur", frozenset(), scratch)
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:

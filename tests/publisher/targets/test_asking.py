@@ -53,8 +53,8 @@ def posted(sgas: SgasTarget, *records: str) -> None:
 def test_sgas_tells_sums_by_machine_user_vo_and_day(sgas: SgasTarget) -> None:
     posted(sgas, record(1), record(2, wall="PT1800S", cpu=("PT100S", "PT20S")), record(3, machine="ce2.example.org"))
     assert isinstance(sgas, TellsSums)
-    wall_s, cpu_s = 4 * (3600 + 1800), 3000 + 120  # all processors together
-    expected = DaySum("ce1.example.org", "/DC=org/CN=Jane", "atlas", FIRST, 2, wall_s, cpu_s)
+    wall_s, cpu_s = 4 * (3600 + 1800), 0.83 * 3600 + 0.03 * 3600  # all processors together; 3000 s and 120 s
+    expected = DaySum("ce1.example.org", "/DC=org/CN=Jane", "atlas", FIRST, 2, wall_s, pytest.approx(cpu_s), 36.0)
     assert sgas.usage("ce1.example.org", FIRST, FIRST + 30) == [expected]
     assert sgas.usage("ce1.example.org", FIRST + 1, FIRST + 30) == [], "what ended before was not asked for"
     assert sgas.usage("ce1.example.org", FIRST - 30, FIRST) == [], "nor what ended behind"
@@ -115,7 +115,52 @@ def answering(*lines: dict[str, Any]) -> Callable[[str], Reply]:
 
 def test_numbers_as_databases_write_them_and_users_without_a_grid_name() -> None:
     ask = answering(line("2026-11-01", "7", cpu_time="0.5", wall_time=None, user_identity="ce1:ada", vo_name=None))
-    assert sgas_query.usage(ask, "ce1", FIRST, FIRST + 1) == [DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0)]
+    assert sgas_query.usage(ask, "ce1", FIRST, FIRST + 1) == [DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0, 7 * 18.0)]
+
+
+def test_hours_of_the_simulator_are_rounded_a_record_at_a_time_after_multiplying_by_processors(
+    simulator: Simulator, sgas: SgasTarget
+) -> None:
+    posted(sgas, *(record(number, wall="PT17S", cpu=("PT5S",)) for number in range(1, 11)))
+    told = sgas.usage("ce1.example.org", FIRST, FIRST + 1)
+    assert isinstance(told, list)
+    (day,) = told
+    assert (day.jobs, day.wall_s, day.cpu_s) == (10, pytest.approx(10 * 72), 0), "4 x 17 s is 0.02 h; 5 s is 0.00 h"
+    assert abs(day.wall_s - 10 * 4 * 17) <= day.within_s == 180
+
+
+@pytest.mark.parametrize(
+    "bad", ["inf", "nan", "-Infinity", "9" * 400, "1e400", "1e99", "0x10", "1_0", "\u0661", "", 10**19]
+)
+@pytest.mark.parametrize("name", ["n_jobs", "cpu_time", "wall_time"])
+def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> None:
+    if name != "n_jobs" and bad == "":
+        return  # no hours
+    told = sgas_query.usage(answering(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
+    assert isinstance(told, Untold)
+    assert name in told.reason
+    assert len(told.reason) < 200
+
+
+@pytest.mark.parametrize("bad", ["-1", "1.5"])
+def test_jobs_are_counted_in_whole_numbers(bad: str) -> None:
+    told = sgas_query.usage(answering(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
+    assert isinstance(told, Untold)
+    assert "n_jobs" in told.reason
+
+
+def test_digits_beyond_what_json_readers_take_are_not_an_answer() -> None:
+    text = json.dumps([line("2026-11-01", 777)]).replace("777", "9" * 400)
+    told = sgas_query.usage(lambda _path: Reply(200, {}, text.encode()), "ce1", FIRST, FIRST + 1)
+    assert isinstance(told, Untold)
+    monitor = Reply(200, {}, b'{"registration_epoch": ' + b"9" * 400 + b"}")
+    assert isinstance(sgas_query.last_registration_s(lambda _path: monitor, "ce1"), Untold)
+    monitor = Reply(200, {}, b'{"registration_epoch": 1e300}')
+    assert isinstance(sgas_query.last_registration_s(lambda _path: monitor, "ce1"), Untold)
+
+
+def test_a_monitor_that_answers_null_does_not_know_the_machine() -> None:
+    assert sgas_query.last_registration_s(lambda _path: Reply(200, {}, b"null"), "ce1") is None
 
 
 def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:

@@ -1,0 +1,54 @@
+"""Commands whose options have one value: given twice, they are refused, instead of the last value taken silently."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class OneValueCommand(TyperCommand):
+    """A command. Raises `typer.BadParameter` where an option of one value is given more than once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See the class."""
+        _require_one_value(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class OneValueGroup(TyperGroup):
+    """A command with others below it; the same holds for its own options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See the class."""
+        _require_one_value(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class CommandGroup(typer.Typer):
+    """Commands under one name, all of them `OneValueCommand`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=OneValueGroup, rich_markup_mode=None, no_args_is_help=True, **settings)
+
+    def command(self, *args: Any, **settings: Any) -> Callable[[Function], Function]:
+        """See `typer.Typer.command`."""
+        return super().command(*args, cls=OneValueCommand, **settings)
+
+
+def _require_one_value(command: TyperCommand | TyperGroup, ctx: Any, args: list[str]) -> None:
+    _, _, given = command.make_parser(ctx).parse_args(args=list(args))
+    times = Counter(option.opts[0] for option in given if option.param_type_name == "option" and takes_one(option))
+    for name, number in times.items():
+        if number > 1:
+            raise typer.BadParameter(f"{name} is given {number} times, and takes one value")
+
+
+def takes_one(option: Any) -> bool:
+    """Whether an option takes one value: not a switch, and not one that may be repeated."""
+    return not (option.is_flag or option.multiple or option.count)
