@@ -41,7 +41,7 @@ class Messages(Opened):
             start = stop - LAST_DAYS_S if window.from_ is None else window.from_
             request = ReportRequest(start=start, stop=stop)
             return ReportRendering(self._collected_store(), self.config, request, self.tools.clock())
-        return Rendering(self._collected_store(), self.config, format_name, target, window)
+        return Rendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
 
     def comparison(self, format_name: str, target: str, window: Window) -> Comparison | TargetReports:
         """The records that publish would send beside those that were last delivered, without changing anything."""
@@ -51,7 +51,7 @@ class Messages(Opened):
         self._require_format(format_name)
         if format_name in REPORT_KINDS:
             return self._reports_of(target, format_name, window)
-        return Comparison(self._collected_store(), self.config, format_name, target, window)
+        return Comparison(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
 
     def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
         """Why each value stands in the records of the runs with this record id, local id or global id."""

@@ -7,13 +7,12 @@ today, so what is shown is what changed in the facts. Of a summary and a sync co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from formats.month import Month
-from formats.record import CannotRenderError, Rendered
+from formats.record import CannotRenderError, RecordFormat, Rendered
 from formats.record_fields import changed_fields, fields_of
 from formats.registry import summary_format, sync_format
 from formats.summary import Group
@@ -22,12 +21,10 @@ from publisher.config import SUMMARY_KINDS
 from publisher.forms import record_format
 from publisher.pipeline import recall
 from publisher.pipeline.group_sender import GroupFormat
-from publisher.pipeline.render import Held, Rendering
+from publisher.pipeline.render import Rendering
 from publisher.store import groups, registry, runs
 from publisher.store.runs import StoredRun
 from publisher.store.states import State
-
-_PAGE: Final = 500
 
 Kind = Literal["new", "changed", "unchanged", "gone", "unknown"]
 """`gone`: a group that the service has, and that has no runs any more; `unknown`: delivered, but the version that was
@@ -67,56 +64,46 @@ class Comparison(Rendering):
             yield from self._of_records(target_id)
 
     def _of_records(self, target_id: int) -> Iterator[Change]:
-        pending = self._runs()
-        while page := list(islice(pending, _PAGE)):
+        form = record_format(self._format_name, self._view)
+        for items, page in self._pages(form):
+            bodies = {item.run_id: item.body for item in items}
+            found = [each.run for each in page if each.run.run_id in bodies]
             with self._store.read() as connection:
-                sent = recall.sent_digests(connection, target_id, [run.run_id for run in page])
+                sent = recall.sent_digests(connection, target_id, [run.run_id for run in found])
                 before = {
                     run.run_id: runs.version_of(connection, run.run_id, sent[run.run_id])
-                    for run in page
+                    for run in found
                     if run.run_id in sent and sent[run.run_id] != run.digest
                 }
-            for run in page:
+            for run in found:
                 earlier = before.get(run.run_id)
                 if run.run_id not in sent:
-                    yield from self._change(run, "new")
+                    yield Change(run.record_id, "new")
                 elif sent[run.run_id] == run.digest:
-                    yield from self._change(run, "unchanged")
+                    yield Change(run.record_id, "unchanged")
                 elif earlier is None:
-                    yield from self._change(run, "unknown")
+                    yield Change(run.record_id, "unknown")
                 else:
-                    yield from self._change(run, "changed", msgspec.structs.replace(run, job=earlier))
+                    earlier_run = msgspec.structs.replace(run, job=earlier)
+                    yield self._changed(form, run, earlier_run, bodies[run.run_id])
 
-    def _change(self, run: StoredRun, kind: Kind, earlier: StoredRun | None = None) -> Iterator[Change]:
-        form = record_format(self._format_name, self._view)
-
-        def fields(one: StoredRun) -> dict[str, tuple[str, ...]]:
-            body = form.record(self._demand.meet(one), run.stored_at).body
-            return fields_of(self._format_name, form.message([body]))
-
+    def _changed(self, form: RecordFormat, run: StoredRun, earlier: StoredRun, body: bytes) -> Change:
         try:
-            after = fields(run)
-        except CannotRenderError as error:
-            self.held.append(Held(run.record_id, str(error)))
-            return
-        if earlier is None:
-            yield Change(run.record_id, kind)
-            return
-        try:
-            before = fields(earlier)
+            before = form.record(self._demand.meet(earlier), run.stored_at).body
         except CannotRenderError:
-            yield Change(run.record_id, "unknown")
-            return
-        yield _compared(run.record_id, before, after)
+            return Change(run.record_id, "unknown")
+        fields = (fields_of(self._format_name, form.message([one])) for one in (before, body))
+        return _compared(run.record_id, *fields)
 
     def _of_summaries(self, target_id: int) -> Iterator[Change]:
         form = summary_format(self._format_name, self._view)
-        folds = list(self._folds(normalised=form.normalised))
-        before = self._delivered(target_id, groups.SUMMARY, (month for month, _ in folds))
+        months = dict(self._due_months(form))
+        before = self._delivered(target_id, groups.SUMMARY, months)
+        fixed = {key for due in months.values() for key in due.fixed}
         yield from self._of_groups(
             form,
-            {group.key.text: form.record(group) for _, fold in folds for group in fold.groups()},
-            {key: form.record(Group.from_json(body)) for key, body in before.items()},
+            {group.key.text: form.record(group) for due in months.values() for group in due.groups},
+            {key: form.record(Group.from_json(body)) for key, body in before.items() if key not in fixed},
         )
 
     def _of_sync(self, target_id: int) -> Iterator[Change]:

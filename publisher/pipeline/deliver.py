@@ -273,7 +273,7 @@ def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: 
 
 def _hold_rekeyed(store: Store, plan: TargetPlan, name: str, records: str, tools: Tools) -> int:
     with store.write() as connection:
-        held = rekeyed.hold(connection, plan.target_id, records, tools.clock())
+        held = rekeyed.hold(connection, plan.target_id, records, tools.clock(), syncs=plan.wish.sync)
     for record_id in held:
         tools.observer(RecordSettled(name, record_id, State.HELD.word, rekeyed.REASON))
     return len(held)

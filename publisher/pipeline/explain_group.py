@@ -18,6 +18,7 @@ from publisher.enrich import Enrichers
 from publisher.pipeline import recall
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.owed import ended_in
+from publisher.pipeline.wish import is_usually_sent
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun
 from publisher.store.states import State
@@ -120,7 +121,7 @@ class GroupFinder:
         return key, group.spelling
 
     def _runs(self, month: Month) -> Iterator[StoredRun]:
-        """The runs of a month, by end: those that the target is owed, or all that are over."""
+        """The runs of a month, by end: those that the target is owed, or all that are usually sent."""
         bounds = month_bounds(month)
         if self._target_id is not None:
             for state, delivery in ended_in(self._store, self._target_id, bounds):
@@ -131,7 +132,7 @@ class GroupFinder:
         while True:
             with self._store.read() as connection:
                 page = [run for run, _ in recall.runs_in(connection, *bounds, after, _PAGE)]
-            yield from (run for run in page if run.job.has_record)
+            yield from (run for run in page if is_usually_sent(run.job))
             if len(page) < _PAGE:
                 return
             after = (page[-1].job.end or 0, page[-1].run_id)

@@ -14,6 +14,7 @@ from typing import Final, Protocol, assert_never
 
 import msgspec
 
+from formats.record import Note
 from publisher.config import Target as TargetSettings
 from publisher.observe.events import BatchAnswered, BatchInFlight, BatchSettled
 from publisher.pipeline.batch import UID_BYTES
@@ -74,6 +75,11 @@ class Members:
         self._run_ids.append(run_id)
         self._seen.append(seen)
 
+    def extend(self, others: Members) -> None:
+        """Add the runs of another group."""
+        self._run_ids.extend(others._run_ids)
+        self._seen.extend(others._seen)
+
     def __len__(self) -> int:
         return len(self._run_ids)
 
@@ -88,12 +94,13 @@ class Members:
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A group as it will stand in a message, with the waiting runs it brings along."""
+    """A group as it will stand in a message, with the waiting runs it brings along, and what was altered in it."""
 
     row: GroupRow
     body: bytes
     latest_end: int | None
     members: Members
+    notes: Sequence[Note] = ()
 
 
 class GroupSender:

@@ -18,9 +18,12 @@ from formats.record import CannotRenderError
 from formats.summary import Fold, Sums
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import Members
+from publisher.pipeline.owed import held_in
+from publisher.pipeline.wholeness import NOT_WHOLE
 from publisher.store import ledger, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
+from publisher.store.ledger import Waiting
 from publisher.store.states import State
 
 _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
@@ -43,8 +46,9 @@ class MonthFolder:
         self._target_id = target_id
         self._demand = demand
 
-    def fold(self, month: Month, into: Fold) -> MonthFold:
-        """The month, folded into an empty fold."""
+    def fold(self, month: Month, into: Fold, *, released: bool = False) -> MonthFold:
+        """The month, folded into an empty fold. `released`: runs that are held because the month was not known whole
+        count as waiting, as they will once a run has released them."""
         folded = MonthFold(into, {}, {})
         first, behind = month_bounds(month)
         edges = [first, *(at for at in self._demand.bounds() if first < at < behind), behind]
@@ -52,6 +56,9 @@ class MonthFolder:
             for bounds in pairwise(edges):
                 self._fold_classes(connection, bounds, folded)
             self._fold_others(connection, (first, behind), folded)
+        if released:
+            for delivery in held_in(self._store, self._target_id, (first, behind), NOT_WHOLE):
+                self._fold_one(delivery, folded, waits=True)
         return folded
 
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
@@ -85,12 +92,15 @@ class MonthFolder:
             for state, delivery in page:
                 if state in _LEFT_OUT:
                     continue
-                run = delivery.run
-                try:
-                    place, name = folded.members, folded.fold.add(self._demand.meet(run)).text
-                except CannotRenderError as error:
-                    place, name = folded.held, str(error)
-                if state is State.WAITING:
-                    place.setdefault(name, Members()).add(run.run_id, delivery.seen)
+                self._fold_one(delivery, folded, waits=state is State.WAITING)
             if after is None:
                 return
+
+    def _fold_one(self, delivery: Waiting, folded: MonthFold, *, waits: bool) -> None:
+        run = delivery.run
+        try:
+            place, name = folded.members, folded.fold.add(self._demand.meet(run)).text
+        except CannotRenderError as error:
+            place, name = folded.held, str(error)
+        if waits:
+            place.setdefault(name, Members()).add(run.run_id, delivery.seen)

@@ -34,6 +34,17 @@ def ended_in(
             return
 
 
+def held_in(store: Store, target_id: int, bounds: tuple[int, int], reason: str) -> Iterator[Waiting]:
+    """The deliveries that ended within bounds (the second exclusive) and are held for a reason that begins so."""
+    after: tuple[int, int] | None = None
+    while True:
+        with store.read() as connection:
+            page, after = ledger.held_for(connection, target_id, reason, bounds, after, _PAGE)
+        yield from page
+        if after is None:
+            return
+
+
 class Wants(Protocol):
     """What a target is owed, by the ends of its runs."""
 

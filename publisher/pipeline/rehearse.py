@@ -34,7 +34,7 @@ def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed
     if settings.records in REPORT_KINDS:
         rendering = TargetReports(store, config, name, Window(), tools.clock())
     else:
-        rendering = Rendering(store, config, settings.records, name, Window())
+        rendering = Rendering(store, config, settings.records, name, Window(), tools.clock())
     finish = _finish(config, name)
     messages = size = held = 0
     for message in rendering.messages():

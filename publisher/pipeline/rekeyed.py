@@ -18,7 +18,7 @@ from sqlalchemy import Connection, and_, select
 
 from formats.job import Job
 from publisher.config import JOB_RECORD_KINDS
-from publisher.store import deliveries, sent
+from publisher.store import deliveries, groups, sent
 from publisher.store.runs import StoredRun, version_of
 from publisher.store.states import State
 from publisher.store.stored import decode
@@ -32,11 +32,14 @@ REASON: Final = (
 )
 
 
-def hold(connection: Connection, target_id: int, records: str, now: int) -> list[str]:
-    """Hold what waits for a target that way; gives the record ids. `records` is the format that it is sent."""
+def hold(connection: Connection, target_id: int, records: str, now: int, *, syncs: bool) -> list[str]:
+    """Hold what waits for a target that way; gives the record ids. `records` is the format that it is sent; `syncs`:
+    sync counts go with the records, and are due for the months in which the runs end now."""
     found = waiting(connection, target_id, records)
     moves = [(each.run_id, each.seen, State.WAITING, State.HELD, REASON) for each in found]
     deliveries.move_seen(connection, target_id, moves, now)
+    if syncs:
+        groups.mark(connection, target_id, groups.DUE, (each.end_time for each in found), now)
     return [each.record_id for each in found]
 
 

@@ -1,17 +1,19 @@
 """render: the very payloads that publish would send, with no network and no change of state.
 
-What waits for a target, or all that a window holds; as one target is to see it, or as a plain view of the site.
+What waits for a target, or all that a window holds; as one target is to see it, or as a plain view of the site. Records
+are made, and held, by `PageRenderer`, summaries by `MonthSummaries`, counts by `owed_by_host`, as when they are sent.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
-from formats.month import Month, month_bounds, month_numbered, month_of
+from formats.apel_summary import SummaryFormat
+from formats.month import Month, month_bounds, month_of
 from formats.record import CannotRenderError, Note, RecordFormat
 from formats.registry import summary_format, sync_format
 from formats.summary import Fold
@@ -27,16 +29,19 @@ from publisher.pipeline.batch import Item, Limits, cut, uid_of
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.duplicate_guard import DuplicateGuard
 from publisher.pipeline.group_sender import GroupFormat
-from publisher.pipeline.owed import ended_in
-from publisher.pipeline.summarise import owed_groups
-from publisher.pipeline.sync import owed_by_host, untold
+from publisher.pipeline.owed import ended_in, held_in
+from publisher.pipeline.rendered import PageRenderer
+from publisher.pipeline.snapshots import to_release
+from publisher.pipeline.summarise import DueMonth, MonthSummaries, mail_of, months_to_fold
+from publisher.pipeline.sync import owed_by_host, to_send
 from publisher.pipeline.viewing import view_of
-from publisher.pipeline.wholeness import why_not_whole
-from publisher.pipeline.wish import Wish, sends_sync
+from publisher.pipeline.wholeness import NOT_WHOLE, why_not_whole
+from publisher.pipeline.wish import Wish, is_usually_sent, sends_sync
 from publisher.sources.base import Window
-from publisher.store import classes, groups, ledger, registry
+from publisher.store import classes, groups, ledger, registry, runs
 from publisher.store.database import Store
-from publisher.store.groups import GroupRow
+from publisher.store.ledger import Waiting
+from publisher.store.part import WHOLE
 from publisher.store.runs import StoredRun
 from publisher.store.states import State
 
@@ -76,7 +81,11 @@ class Rendering:
     What was held and noted on the way is in `held` and `notes` when the messages have been taken.
     """
 
-    def __init__(self, store: Store, config: Config, format_name: str, target: str | None, window: Window) -> None:
+    def __init__(
+        self, store: Store, config: Config, format_name: str, target: str | None, window: Window, now: int
+    ) -> None:
+        """`now`: epoch seconds."""
+        self._now = now
         self._store = store
         self._config = config
         self._format_name = format_name
@@ -114,31 +123,26 @@ class Rendering:
     def _records(self) -> Iterator[RenderedMessage]:
         form = record_format(self._format_name, self._view)
         limits = self._limits(form)
-        yield from self._cut(self._items(form), limits, form)
+        yield from self._cut((item for items, _ in self._pages(form) for item in items), limits, form)
 
-    def _items(self, form: RecordFormat) -> Iterator[Item]:
-        for run in self._unless_duplicate(form, self._runs()):
-            try:
-                rendered = form.record(self._demand.meet(run), run.stored_at)
-            except CannotRenderError as error:
-                self.held.append(Held(run.record_id, str(error)))
-                continue
-            self.notes += [Noted(run.record_id, note) for note in rendered.notes]
-            record_id = rendered.record_id or run.record_id
-            yield Item(run.run_id, run.job.end or 0, record_id, run.digest, rendered.body)
-
-    def _unless_duplicate(self, form: RecordFormat, found: Iterator[StoredRun]) -> Iterator[StoredRun]:
-        """The runs without those that publishing would hold, because another source has one with the same key."""
-        if not self._sends():
-            yield from found
-            return
+    def _pages(self, form: RecordFormat) -> Iterator[tuple[Sequence[Item], Sequence[Waiting]]]:
+        """Pages of runs, as publishing renders them: what can be sent, and the runs; the others are in `held`."""
         target_id = self._target_id()
-        guard = DuplicateGuard(self._config, form, self._view, self._demand, target_id, self._is_wanted)
-        while page := list(islice(found, PAGE)):
-            with self._store.read() as connection:
-                to_hold = guard.held(connection, page)
-            self.held += [Held(run.record_id, to_hold[run.run_id]) for run in page if run.run_id in to_hold]
-            yield from (run for run in page if run.run_id not in to_hold)
+        of = -1 if target_id is None else target_id
+        renderer = PageRenderer(self._store, of, WHOLE, form, self._demand, self._guard(form), PAGE, self._note)
+        for page in self._waiting() if self._waits_only() else self._in_window(self._window):
+            rendered = renderer.rendered(page, [False] * len(page))
+            self.held += [Held(each.record_id, each.reason) for each in rendered.held]
+            yield rendered.items, page
+
+    def _note(self, record_id: str, notes: Sequence[Note]) -> None:
+        self.notes += [Noted(record_id, note) for note in notes]
+
+    def _guard(self, form: RecordFormat) -> DuplicateGuard | None:
+        """What holds runs of which another source has one with the same key, where the target is sent this format."""
+        if not self._sends():
+            return None
+        return DuplicateGuard(self._config, form, self._view, self._demand, self._target_id(), self._is_wanted)
 
     def _is_wanted(self, run: StoredRun) -> bool:
         wish = self._wish
@@ -148,39 +152,89 @@ class Rendering:
     def _summaries(self) -> Iterator[RenderedMessage]:
         form = summary_format(self._format_name, self._view)
         limits = self._limits(form)
-        for month, fold in self._folds(normalised=form.normalised):
-            rendered = [form.record(group) for group in owed_groups(fold, self._delivered_of(groups.SUMMARY, month))]
-            self.notes += [Noted("", note) for record in rendered for note in record.notes]
-            yield from self._cut(_groups(record.body for record in rendered), limits, form)
+        for _, due in self._due_months(form):
+            for mail in due.mails:
+                self._note("", mail.notes)
+            yield from self._cut(_groups(mail.body for mail in due.mails), limits, form)
 
-    def _folds(self, *, normalised: bool) -> Iterator[tuple[Month, Fold]]:
-        """The months to be shown, each folded as publishing folds it; those that are not known whole are held."""
-        for month, month_runs in self._by_month(groups.REFOLD):
-            why = why_not_whole(self._store, self._config, self._settings, month) if self._settings else None
+    def _due_months(self, form: SummaryFormat) -> Iterator[tuple[Month, DueMonth]]:
+        """The months to be shown, each with what publishing makes of it; what it holds is in `held`."""
+        target_id, settings = self._target_id(), self._settings
+        if settings is None or target_id is None:
+            yield from self._unplanned_months(form)
+            return
+        held = to_release(self._store, settings, target_id, lambda one: self._why_not_whole(month_of(one.start)))
+        released = {month_of(one.start) for one in held}
+        summaries = MonthSummaries(self._store, self._config, settings, target_id, form, self._view)
+        for month in sorted(self._months_to_fold(target_id, released)):
+            why = self._why_not_whole(month)
+            if why is not None:
+                self.held += [Held(run.record_id, why) for run in self._kept_waiting(target_id, month)]
+                continue
+            whole = not (self._waits_only() and self._sends())
+            due = summaries.due(month, self._now, released=month in released, whole=whole)
+            with self._store.read() as connection:
+                for reason, members in due.held.items():
+                    self.held += [Held(name, reason) for name in runs.record_ids(connection, members.run_ids)]
+            yield month, due
+
+    def _months_to_fold(self, target_id: int, released: set[Month]) -> set[Month]:
+        if not self._waits_only():
+            return self._months_in_window(target_id)
+        months, _ = months_to_fold(self._store, target_id)
+        with self._store.read() as connection:
+            held = ledger.months_of(connection, target_id, State.HELD)
+        return months | released | {month for month in held if self._why_not_whole(month) is not None}
+
+    def _why_not_whole(self, month: Month) -> str | None:
+        if self._settings is None:
+            return None  # a plain view shows what there is
+        return why_not_whole(self._store, self._config, self._settings, month)
+
+    def _kept_waiting(self, target_id: int, month: Month) -> Iterator[StoredRun]:
+        """The runs of a month that publishing will hold, or leave held, because it is not known whole."""
+        bounds = month_bounds(month)
+        yield from (each.run for state, each in ended_in(self._store, target_id, bounds) if state is State.WAITING)
+        yield from (each.run for each in held_in(self._store, target_id, bounds, NOT_WHOLE))
+
+    def _unplanned_months(self, form: SummaryFormat) -> Iterator[tuple[Month, DueMonth]]:
+        """The same of a plain view, or of a target that was never planned for: it has got nothing yet."""
+        for month, month_runs in groupby(self._month_runs(), key=_month):
+            why = self._why_not_whole(month)
             if why is not None:
                 self.held += [Held(run.record_id, why) for run in month_runs]
                 continue
-            fold = Fold(self._view, normalised=normalised)
+            fold = Fold(self._view, normalised=form.normalised)
             for run in month_runs:
                 try:
                     fold.add(self._demand.meet(run))
                 except CannotRenderError as error:
                     self.held.append(Held(run.record_id, str(error)))
-            yield month, fold
+            found = list(fold.groups())
+            yield month, DueMonth(found, [mail_of(form, month, group) for group in found], [], {}, frozenset())
 
     def _sync(self) -> Iterator[RenderedMessage]:
         form = sync_format(self._view)
         limits = self._limits(form)
+        target_id = self._target_id()
         for month, counts in self._counts():
-            owed = untold(counts, self._delivered_of(groups.SYNC, month))
+            owed = counts
+            if target_id is not None and self._waits_only() and self._sends():
+                owed = to_send(self._store, target_id, month, counts)
             yield from self._cut(_groups(form.record(count).body for count in owed), limits, form)
 
     def _counts(self) -> Iterator[tuple[Month, list[SyncCount]]]:
         """The months to be shown, each with what the site owes of it."""
         target_id = self._target_id()
-        for month, month_runs in self._by_month(groups.DUE):
-            if target_id is not None:
+        if target_id is not None:
+            months = self._months_to_count(target_id) if self._waits_only() else self._months_in_window(target_id)
+            for month in sorted(months):
                 yield month, owed_by_host(self._store, Enrichers(self._config), self._view, target_id, month)
+            return
+        settings = self._settings
+        with_summaries = settings is not None and settings.records in SUMMARY_KINDS
+        for month, month_runs in groupby(self._month_runs(), key=_month):
+            if with_summaries and self._why_not_whole(month) is not None:
                 continue
             fold = SyncFold(self._view)
             for run in month_runs:
@@ -189,6 +243,22 @@ class Rendering:
                 except CannotRenderError as error:
                     self.held.append(Held(run.record_id, str(error)))
             yield month, list(fold.counts())
+
+    def _months_to_count(self, target_id: int) -> set[Month]:
+        """The months whose counts are due, or will be when what waits was sent or held."""
+        with self._store.read() as connection:
+            due = set(groups.marked(connection, target_id, groups.DUE))
+            waiting = ledger.months_of(connection, target_id, State.WAITING)
+        settings = self._settings
+        if settings is None or settings.records not in SUMMARY_KINDS:
+            return due.union(waiting)
+        own = Rendering(self._store, self._config, settings.records, self._target, self._window, self._now)
+        return due | own.months_changed()
+
+    def months_changed(self) -> set[Month]:
+        """The months whose summaries are to be sent, or of which something is to be held: their counts go with them."""
+        form = summary_format(self._format_name, self._view)
+        return {month for month, due in self._due_months(form) if due.changes_sync}
 
     def _cut(self, items: Iterable[Item], limits: Limits, form: GroupFormat) -> Iterator[RenderedMessage]:
         for batch in cut(items, limits):
@@ -209,14 +279,6 @@ class Rendering:
         """Whether what waits is to be shown, not a window."""
         return self._window.from_ is None and self._window.until is None and self._target is not None
 
-    def _delivered_of(self, kind: str, month: Month) -> dict[str, GroupRow]:
-        """What the service has of a month; nothing where the month is to be shown whole."""
-        target_id = self._target_id()
-        if not self._waits_only() or target_id is None or not self._sends():
-            return {}
-        with self._store.read() as connection:
-            return groups.of_month(connection, target_id, kind, month.number)
-
     def _sends(self) -> bool:
         """Whether the target is sent this format, or sync counts beside its own."""
         settings = self._settings
@@ -234,41 +296,45 @@ class Rendering:
 
     # --- which runs
 
-    def _runs(self) -> Iterator[StoredRun]:
-        if self._waits_only():
-            yield from self._waiting()
-        else:
-            yield from self._in_window(self._window)
-
-    def _waiting(self) -> Iterator[StoredRun]:
+    def _waiting(self) -> Iterator[Sequence[Waiting]]:
+        """Pages of what waits."""
         target_id = self._target_id()
-        if target_id is None:  # never planned for: all that is wanted waits
-            yield from self._in_window(Window())
+        if target_id is None:  # never planned for: all that is wanted waits, but for what counts as delivered before us
+            delivered = self._settings.delivered_until if self._settings is not None else None
+            yield from self._in_window(Window(None if delivered is None else delivered + 1))
             return
         after: tuple[int, int] | None = None
         while True:
             with self._store.read() as connection:
                 page = ledger.waiting(connection, target_id, after, PAGE)
-            yield from (item.run for item in page)
+            if page:
+                yield page
             if len(page) < PAGE:
                 return
             after = (page[-1].end_time, page[-1].run.run_id)
 
-    def _in_window(self, window: Window) -> Iterator[StoredRun]:
-        wanted = self._wanted_classes()
+    def _in_window(self, window: Window) -> Iterator[Sequence[Waiting]]:
+        """Pages of the runs that are sent, by the target or usually; with the version that the target has."""
+        wanted, target_id = self._wanted_classes(), self._target_id()
         after: tuple[int, int] | None = None
         while True:
             with self._store.read() as connection:
                 page = list(recall.runs_in(connection, window.from_, window.until, after, PAGE))
-            for run, class_id in page:
-                wanted_class = wanted is None or class_id in wanted
-                wanted_end = self._wish is None or self._wish.wants_end(run.job.end)
-                if run.job.has_record and wanted_class and wanted_end:
-                    yield run
+                chosen = [run for run, class_id in page if self._is_sent(run, class_id, wanted)]
+                sent: dict[int, bytes] = {}
+                if target_id is not None and self._sends():
+                    sent = recall.sent_digests(connection, target_id, [run.run_id for run in chosen])
+            if chosen:
+                yield [Waiting(run.job.end or 0, run, sent=sent.get(run.run_id)) for run in chosen]
             if len(page) < PAGE:
                 return
             last = page[-1][0]
             after = (last.job.end or 0, last.run_id)
+
+    def _is_sent(self, run: StoredRun, class_id: int, wanted: set[int] | None) -> bool:
+        if self._wish is None or wanted is None:
+            return is_usually_sent(run.job)
+        return run.job.has_record and class_id in wanted and self._wish.wants_end(run.job.end)
 
     def _wanted_classes(self) -> set[int] | None:
         if self._wish is None:
@@ -276,41 +342,27 @@ class Rendering:
         with self._store.read() as connection:
             return {item.id for item in classes.all_classes(connection) if self._wish.wants_class(item)}
 
-    def _by_month(self, mark: str) -> Iterator[tuple[Month, Iterator[StoredRun]]]:
-        """The months to be shown, each with the runs that its summaries and counts are made of.
-
-        `mark`: what also makes a month due where what waits is shown.
-        """
-        target_id = self._target_id()
-        if target_id is None:
-            yield from groupby(self._month_runs(), key=_month)
-            return
+    def _months_in_window(self, target_id: int) -> set[Month]:
+        shown = _widened(self._window)
+        first = shown.from_ if shown.from_ is not None else FIRST_INSTANT
         with self._store.read() as connection:
-            if self._waits_only():
-                months = set(ledger.months_of(connection, target_id, State.WAITING))
-                months.update(ledger.months_of(connection, target_id, State.HELD))
-                months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
-                months.update(groups.marked(connection, target_id, mark))
-            else:
-                shown = _widened(self._window)
-                first = shown.from_ if shown.from_ is not None else FIRST_INSTANT
-                there = ledger.periods_from(connection, target_id, "month", first)
-                months = {
-                    month_of(period.start) for period in there if shown.until is None or period.start < shown.until
-                }
-        for month in sorted(months):
-            owed = ended_in(self._store, target_id, month_bounds(month))
-            yield month, (delivery.run for _, delivery in owed)
+            there = ledger.periods_from(connection, target_id, "month", first)
+        return {month_of(period.start) for period in there if shown.until is None or period.start < shown.until}
 
     def _month_runs(self) -> Iterator[StoredRun]:
         """All runs of the months that are to be shown: those the window touches, or those in which something waits."""
         if self._window.from_ is not None or self._window.until is not None:
-            yield from self._in_window(_widened(self._window))
+            yield from _runs(self._in_window(_widened(self._window)))
             return
-        months: dict[Month, None] = {month_of(run.job.end): None for run in self._runs() if run.job.end is not None}
+        waiting = self._waiting() if self._target is not None else self._in_window(self._window)
+        months = {month_of(run.job.end) for run in _runs(waiting) if run.job.end is not None}
         for month in sorted(months):
             first, behind = month_bounds(month)
-            yield from self._in_window(Window(first, behind))
+            yield from _runs(self._in_window(Window(first, behind)))
+
+
+def _runs(pages: Iterable[Sequence[Waiting]]) -> Iterator[StoredRun]:
+    return (each.run for page in pages for each in page)
 
 
 def _month(run: StoredRun) -> Month:

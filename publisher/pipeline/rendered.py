@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from formats.record import CannotRenderError, RecordFormat
+from formats.record import CannotRenderError, Note, RecordFormat
 from publisher.pipeline import rekeyed
 from publisher.pipeline.batch import Item
 from publisher.pipeline.demand import Demand
@@ -16,6 +16,7 @@ from publisher.store.database import Store
 from publisher.store.ledger import Waiting
 from publisher.store.part import Part
 
+Noted = Callable[[str, Sequence[Note]], None]
 Place = tuple[int, int]
 """Where a page ended: end time and id of its last run."""
 
@@ -54,10 +55,12 @@ class PageRenderer:
         part: Part,
         record_format: RecordFormat,
         demand: Demand,
-        guard: DuplicateGuard,
+        guard: DuplicateGuard | None,
         size: int,
+        noted: Noted | None = None,
     ) -> None:
-        """`size`: runs in a page."""
+        """`guard` None: other sources are not asked. `size`: runs in a page; `noted` is called with every record in
+        which a value had to be altered."""
         self._store = store
         self._target_id = target_id
         self._part = part
@@ -65,6 +68,7 @@ class PageRenderer:
         self._demand = demand
         self._guard = guard
         self._size = size
+        self._noted = noted
 
     def place_of(self, number: int) -> Place | None:
         """Where the so many-th of them stands; None where fewer wait."""
@@ -97,6 +101,8 @@ class PageRenderer:
             except CannotRenderError as error:
                 held.append(Held(run.run_id, delivery.seen, delivery.end_time, run.record_id, str(error)))
                 continue
+            if made.notes and self._noted is not None:
+                self._noted(run.record_id, made.notes)
             record_id = made.record_id or run.record_id
             items.append(
                 Item(
@@ -115,7 +121,7 @@ class PageRenderer:
     def _counted_twice(self, page: Sequence[Waiting]) -> dict[int, str]:
         """Those of these runs that would count twice, or in place of another one, by run id, each with the reason."""
         with self._store.read() as connection:
-            to_hold = self._guard.held(connection, [each.run for each in page])
+            to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])
             for each in page:  # corrections alone, of which there are few
                 is_changed = each.sent is not None and each.sent != each.run.digest
                 if is_changed and rekeyed.is_rekeyed(connection, self._format.name, each.run, each.sent):

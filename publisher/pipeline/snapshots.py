@@ -7,7 +7,7 @@ when a run ended waits again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, islice
 from typing import Final
 
@@ -28,6 +28,15 @@ from publisher.store.database import Store
 from publisher.store.states import State
 
 _MOVED_AT_ONCE: Final = 10_000
+
+
+def to_release(
+    store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], str | None]
+) -> list[Period]:
+    """The periods known whole whose runs are held, some of them perhaps for not having been (`NOT_WHOLE`)."""
+    with store.read() as connection:
+        held = ledger.periods_of(connection, target_id, State.HELD, period_kind(settings))
+    return [one for one in held if why_not_whole(one) is None]
 
 
 class SnapshotSender(ABC):
@@ -70,20 +79,19 @@ class SnapshotSender(ABC):
         return why_not_known_from(self._store, self._config, self._settings, period.start, str(period))
 
     def _release_held(self) -> None:
+        released = to_release(self._store, self._settings, self._target_id, self._why_not_whole)
         with self._store.write() as connection:
-            held = ledger.periods_of(connection, self._target_id, State.HELD, period_kind(self._settings))
-            for period in held:
-                if self._why_not_whole(period) is None:
-                    deliveries.move_between(
-                        connection,
-                        self._target_id,
-                        (period.start, period.stop),
-                        State.HELD,
-                        State.WAITING,
-                        None,
-                        self._tools.clock(),
-                        only_reason=NOT_WHOLE,
-                    )
+            for period in released:
+                deliveries.move_between(
+                    connection,
+                    self._target_id,
+                    (period.start, period.stop),
+                    State.HELD,
+                    State.WAITING,
+                    None,
+                    self._tools.clock(),
+                    only_reason=NOT_WHOLE,
+                )
 
     def _hold(self, bounds: tuple[int, int], reason: str) -> None:
         """Hold what waits and ended within bounds (the second exclusive)."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
+from formats.apel_summary import SummaryFormat
 from formats.month import Month, month_bounds, month_numbered, month_of
 from formats.period import Period
 from formats.registry import summary_format
@@ -19,17 +22,84 @@ from publisher.pipeline import erased_groups
 from publisher.pipeline.collect import TargetPlan
 from publisher.pipeline.demand import Demand
 from publisher.pipeline.group_sender import GroupSender, Mail, Members
-from publisher.pipeline.month_fold import MonthFold, MonthFolder
+from publisher.pipeline.month_fold import MonthFolder
 from publisher.pipeline.post import Patience
 from publisher.pipeline.snapshots import SnapshotSender
 from publisher.pipeline.sync import SyncSender
 from publisher.pipeline.tools import Tools
 from publisher.pipeline.wholeness import why_not_whole
-from publisher.store import deliveries, groups, ledger
+from publisher.store import groups, ledger
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.states import State
 from publisher.targets.base import Target
+
+
+class DueMonth(msgspec.Struct, frozen=True):
+    """What a month comes to: the groups as they are now, those of them (or zeroed ones) to be sent, the waiting runs of
+    groups that the service has as they are, and the runs that are to be held, by the reason. `fixed`: the keys of the
+    summaries that the service has under the name of an erased person; they are in none of the groups."""
+
+    groups: list[Group]
+    mails: list[Mail]
+    unchanged: list[Members]
+    held: dict[str, Members]
+    fixed: frozenset[str]
+
+    @property
+    def changes_sync(self) -> bool:
+        """Whether the sync counts of the month are due with it."""
+        return bool(self.mails or self.held)
+
+
+class MonthSummaries:
+    """What one target is due of a month in summaries: for publishing, and for showing what publishing would do."""
+
+    def __init__(
+        self, store: Store, config: Config, settings: TargetSettings, target_id: int, form: SummaryFormat, view: View
+    ) -> None:
+        self._store = store
+        self._target_id = target_id
+        self._view = view
+        self._format = form
+        self._folder = MonthFolder(store, target_id, Demand(config, settings))
+
+    def due(self, month: Month, now: int, *, released: bool = False, whole: bool = False) -> DueMonth:
+        """What is due of a month that is known whole, at `now` (epoch seconds).
+
+        `released` as for `MonthFolder.fold`; `whole`: all groups are to be sent, whatever the service has.
+        """
+        folded = self._folder.fold(month, Fold(self._view, normalised=self._format.normalised), released=released)
+        with self._store.read() as connection:
+            known = groups.of_month(connection, self._target_id, groups.SUMMARY, month.number)
+            fixed = erased_groups.fixed(connection, self._target_id, month, self._view, now)
+        members, held = dict(folded.members), dict(folded.held)
+        mails = []
+        for group in owed_groups(folded.fold, {} if whole else known):
+            waiting = members.pop(group.key.text, Members())
+            if group.key.text not in fixed:
+                mails.append(mail_of(self._format, month, group, waiting))
+            elif len(waiting):
+                held.setdefault(erased_groups.HELD, Members()).extend(waiting)
+        present = [group for group in folded.fold.groups() if group.key.text not in fixed]
+        return DueMonth(present, mails, list(members.values()), held, fixed)
+
+
+def mail_of(form: SummaryFormat, month: Month, group: Group, waiting: Members | None = None) -> Mail:
+    """A group as it will stand in a message."""
+    rendered = form.record(group)
+    row = GroupRow(month.number, group.key.text, State.WAITING, group.digest, group.jobs, group.to_json())
+    return Mail(row, rendered.body, group.latest, waiting or Members(), rendered.notes)
+
+
+def months_to_fold(store: Store, target_id: int) -> tuple[set[Month], dict[Month, int]]:
+    """The months in which something waits or is to be sent again, or that are marked; and the marked ones, each with
+    how often it was marked."""
+    with store.read() as connection:
+        months = set(ledger.months_of(connection, target_id, State.WAITING))
+        months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
+        marked = groups.marked(connection, target_id, groups.REFOLD)
+    return months.union(marked), marked
 
 
 class Summariser(SnapshotSender):
@@ -46,22 +116,18 @@ class Summariser(SnapshotSender):
         tools: Tools,
     ) -> None:
         super().__init__(store, config, target.name, plan.target_id, settings, tools)
-        self._view = view
-        self._folder = MonthFolder(store, plan.target_id, Demand(config, settings))
-        self._format = summary_format(settings.records, view)
+        form = summary_format(settings.records, view)
+        self._summaries = MonthSummaries(store, config, settings, plan.target_id, form, view)
         patience = Patience(settings)
         self._sender = GroupSender(
-            store, target, plan.target_id, settings, self._format, groups.SUMMARY, tools, patience, self.sent
+            store, target, plan.target_id, settings, form, groups.SUMMARY, tools, patience, self.sent
         )
         self._sync = SyncSender(store, config, target, plan, settings, view, tools, patience, self.sent)
 
     def _send_changed(self) -> None:
         """Month by month, then the sync counts."""
-        with self._store.read() as connection:
-            months = set(ledger.months_of(connection, self._target_id, State.WAITING))
-            months.update(map(month_numbered, groups.unsettled(connection, self._target_id, groups.SUMMARY)))
-            refold = groups.marked(connection, self._target_id, groups.REFOLD)
-        for month in sorted(months.union(refold)):
+        months, refold = months_to_fold(self._store, self._target_id)
+        for month in sorted(months):
             if self._month(month) and month in refold:
                 self._unmark({month: refold[month]})
         self._sync.run()
@@ -77,40 +143,13 @@ class Summariser(SnapshotSender):
         if reason is not None:
             self._hold(bounds, reason)
             return False
-        folded = self._folder.fold(month, Fold(self._view, normalised=self._format.normalised))
-        mails, unchanged = self._changed(month, folded)
-        mails = self._without_erased(month, mails)
-        self._settle_unsent(unchanged, folded.held)
-        if mails or folded.held:
+        due = self._summaries.due(month, self._tools.clock())
+        self._settle_unsent(due.unchanged, due.held)
+        if due.changes_sync:
             with self._store.write() as connection:
                 groups.mark(connection, self._target_id, groups.DUE, [bounds[0]], self._tools.clock())
-        self._sender.send(mails)
+        self._sender.send(due.mails)
         return True
-
-    def _changed(self, month: Month, folded: MonthFold) -> tuple[list[Mail], list[Members]]:
-        """The groups to send, and the waiting runs of groups that the service already has as they are."""
-        with self._store.read() as connection:
-            known = groups.of_month(connection, self._target_id, groups.SUMMARY, month.number)
-        owed = owed_groups(folded.fold, known)
-        members = dict(folded.members)
-        mails = [self._mail(month, group, members.pop(group.key.text, Members())) for group in owed]
-        return mails, list(members.values())
-
-    def _without_erased(self, month: Month, mails: list[Mail]) -> list[Mail]:
-        """What can be sent: the jobs of summaries that the service has under an erased name are held."""
-        with self._store.read() as connection:
-            fixed = erased_groups.fixed(connection, self._target_id, month, self._view, self._tools.clock())
-        kept = [mail for mail in mails if mail.row.key in fixed]
-        if kept:
-            late = ((*one, State.WAITING, State.HELD, erased_groups.HELD) for mail in kept for one in mail.members)
-            with self._store.write() as connection:
-                self.sent.held += deliveries.move_seen(connection, self._target_id, late, self._tools.clock())
-        return [mail for mail in mails if mail.row.key not in fixed]
-
-    def _mail(self, month: Month, group: Group, waiting: Members) -> Mail:
-        body = self._format.record(group).body
-        row = GroupRow(month.number, group.key.text, State.WAITING, group.digest, group.jobs, group.to_json())
-        return Mail(row, body, group.latest, waiting)
 
 
 def owed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:

@@ -5,7 +5,7 @@ Goes last. Counted from classes, not from runs: what is accepted, waiting, in fl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -68,13 +68,8 @@ class SyncSender:
                 groups.unmark(connection, self._target_id, groups.DUE, month, times)
 
     def _changed(self, month: Month) -> list[Mail]:
-        with self._store.read() as connection:
-            known = groups.of_month(connection, self._target_id, groups.SYNC, month.number)
-            kept = groups.of_month(connection, self._target_id, groups.KEPT_SYNC, month.number)
-            if not kept and month.number in purged.months(connection):
-                return []  # purged before the service was told a count: what is left is not what the site owes
         counts = owed_by_host(self._store, self._enrichers, self._view, self._target_id, month)
-        return [self._mail(month, count) for count in untold(counts, known)]
+        return [self._mail(month, count) for count in to_send(self._store, self._target_id, month, counts)]
 
     def _mail(self, month: Month, count: SyncCount) -> Mail:
         row = GroupRow(month.number, count.key.text, State.WAITING, count.digest, count.jobs, count.to_json())
@@ -82,10 +77,13 @@ class SyncSender:
 
 
 def owed_by_host(store: Store, enrichers: Enrichers, view: View, target_id: int, month: Month) -> list[SyncCount]:
-    """What the site owes a target for a month, by submit host."""
+    """What the site owes a target for a month, by submit host; nothing where nobody can tell any more."""
     total = SyncFold(view)
     bounds = month_bounds(month)
     with store.read() as connection:
+        kept = groups.of_month(connection, target_id, groups.KEPT_SYNC, month.number)
+        if not kept and month.number in purged.months(connection):
+            return []  # purged before the service had a count: what is left is not what the site owes
         owed = sums.owed_by_class(connection, target_id, bounds)
         for job_class in classes_by_id(connection, list(owed)):
             if awaits_grid_log(job_class.facts):
@@ -98,13 +96,15 @@ def owed_by_host(store: Store, enrichers: Enrichers, view: View, target_id: int,
                 continue  # no site or submit host: such runs are held, and there is no count they could stand in
             for counted in one.counts():
                 total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
-        for row in groups.of_month(connection, target_id, groups.KEPT_SYNC, month.number).values():
+        for row in kept.values():
             total.merge_count(SyncCount.from_json(row.body))
     return list(total.counts())
 
 
-def untold(counts: Iterable[SyncCount], known: Mapping[str, GroupRow]) -> list[SyncCount]:
+def to_send(store: Store, target_id: int, month: Month, counts: Iterable[SyncCount]) -> list[SyncCount]:
     """The counts of a month that the service has not got as they are; those that vanished come last, with no jobs."""
+    with store.read() as connection:
+        known = groups.of_month(connection, target_id, groups.SYNC, month.number)
     now = {count.key.text: count for count in counts}
     now |= {key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in now and row.jobs}
     return [

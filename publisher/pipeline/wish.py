@@ -77,9 +77,7 @@ class Wish:
         """Why runs with these facts are not wanted, their end time apart; None where they are."""
         if self._sources and source not in self._sources:
             return "of sources that are not among its `sources`"
-        statuses = self._statuses
-        if statuses is None:
-            statuses = ARC_STATUSES if facts.system == "arc" else BATCH_SYSTEM_STATUSES
+        statuses = usual_statuses(facts) if self._statuses is None else self._statuses
         if facts.status not in statuses:
             return "of a status that is not among its `statuses`"
         if facts.slave and not self._slaves:
@@ -95,6 +93,16 @@ class Wish:
         if vo is None:
             return 'of no known VO: `unknown_vo` is "skip"' if self._skip_unknown_vo else None
         return "of VOs that are not among its `vo`" if self._vos and vo not in self._vos else None
+
+
+def usual_statuses(facts: Job) -> frozenset[str]:
+    """The statuses of the runs that are sent where a target does not name its own: as ARC does, or all that ran."""
+    return ARC_STATUSES if facts.system == "arc" else BATCH_SYSTEM_STATUSES
+
+
+def is_usually_sent(job: Job) -> bool:
+    """Whether a run is sent by a target with the default settings; what a view without a target shows."""
+    return job.has_record and job.status in usual_statuses(job)
 
 
 def period_kind(target: Target) -> PeriodKind:

@@ -134,10 +134,10 @@ def _oldest(target_id: int, state: State) -> Select[Any]:
 
 
 def listed(
-    connection: Connection, target_id: int, state: State, limit: int, after: tuple[int, int] | None = None
+    connection: Connection, target_id: int, state: State, limit: int | None, after: tuple[int, int] | None = None
 ) -> Iterator[tuple[str, int, str | None, int]]:
-    """(record id, end time, reason, run id) of deliveries in an open state, oldest first."""
-    behind = None if after is None else tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*after)
+    """(record id, end time, reason, run id) of deliveries in an open state, oldest first; None: all of them."""
+    behind = None if after is None else _after(after)
     query = (
         select(runs.c.record_id, deliveries.c.end_time, deliveries.c.reason, deliveries.c.run_id)
         .join(runs, deliveries.c.run_id == runs.c.id)
@@ -147,6 +147,37 @@ def listed(
     )
     for row in connection.execute(query):
         yield row[0], row[1], row[2], row[3]
+
+
+def held_for(
+    connection: Connection,
+    target_id: int,
+    reason: str,
+    bounds: tuple[int, int],
+    after: tuple[int, int] | None,
+    limit: int,
+) -> tuple[list[Waiting], tuple[int, int] | None]:
+    """The next of the deliveries that ended within bounds (the second exclusive) and are held for a reason that begins
+    so, by end time; and where to go on (end time, run id), None at the end."""
+    query = (
+        with_runs()
+        .where(
+            deliveries.c.target_id == target_id,
+            in_state(State.HELD, None if after is None else _after(after)),
+            deliveries.c.reason.startswith(reason, autoescape=True),
+            deliveries.c.end_time >= bounds[0],
+            deliveries.c.end_time < bounds[1],
+        )
+        .order_by(deliveries.c.end_time, deliveries.c.run_id)
+        .limit(limit)
+    )
+    page = [Waiting(row[0], stored_run(row[1:])) for row in connection.execute(query)]
+    place = (page[-1].end_time, page[-1].run.run_id) if len(page) == limit else None
+    return page, place
+
+
+def _after(place: tuple[int, int]) -> ColumnElement[bool]:
+    return tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*place)
 
 
 def months_of(connection: Connection, target_id: int, state: State) -> list[Month]:

@@ -143,10 +143,19 @@ def test_what_cannot_be_rendered_is_told(collected: Program) -> None:
     assert "benchmark" in found["held_records"][0]["reason"]
 
 
+ABORTED_TOO = """
+[targets.aborted-too]
+type = "directory"
+path = "aborted-too"
+records = "emi-car"
+statuses = ["completed", "failed", "aborted"]
+"""
+
+
 def test_what_is_alike_in_many_records_is_told_once(collected: Program) -> None:
     text = collected.config.read_text().replace('benchmark = { type = "HEPscore23", value = 14.2 }\n', "")
-    collected.configure(text)
-    told = collected("render", "emi-car", "--from", "2026-09").ok().err
+    collected.configure(text + ABORTED_TOO)
+    told = collected("render", "emi-car", "--from", "2026-09", "--target", "aborted-too").ok().err
     assert re.search(r"^held: \d+ records, the first ur-ce1.example.org-\w+: ServiceLevel: none", told, re.MULTILINE)
     assert told.count("held: ") == 1
 
@@ -181,3 +190,19 @@ def test_a_folder_that_cannot_be_made(collected: Program) -> None:
     assert done.code in {1, 2}
     assert "Traceback" not in done.err
     assert "file" in done.err
+
+
+@pytest.mark.parametrize("format_name", ["ogf-ur", "apel-summary", "apel-sync"])
+def test_without_a_target_it_shows_what_is_usually_sent(collected: Program, format_name: str) -> None:
+    """As many as a target with the default settings gets: no aborted jobs of ARC, whatever the number of targets."""
+    window = ("--from", "2026-01", "--until", "2027-01", "--json")
+    collected.configure(collected.config.read_text().replace('records = "apel-summary"', 'records = "emi-car"'))
+    plain = collected("render", format_name, *window).ok().object["records"]
+    records = "apel-summary" if format_name == "apel-sync" else format_name
+    target = f'[targets.plain]\ntype = "directory"\npath = "plain"\nrecords = "{records}"\n'
+    other = ABORTED_TOO.replace('"emi-car"', f'"{records}"')
+    collected.configure(collected.config.read_text() + target + other)
+    of_target = collected("render", format_name, "--target", "plain", *window).ok().object["records"]
+    assert collected("render", format_name, *window).ok().object["records"] == plain == of_target
+    if format_name == "ogf-ur":
+        assert collected("render", format_name, "--target", "aborted-too", *window).object["records"] > plain

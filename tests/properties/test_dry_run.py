@@ -1,0 +1,185 @@
+"""The dry run is publishing: after any history, `render` makes the very messages that the next `publish` sends to a
+service that takes everything, and names the runs that it holds.
+
+Jobs turn up late and change, persons are erased, records are held, tried again and waived, a source cannot be read to its
+end, windows are sent again; nothing is in flight, and the settings are those with which the targets were last planned.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from publisher.errors import UsageError
+from publisher.pipeline.render import Rendering
+from publisher.pipeline.rehearse import rehearse
+from publisher.sources.base import Window
+from publisher.store.states import State
+from publisher.targets.base import Message
+from tests.properties.test_conservation import stores
+from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.site import NOVEMBER, OCTOBER, SCORE, ListSource, Site, make_job
+
+FORMATS = {
+    "sgas": ["ogf-ur"],
+    "car": ["emi-car", "apel-sync"],
+    "text": ["apel-job"],
+    "sums": ["apel-summary", "apel-sync"],
+}
+USERS = ("Ada", "Bo", "Cy")
+Step = tuple[Any, ...]
+
+
+class Services:
+    """A site with a target of each kind, all of which take everything."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = ListSource("ce1", page=4)
+        receivers = [Receiver("sgas"), Receiver("car", "ams"), AnyReceiver("text"), SummaryReceiver("sums")]
+        self.receivers = {receiver.name: receiver for receiver in receivers}
+        self.site = Site(folder, [self.source], receivers)
+        self.site.configure("car", sync=True, batch_records=3)
+        self.site.configure("text", records="apel-job", sync=False)
+        self.site.collect()
+
+    def job(self, number: int, wall_s: int, user: str, day: int, facts: dict[str, Any]) -> None:
+        month = OCTOBER if day < 0 else NOVEMBER
+        self.source.add(
+            make_job(number, wall_s=wall_s, user_dn=f"/CN={user}", end=month + 9000 + 86400 * abs(day), **facts)
+        )
+        self.site.collect()
+
+    def read_fails(self, why: str | None) -> None:
+        self.source.fails = why
+        self.site.collect()
+
+    def erase(self, user: str) -> None:
+        try:
+            self.site.publisher.keeper.forget(f"/CN={user}", f"/CN=erased {USERS.index(user)}")
+        except UsageError:
+            pass  # nobody of that name is known, or not any more
+
+    def retry(self, name: str, state: State) -> None:
+        try:
+            self.site.publisher.retry(state, name, sorted(self.site.in_state(name, state))[:2])
+        except UsageError:
+            pass  # no longer wanted
+
+    def waive(self, name: str) -> None:
+        held = sorted(self.site.in_state(name, State.HELD))[:1]
+        if held:
+            self.site.publisher.waive(State.HELD, name, held, "let it be")
+
+    def republish(self, name: str) -> None:
+        self.site.republish(name, NOVEMBER, NOVEMBER + 86400)
+
+    def publish(self, name: str) -> None:
+        receiver = self.receivers[name]
+        renderings = {one: self.rendering(one, name) for one in FORMATS[name]}
+        shown = {one: records(list(rendering.messages())) for one, rendering in renderings.items()}
+        site, rehearsed = self.site, None
+        if site.config.targets[name].type != "ams":  # messages for AMS are signed, and there is no certificate
+            rehearsed = rehearse(site.publisher.store, site.config, name, site.publisher.tools).records
+        before, posts = self.site.in_state(name, State.HELD), receiver.posts
+
+        self.site.publish(name)
+
+        sent = {
+            one: records([message for message in receiver.messages[posts:] if message.format == one]) for one in shown
+        }
+        assert shown == sent, name
+        after = self.site.in_state(name, State.HELD)
+        named = {held.record_id for held in renderings[FORMATS[name][0]].held}
+        assert after - before <= named <= after, name
+        assert rehearsed in {None, renderings[FORMATS[name][0]].records}
+        assert [records(list(self.rendering(one, name).messages())) for one in FORMATS[name]] == [
+            [] for _ in FORMATS[name]
+        ]
+
+    def rendering(self, format_name: str, name: str) -> Rendering:
+        rendering = self.site.publisher.rendering(format_name, name, Window())
+        assert isinstance(rendering, Rendering)
+        return rendering
+
+
+class AnyReceiver(Receiver):
+    """Takes messages in which no record has an id."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "directory")
+
+    def store(self, message: Message) -> Any:
+        """Nothing is kept."""
+        from publisher.targets.base import Accepted
+
+        return Accepted({"file": message.batch_id})
+
+
+def records(messages: list[Any]) -> list[bytes]:
+    """The lines of all messages but those around the records, whichever of the messages they are in."""
+    lines = [line for message in messages for line in message.payload.splitlines()]
+    return sorted(line for line in lines if not line.startswith((b"<?xml", b"APEL-", b"%%")))
+
+
+jobs = st.tuples(
+    st.just("job"),
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.sampled_from(USERS),
+    st.sampled_from((-2, 0, 1)),
+    st.sampled_from(
+        (
+            {},
+            {},
+            {},
+            {"benchmarks": ()},
+            {"local_id": "other"},
+            {"status": "aborted"},
+            {"cluster": None, "endpoint_url": None},
+        )
+    ),
+)
+names = st.sampled_from(sorted(FORMATS))
+steps = st.one_of(
+    jobs,
+    jobs,
+    st.tuples(st.just("publish"), names),
+    st.tuples(st.just("publish"), names),
+    st.tuples(st.just("erase"), st.sampled_from(USERS)),
+    st.tuples(st.just("retry"), names, st.sampled_from((State.HELD, State.SUPERSEDED))),
+    st.tuples(st.just("waive"), names),
+    st.tuples(st.just("republish"), names),
+    st.tuples(st.just("read_fails"), st.sampled_from((None, "cut off"))),
+)
+
+JOB: Step = ("job", 1, 1, "Ada", 0, {})
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: str) -> None:
+    @settings(max_examples=15 if store == "sqlite" else 4)
+    @given(st.lists(steps, max_size=14))
+    @example([JOB, ("publish", "car"), ("job", 1, 1, "Ada", 1, {})])  # its key at APEL changed
+    @example([JOB, ("publish", "sums"), ("erase", "Ada"), ("job", 2, 1, "Ada", 0, {})])
+    @example([("read_fails", "cut off"), JOB, ("publish", "sums"), ("read_fails", None)])
+    @example(
+        [JOB, ("publish", "sums"), ("job", 2, 1, "Ada", 0, {"benchmarks": ()}), ("publish", "sums"), ("waive", "sums")]
+    )
+    def shown_is_sent(history: list[Step]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            services = Services(Path(folder))
+            try:
+                for action, *arguments in [*history, *(("publish", name) for name in FORMATS)]:
+                    act: Callable[..., None] = getattr(services, action)
+                    act(*arguments)
+            finally:
+                services.site.reopen()
+
+    with stores(request, store):
+        shown_is_sent()
