@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from publisher.api.deciding import Deciding
 from publisher.api.keeping import Keeping
-from publisher.api.knowing import Knowing, ListedRecord
+from publisher.api.knowing import FoundJobs, JobFilter, Knowing, ListedRecord
 from publisher.api.messages import Messages
 from publisher.api.opened import wall_clock
 from publisher.api.reporting import Reporting
 from publisher.api.sending import RunResult, Sending
 
-__all__ = ["ListedRecord", "Publisher", "RunResult", "wall_clock"]
+__all__ = ["FoundJobs", "JobFilter", "ListedRecord", "Publisher", "RunResult", "wall_clock"]
 
 
 class Publisher(Sending, Messages, Reporting, Knowing, Deciding, Keeping):

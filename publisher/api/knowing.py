@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from publisher.api.opened import Opened
 from publisher.pipeline import recall
+from publisher.pipeline.recall import KnownRun
 from publisher.pipeline.status import Status, status
 from publisher.sources.base import Window
-from publisher.store import audit, ledger, registry
+from publisher.store import audit, counters, ledger, registry
+from publisher.store.runs import StoredRun
 from publisher.store.states import State
 
 if TYPE_CHECKING:
     from publisher.finding import Finding
-    from publisher.pipeline.recall import KnownRun
+
+_PAGE: Final = 1000
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    """What runs are selected by; None: not by this. `state` is that of a delivery to any target."""
+
+    user: str | None = None
+    vo: str | None = None
+    queue: str | None = None
+    source: str | None = None
+    state: State | None = None
+
+    def selects(self, run: StoredRun) -> bool:
+        """Whether a run is selected, but for the state of its deliveries."""
+        job = run.job
+        return (
+            (self.user is None or self.user in {job.local_user, job.user_dn})
+            and (self.vo is None or job.vo == self.vo)
+            and (self.queue is None or job.queue == self.queue)
+            and (self.source is None or run.source == self.source)
+        )
+
+
+class FoundJobs(msgspec.Struct, frozen=True):
+    """How many runs were found, and the oldest of them."""
+
+    total: int
+    jobs: list[KnownRun]
 
 
 class ListedRecord(msgspec.Struct, frozen=True):
@@ -75,8 +105,49 @@ class Knowing(Opened):
             last = found[-1].run
             after = (last.job.end or 0, last.run_id)
 
-    def listed(self, state: State, target: str | None = None, limit: int = 1000) -> list[ListedRecord]:
-        """Records that are rejected or held, oldest first."""
+    def jobs_found(self, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
+        """The oldest runs that ended in a window and are selected, and how many there are. None: all of them.
+
+        With a filter every run of the window is looked at: some 20 s for a million of them.
+        """
+        store = self._store_if_there()
+        if store is None:
+            return FoundJobs(0, [])
+        with store.read() as connection:
+            whole = recall.count_in(connection, window.from_, window.until) if chosen == JobFilter() else None
+        total, shown = 0, list[KnownRun]()
+        after: tuple[int, int] | None = None
+        while True:
+            with store.read() as connection:
+                page = [run for run, _ in recall.runs_in(connection, window.from_, window.until, after, _PAGE)]
+                found = [run for run in page if chosen.selects(run)]
+                if chosen.state is not None:
+                    ids = recall.with_state(connection, [run.run_id for run in found], chosen.state)
+                    found = [run for run in found if run.run_id in ids]
+                total += len(found)
+                for run in found if limit is None else found[: limit - len(shown)]:
+                    shown.append(recall.KnownRun(run, recall.whereabouts(connection, run.run_id)))
+            if whole is not None and len(shown) == limit:
+                return FoundJobs(whole, shown)
+            if len(page) < _PAGE:
+                return FoundJobs(total, shown)
+            after = (page[-1].job.end or 0, page[-1].run_id)
+
+    def count_listed(self, state: State, target: str | None = None) -> dict[str, int]:
+        """How many records of each target, or of one, are in a state."""
+        self._require([target] if target else [], self.config.targets, "target")
+        store = self._store_if_there()
+        found: dict[str, int] = {}
+        if store is None:
+            return found
+        with store.read() as connection:
+            for name in [target] if target else self.config.targets:
+                row = registry.get_target(connection, name)
+                found[name] = counters.of_target(connection, row.id)[state] if row is not None else 0
+        return found
+
+    def listed(self, state: State, target: str | None = None, limit: int | None = 1000) -> list[ListedRecord]:
+        """Records that are rejected, held or superseded, oldest first: at most so many of each target; None: all."""
         self._require([target] if target else [], self.config.targets, "target")
         store = self._store_if_there()
         found: list[ListedRecord] = []
@@ -91,16 +162,34 @@ class Knowing(Opened):
                     found.append(ListedRecord(name, record_id, end, reason or ""))
         return found
 
-    def audit(self, limit: int = 1000) -> list[audit.Entry]:
-        """What people did, newest first."""
+    def count_audit(self) -> int:
+        """How many entries `audit` has."""
+        store = self._store_if_there()
+        if store is None:
+            return 0
+        with store.read() as connection:
+            return audit.count(connection)
+
+    def audit(self, limit: int | None = 1000) -> list[audit.Entry]:
+        """What people did, newest first; None: all of it."""
         store = self._store_if_there()
         if store is None:
             return []
         with store.read() as connection:
             return audit.entries(connection, limit)
 
-    def unreadable(self, limit: int = registry.LISTED, sources: Sequence[str] = ()) -> list[registry.UnreadableRow]:
-        """Input that is no record, newest first: of these sources, or of all."""
+    def count_unreadable(self, sources: Sequence[str] = ()) -> int:
+        """How many pieces of input that are no records are kept, of these sources or of all."""
+        store = self._store_if_there()
+        if store is None:
+            return 0
+        with store.read() as connection:
+            return registry.count_unreadable(connection, sources)
+
+    def unreadable(
+        self, limit: int | None = registry.LISTED, sources: Sequence[str] = ()
+    ) -> list[registry.UnreadableRow]:
+        """Input that is no record, newest first: of these sources, or of all. `limit` None: all of it."""
         store = self._store_if_there()
         if store is None:
             return []

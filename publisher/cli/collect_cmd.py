@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from publisher import memory
 from publisher.cli import exit_code, when
+from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.pipeline.collect import Collected
     from publisher.store.registry import UnreadableRow
+
+_LISTED: Final = 1000
 
 
 def register(app: typer.Typer) -> None:
@@ -37,6 +40,11 @@ def collect(
         bool, typer.Option("--settle", help="With --unreadable: what it lists was seen to; count and list it no more.")
     ] = False,
     reason: Annotated[str, typer.Option("--reason", help="With --settle: what became of the input.")] = "",
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the newest so many. Default: 1000."),
+    ] = None,
+    show_all: All = False,
 ) -> None:
     """Read finished jobs from the sources into the store. With --from, a window is read again."""
     from publisher.sources.base import Window  # noqa: PLC0415
@@ -46,12 +54,16 @@ def collect(
         raise UsageError("--settle goes with --unreadable", hint="`collect --unreadable` lists what would be settled")
     if reason and not settle:
         raise UsageError("--reason goes with --settle")
+    if (limit is not None or show_all) and (settle or not unreadable):
+        raise UsageError("--limit and --all go with --unreadable")
+    most = limit_of(limit, _LISTED, show_all=show_all)
     with session.publisher() as publisher:
         if settle:
             _tell_settled(publisher.settle_unreadable(reason, sources or ()))
             return
         if unreadable:
-            _list_unreadable(publisher.unreadable(sources=sources or ()))
+            rows = publisher.unreadable(most, sources or ())
+            _list_unreadable(rows, publisher.count_unreadable(sources or ()))
             return
         memory.keep_little()
         window = Window(begin, end) if begin is not None or end is not None else None
@@ -110,18 +122,19 @@ def show_collected(found: dict[str, Collected]) -> None:
         show(make_table("Collected", columns, rows, right=set(columns[1:])))
 
 
-def _list_unreadable(rows: Sequence[UnreadableRow]) -> None:
+def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
     if session.json:
-        json_object({"unreadable": [_unreadable_json(row) for row in rows]})
+        json_object(list_json([_unreadable_json(row) for row in rows], total, also_as="unreadable"))
         return
     _show_unreadable(rows)
+    say_if_cut(len(rows), total, "newest")
     if not rows:
         say("nothing is unreadable")
 
 
 def _tell_settled(rows: Sequence[UnreadableRow]) -> None:
     if session.json:
-        json_object({"settled": [_unreadable_json(row) for row in rows]})
+        json_object(list_json([_unreadable_json(row) for row in rows], len(rows), also_as="settled"))
         return
     _show_unreadable(rows)
     for name, number in Counter(row.source for row in rows).items():

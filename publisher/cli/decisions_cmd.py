@@ -10,6 +10,7 @@ import typer
 
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.jobs_cmd import run_json, show_run
+from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
@@ -51,11 +52,17 @@ def _group(word: str, text: str) -> typer.Typer:
 def _list(group: typer.Typer, word: str) -> None:
     def command(
         target: TargetOption = None,
-        limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many of each target.")] = 1000,
+        limit: Annotated[
+            int | None,
+            typer.Option("--limit", min=1, metavar="N", help="The oldest so many of each target. Default: 1000."),
+        ] = None,
+        show_all: All = False,
         each: Annotated[bool, typer.Option("--each", help="Each record, not each reason.")] = False,
     ) -> None:
+        most = limit_of(limit, _LISTED, show_all=show_all)
         with session.publisher() as publisher:
-            found = publisher.listed(_state(word), target, limit)
+            found = publisher.listed(_state(word), target, most)
+            totals = publisher.count_listed(_state(word), target)
         if session.json:
             records = [
                 {
@@ -66,12 +73,12 @@ def _list(group: typer.Typer, word: str) -> None:
                 }
                 for item in found
             ]
-            json_object({"records": records})
+            json_object(list_json(records, sum(totals.values())))
         elif found:
             _show_each(found) if each else _show_reasons(found)
-            for name, number in Counter(item.target for item in found).items():
-                if number == limit:
-                    say(f"{name}: only the first {limit}; --limit N shows more")
+            shown = Counter(item.target for item in found)
+            for name, total in totals.items():
+                say_if_cut(shown[name], total, "oldest", of=name)
         else:
             say(publisher.missing or f"nothing is {word}")
 
@@ -83,6 +90,7 @@ def _show_each(found: Sequence[ListedRecord]) -> None:
     show(make_table("", ["target", "record", "ended", "reason"], rows))
 
 
+_LISTED: Final = 1000
 _NAMED: Final = 3
 """Records that are named for one reason."""
 
@@ -123,14 +131,11 @@ def _show(group: typer.Typer, word: str) -> None:
                 for item in known
             ]
         if session.json:
-            json_object(
-                {
-                    "records": [
-                        run_json(item) | {"messages": {name: _text(message) for name, message in sent.items()}}
-                        for item, sent in zip(known, messages, strict=True)
-                    ]
-                }
-            )
+            records = [
+                run_json(item) | {"messages": {name: _text(message) for name, message in sent.items()}}
+                for item, sent in zip(known, messages, strict=True)
+            ]
+            json_object(list_json(records, len(records)))
             return
         for item, sent in zip(known, messages, strict=True):
             show_run(item)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
 
 from publisher.cli import when
+from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
@@ -16,7 +17,9 @@ from publisher.times import iso
 if TYPE_CHECKING:
     from publisher.config import Config
     from publisher.pipeline.recall import KnownRun
+    from publisher.store.states import State
 
+_SHOWN: Final = 100
 _INSTANTS = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
 
 
@@ -38,35 +41,37 @@ def jobs(
     state: Annotated[
         str | None, typer.Option("--state", help="Of a delivery: waiting, held, rejected, accepted, superseded ...")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many, the oldest. Default: 100.")
+    ] = None,
+    show_all: All = False,
 ) -> None:
     """What is known of one job in full, or a list of jobs by end time, and where each went."""
+    from publisher.api import JobFilter  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
+    most = limit_of(limit, _SHOWN, show_all=show_all)
     with session.publisher() as publisher:
         if job is not None:
             _one(publisher.job(job), job)
             return
         begin, end = when.window_bounds(from_, until)
-        _require_known(publisher.config, source, state)
-        chosen: list[KnownRun] = []
-        for known in publisher.jobs(Window(begin, end)):
-            if _matches(known, user, vo, queue, source, state):
-                chosen.append(known)
-                if len(chosen) >= limit:
-                    break
+        chosen = JobFilter(user, vo, queue, source, _known(publisher.config, source, state))
+        found = publisher.jobs_found(Window(begin, end), chosen, most)
     if session.json:
-        json_object({"jobs": [run_json(known) for known in chosen]})
-    elif chosen:
-        _list(chosen)
+        json_object(list_json([run_json(known) for known in found.jobs], found.total, also_as="jobs"))
+    elif found.jobs:
+        _list(found.jobs)
+        say_if_cut(len(found.jobs), found.total, "oldest")
     else:
         say(publisher.missing or "no job matches")
 
 
-def _require_known(config: Config, source: str | None, state: str | None) -> None:
+def _known(config: Config, source: str | None, state: str | None) -> State | None:
+    """The state of this name. Raises `UsageError` for a source or state that there is not."""
     from publisher.store.states import State  # noqa: PLC0415
 
-    words = [known.word for known in State]
+    words = {known.word: known for known in State}
     if state is not None and state not in words:
         raise UsageError(
             f"there is no state {state!r}; there are: {', '.join(words)}",
@@ -75,26 +80,14 @@ def _require_known(config: Config, source: str | None, state: str | None) -> Non
     if source is not None and source not in config.sources:
         there = ", ".join(config.sources) or "none is configured"
         raise UsageError(f"there is no source {source!r}; there are: {there}")
-
-
-def _matches(
-    known: KnownRun, user: str | None, vo: str | None, queue: str | None, source: str | None, state: str | None
-) -> bool:
-    job = known.run.job
-    return (
-        (user is None or user in {job.local_user, job.user_dn})
-        and (vo is None or job.vo == vo)
-        and (queue is None or job.queue == queue)
-        and (source is None or known.run.source == source)
-        and (state is None or any(place.state.word == state for place in known.whereabouts))
-    )
+    return None if state is None else words[state]
 
 
 def _one(found: list[KnownRun], name: str) -> None:
     if not found:
         raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
     if session.json:
-        json_object({"jobs": [run_json(known) for known in found]})
+        json_object(list_json([run_json(known) for known in found], len(found), also_as="jobs"))
         return
     for known in found:
         show_run(known)

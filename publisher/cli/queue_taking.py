@@ -86,6 +86,8 @@ def _show(found: list[QueuedMessage]) -> None:
     columns = ["format", "messages", "records", "what becomes of them", "why"]
     if rows:
         show(make_table("In the queue", columns, rows, right={"messages", "records"}))
+        if len(fates) > len(rows):
+            say(f"({len(fates) - len(rows):,} more kinds of messages; --json lists every message)")
     else:
         say("the queue is empty")
 

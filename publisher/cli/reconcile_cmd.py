@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from publisher.cli import exit_code, when
+from publisher.cli.lists import All, limit_of, say_if_cut
 from publisher.cli.output import data, json_object, level_text, make_table, safe, say, show
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from publisher.pipeline.reconcile import Reconciliation
     from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
 
+_LISTED: Final = 1000
 _EVIDENCE = {
     "query": "what the service answers to queries",
     "files": "the files that are there",
@@ -50,15 +52,20 @@ def reconcile(
     ] = None,
     resend: Annotated[bool, typer.Option("--resend", help="Send again what the service lacks.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="List at most so many differences a target.")] = 1000,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help="The first so many differences a target. Default: 1000."),
+    ] = None,
+    show_all: All = False,
 ) -> None:
     """Compare what was sent with what the services have, for whole months; confirm what is there."""
+    most = limit_of(limit, _LISTED, show_all=show_all)
     chosen = months_of(month or (), from_, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
-        answer: dict[str, Any] = {"targets": {name: _target_json(found, name, limit) for name in found.targets}}
+        answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
         if not session.json:
             for name in found.targets:
-                _show_target(found, name, limit)
+                _show_target(found, name, most)
         delivered = {}
         again = sum(one.again_jobs + one.again_groups for one in found.targets.values())
         if resend and again:
@@ -119,8 +126,9 @@ def _confirm(found: Reconciliation, *, yes: bool) -> None:
 # --- as JSON
 
 
-def _target_json(found: Reconciliation, name: str, limit: int) -> dict[str, Any]:
+def _target_json(found: Reconciliation, name: str, limit: int | None) -> dict[str, Any]:
     one = found.targets[name]
+    differences = [_difference_json(item) for item in found.differences(name, limit)]
     return {
         "evidence": one.evidence,
         "untold": one.untold,
@@ -131,7 +139,9 @@ def _target_json(found: Reconciliation, name: str, limit: int) -> dict[str, Any]
         "to_resend": {"jobs": one.again_jobs, "groups": one.again_groups},
         "last_registration": {machine: iso(at) for machine, at in one.registered.items()},
         "notes": one.notes,
-        "differences": [_difference_json(item) for item in found.differences(name, limit)],
+        "differences_total": found.count_differences(name),
+        "differences_shown": len(differences),
+        "differences": differences,
     }
 
 
@@ -176,7 +186,7 @@ def _difference_json(item: Difference) -> dict[str, Any]:
 # --- for people
 
 
-def _show_target(found: Reconciliation, name: str, limit: int) -> None:
+def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     one = found.targets[name]
     if one.busy:
         say(f"{name}: another run is at work; try again when it is done")
@@ -220,14 +230,13 @@ def _hours(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds / 3600:.1f}"
 
 
-def _show_differences(found: Reconciliation, name: str, limit: int) -> None:
+def _show_differences(found: Reconciliation, name: str, limit: int | None) -> None:
     items = list(found.differences(name, limit))
     if not items:
         return
     rows: list[list[object]] = [[item.month or "", item.kind, item.record, item.detail] for item in items]
     show(make_table("", ["month", "what", "record or group", "detail"], rows))
-    if len(items) == limit:
-        say(f"{name}: there may be more; `--limit` lists them")
+    say_if_cut(len(items), found.count_differences(name), "first", of=name)
     for line in _advice(found.targets[name], items):
         say(line)
 

@@ -126,6 +126,9 @@ def _rehearse(publisher: Publisher, target: str) -> int:
             say(f"message {rule.message}: {rule.record or 'as a whole'}: {rule.field} {rule.rule} [{rule.source}]")
         for item in rendering.held[:_SHOWN]:
             say(f"held: {item.record_id}: {item.reason}")
+        more = sum(max(0, len(listed) - _SHOWN) for listed in (validation.broken, rendering.held))
+        if more:
+            say(f"(and {more:,} more; --json lists all)")
         data(", ".join(f"{value} {name}" for name, value in counts.items()))
         if not settings.shadow:
             say(f"{target} is no shadow: `usage-publisher publish {target}` sends this")
@@ -146,6 +149,8 @@ def _compare(
         if not old.count:
             for note in old.notes[:_SHOWN]:
                 say(note)
+            if len(old.notes) > _SHOWN:
+                say(f"(and {len(old.notes) - _SHOWN:,} more)")
             raise UsageError(f"there is no record of {settings.records} in what --against names")
         comparison = Comparison(publisher.store, publisher.config, target, old, _window(old, window))
         shown = _Shown(comparison, old)
@@ -229,6 +234,8 @@ class _Shown:
                 data(safe(f"  {each.kind}: {each.record}: {each.reason}"))
         for note in self._old.notes[:_SHOWN]:
             say(f"not compared: {note}")
+        if len(self._old.notes) > _SHOWN:
+            say(f"(and {len(self._old.notes) - _SHOWN:,} more are not compared; --json lists all)")
         if self._old.again:
             say(f"{self._old.again} records of the other were sent more than once")
         say(", ".join(f"{count} {kind}" for kind, count in counts.items()))

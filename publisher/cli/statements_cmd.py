@@ -44,7 +44,8 @@ def statements(
     request = ReportRequest(start=start, stop=stop, by=(by,) if by else (), archive=archive)
     with session.publisher() as publisher:
         made, files = publisher.statements(request, output, kinds)
-    say(*([made.nothing] if made.nothing else []), *notes_on(made))
+    said = [text for text in (made.nothing, made.purged) if text]
+    say(*said, *notes_on(made))
     totals = {statement.payer: str(statement.total) for statement in made.all}
     if session.json:
         json_object(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Select, select, tuple_
+from sqlalchemy import Connection, Select, func, select, tuple_
 
 from publisher.store import batches, runs
 from publisher.store.batches import BatchRow
@@ -81,6 +81,22 @@ def sent_digests(connection: Connection, target_id: int, run_ids: Sequence[int])
         deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids), deliveries.c.sent_digest.is_not(None)
     )
     return {run_id: bytes(digest) for run_id, digest in connection.execute(query)}
+
+
+def count_in(connection: Connection, from_: int | None, until: int | None) -> int:
+    """How many runs ended from `from_` until `until` (exclusive)."""
+    query = select(func.count()).select_from(runs_table).where(runs_table.c.end_time.is_not(None))
+    if from_ is not None:
+        query = query.where(runs_table.c.end_time >= from_)
+    if until is not None:
+        query = query.where(runs_table.c.end_time < until)
+    return connection.execute(query).scalar_one()
+
+
+def with_state(connection: Connection, run_ids: Sequence[int], state: State) -> set[int]:
+    """Those of these runs of which a delivery, to any target, is in this state."""
+    query = select(deliveries.c.run_id).where(deliveries.c.run_id.in_(run_ids), deliveries.c.state == int(state))
+    return set(connection.execute(query).scalars())
 
 
 def runs_in(

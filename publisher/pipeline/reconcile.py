@@ -94,6 +94,10 @@ class Reconciliation:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.scratch.close()
 
+    def count_differences(self, target: str) -> int:
+        """How many differences were found of a target."""
+        return self.scratch.count_differences(target)
+
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
         """The differences found of a target, at most so many."""
         return self.scratch.differences(target, limit)

@@ -7,7 +7,7 @@ import os
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from publisher.store.tables import audit
 
@@ -40,8 +40,13 @@ def note(connection: Connection, action: str, subject: str, detail: str, now: in
     connection.execute(insert(audit).values(at=now, who=who(), action=action, subject=subject, detail=detail))
 
 
-def entries(connection: Connection, limit: int = 1000) -> list[Entry]:
-    """The latest entries, newest first."""
+def count(connection: Connection) -> int:
+    """How many entries there are."""
+    return connection.execute(select(func.count()).select_from(audit)).scalar_one()
+
+
+def entries(connection: Connection, limit: int | None = 1000) -> list[Entry]:
+    """The latest entries, newest first; None: all."""
     query = (
         select(audit.c.at, audit.c.who, audit.c.action, audit.c.subject, audit.c.detail)
         .order_by(audit.c.id.desc())

@@ -223,9 +223,19 @@ class UnreadableRow(msgspec.Struct, frozen=True):
         return f"{self.file}:{self.line}" if self.line is not None else self.file
 
 
-def list_unreadable(connection: Connection, limit: int = LISTED, names: Sequence[str] = ()) -> list[UnreadableRow]:
+def count_unreadable(connection: Connection, names: Sequence[str] = ()) -> int:
+    """How many pieces of unreadable input are kept, of the sources named, or of all."""
+    query = select(func.count()).select_from(unreadable.join(sources))
+    if names:
+        query = query.where(sources.c.name.in_(names))
+    return connection.execute(query).scalar_one()
+
+
+def list_unreadable(
+    connection: Connection, limit: int | None = LISTED, names: Sequence[str] = ()
+) -> list[UnreadableRow]:
     """Unreadable input of the sources named, or of all, also of those no longer configured: first the files that
-    disappeared before they were read to their end, then the newest."""
+    disappeared before they were read to their end, then the newest. `limit` None: all of it."""
     query = (
         select(
             unreadable.c.id,

@@ -101,6 +101,11 @@ class Scratch:
         )
         self._many("INSERT INTO differences (target, month, kind, record, detail) VALUES (?, ?, ?, ?, ?)", rows)
 
+    def count_differences(self, target: str) -> int:
+        """How many differences of a target there are."""
+        ((number,),) = self._rows("SELECT COUNT(*) FROM differences WHERE target = ?", target)
+        return int(number)
+
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
         """The differences of a target as they were found; at most so many."""
         after, left = 0, limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,9 @@ def rejecting(collected: Program, simulator: Simulator) -> Program:
 
 def audited(site: Program) -> list[tuple[str, str, str]]:
     entries = site("audit", "--json").ok().object["entries"]
+    newest = site("audit", "--limit", "1", "--json").ok().object
+    assert (newest["total"], newest["shown"], newest["records"]) == (len(entries), min(1, len(entries)), entries[:1])
+    assert len(entries) < 2 or f"the newest 1 of {len(entries)} are shown" in site("audit", "--limit", "1").ok().err
     return [(entry["action"], entry["subject"], entry["detail"]) for entry in entries]
 
 
@@ -94,13 +98,18 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
         assert done.code == 2
         assert said in done.err
     assert "Unreadable input:" in fresh("status").out
+    assert "the newest 1 of 2 are shown" in fresh("collect", "--unreadable", "--limit", "1").ok().err
+    part = fresh("collect", "--unreadable", "--limit", "1", "--json").ok().object
+    assert (part["total"], part["shown"], part["records"]) == (2, 1, part["unreadable"])
+    assert fresh("collect", "--unreadable", "--all", "--json").ok().object["shown"] == 2
+    assert fresh("collect", "--limit", "1").code == 2
     listed = fresh("collect", "--unreadable").ok().out
     done = fresh(*settling, "--reason", "a test").ok()
     assert done.out == listed, "what is settled is shown"
     assert "ge: 2 settled" in done.err
     assert "Unreadable input:" not in fresh("status").out
     assert fresh("collect", "--unreadable").ok().err == "nothing is unreadable\n"
-    assert fresh(*settling, "--reason", "a test", "--json").ok().object == {"settled": []}
+    assert fresh(*settling, "--reason", "a test", "--json").ok().object["settled"] == []
     ((action, subject, detail),) = audited(fresh)
     assert (action, subject) == ("settle unreadable", "ge")
     assert detail.startswith(f"2 pieces of 1 file, {log}:1 (")
@@ -175,4 +184,12 @@ def test_equal_reasons_are_told_once_and_each_record_where_asked_for(collected: 
     each = collected("held", "list", "--each").ok().out
     assert all(record["record_id"] in each for record in records)
     some = collected("held", "list", "--each", "--limit", "2").ok()
-    assert "only the first 2" in some.err
+    assert re.search(
+        r"^summaries: the oldest 2 of \d+ are shown; --limit N or --all shows more$", some.err, re.MULTILINE
+    )
+    told = collected("held", "list", "--limit", "2", "--json").ok().object
+    whole = collected("held", "list", "--all", "--json").ok().object
+    assert (told["total"], told["shown"]) == (whole["total"], len(told["records"]))
+    assert whole["total"] == whole["shown"] == len(whole["records"]) > told["shown"]
+    assert collected("held", "list", "--all", "--limit", "2").code == 2
+    assert "are shown" not in collected("held", "list", "--all").ok().err

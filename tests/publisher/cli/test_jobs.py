@@ -69,6 +69,25 @@ def test_filters(published: Program, filters: tuple[str, ...], expected: int | N
     assert ends == sorted(ends)
 
 
+@pytest.mark.parametrize(
+    ("filters", "total"),
+    [((), 39), (("--state", "accepted"), 37), (("--source", "ce1"), 39), (("--from", "2026-10"), None)],
+)
+def test_it_says_how_many_there_are_and_how_many_it_shows(
+    published: Program, filters: tuple[str, ...], total: int | None
+) -> None:
+    whole = published("jobs", *filters, "--all", "--json").ok().object
+    assert whole["total"] == whole["shown"] == len(whole["records"]) > 2
+    assert total in {None, whole["total"]}
+    part = published("jobs", *filters, "--limit", "2", "--json").ok().object
+    assert (part["total"], part["shown"]) == (whole["total"], 2)
+    assert part["records"] == part["jobs"] == whole["records"][:2]
+    said = published("jobs", *filters, "--limit", "2").ok().err
+    assert f"the oldest 2 of {whole['total']} are shown; --limit N or --all shows more" in said
+    assert "are shown" not in published("jobs", *filters, "--all").ok().err
+    assert published("jobs", "--all", "--limit", "2").code == 2
+
+
 def test_nothing_matches(published: Program) -> None:
     done = published("jobs", "--queue", "nosuch").ok()
     assert (done.out, done.err) == ("", "no job matches\n")

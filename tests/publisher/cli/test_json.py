@@ -96,7 +96,7 @@ def test_render(collected: Program) -> None:
 
 @pytest.mark.parametrize("command", ["held", "rejected"])
 def test_lists_of_nothing(published: Program, command: str) -> None:
-    assert published(command, "list", "--json").ok().object == {"records": []}
+    assert published(command, "list", "--json").ok().object == {"total": 0, "shown": 0, "records": []}
 
 
 def test_check(published: Program) -> None:
@@ -113,7 +113,9 @@ def test_audit(published: Program) -> None:
 
 
 def test_unreadable_input(collected: Program) -> None:
-    assert collected("collect", "--unreadable", "--json").ok().object == {"unreadable": []}
+    assert collected("collect", "--unreadable", "--json").ok().object == {
+        "total": 0, "shown": 0, "records": [], "unreadable": [],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:
     assert {item["kind"] for item in target["differences"]} <= {"missing", "suspect"}
     assert target["to_resend"]["jobs"] == len(target["differences"])
 
+    some = collected("reconcile", *MONTHS, "--limit", "1", "--json").object["targets"]["sgas"]
+    total = len(target["differences"])
+    assert (some["differences_total"], some["differences_shown"], len(some["differences"])) == (total, 1, 1)
+    assert f"sgas: the first 1 of {total} are shown" in collected("reconcile", *MONTHS, "--limit", "1").err
+    assert "are shown" not in collected("reconcile", *MONTHS, "--all").err
+
     unasked = collected("reconcile", *MONTHS, "--resend")
     assert unasked.code == 2
     assert "differs" in unasked.out
