@@ -23,14 +23,13 @@ from publisher.report.picture.look import (
     end_of,
     folded,
     instants_of,
-    is_rest,
     middles_of,
     named_first,
     tops_of,
 )
 from publisher.report.picture.style import COLOURS, MANY, shortened
 from publisher.report.picture.ticks import Tick, time_ticks, value_ticks
-from publisher.report.result import Plot, Series
+from publisher.report.result import Plot, Series, is_others
 from publisher.times import iso
 
 WIDE: Final = 10_000
@@ -111,7 +110,7 @@ def drawing(plot: Plot, stop: int) -> Drawing:
 
 
 def _colour(label: str, place: int) -> str:
-    return "other" if is_rest(label) else f"c{place % len(COLOURS)}"
+    return "other" if is_others(label) else f"c{place % len(COLOURS)}"
 
 
 def _legend(plot: Plot) -> tuple[tuple[str, str], ...]:

@@ -44,7 +44,6 @@ _UNIT_MS: Final = {
     "vmem": 3_600_000 * KIB_A_GIB,
 }
 _UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
-_MOST_BARS: Final = 40
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -97,6 +96,8 @@ class Statements(msgspec.Struct, frozen=True):
     unpriced: tuple[str, ...]
     nothing: str | None
     so_far: int | None = None
+    purged: str = ""
+    """What is said where runs of the month were purged from the store, and are not charged."""
 
     @property
     def unfinished(self) -> str:
@@ -157,6 +158,7 @@ def statements(context: Context, request: ReportRequest) -> Statements:
         ),
         nothing=None if found else nothing,
         so_far=context.now if context.now < request.stop else None,
+        purged=context.purged_note(request),
     )
 
 
@@ -352,7 +354,7 @@ def view(context: Context, request: ReportRequest) -> Report:
 
 
 def _plots(made: Statements) -> tuple[Plot, ...]:
-    largest = sorted(made.all, key=lambda one: -one.total)[:_MOST_BARS]
+    largest = sorted(made.all, key=lambda one: -one.total)
     series = (Series("charges", tuple(float(one.total) for one in largest)),)
     names = tuple(one.payer for one in largest)
-    return (Plot(title="Charges", style="bar", x=names, unit=made.currency, series=series),)
+    return (Plot(title="Charges", style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)

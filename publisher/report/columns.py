@@ -18,7 +18,18 @@ import numpy as np
 from formats.job import Event, Host
 from formats.tally_columns import Ints
 from publisher.entries import complex_items
-from publisher.report.frame import NUMBERS, OBJECTS, ROW, UNKNOWN, WORDS, Coding, Frame
+from publisher.report.frame import (
+    CPU_UNKNOWN,
+    MEMORY_UNKNOWN,
+    NUMBERS,
+    OBJECTS,
+    ROW,
+    UNKNOWN,
+    VIRTUAL_UNKNOWN,
+    WORDS,
+    Coding,
+    Frame,
+)
 
 _NUMBER_FIELDS: Final = {
     "start": ("start", "end", "execution_start", "execution_end", "wall_ms", "submit"),
@@ -34,6 +45,7 @@ _NUMBER_FIELDS: Final = {
     "tasks_wall_ms": ("wall_ms", "extras"),
     "slots": ("slots", "cores"),
     "gpus": ("gpus", "hosts"),
+    "incomplete": ("cpu_ms", "cpu_user_ms", "cpu_system_ms", "memory_rss_kib", "memory_virtual_kib"),
     "memory_kib": ("memory_rss_kib",),
     "virtual_kib": ("memory_virtual_kib",),
     "mem_ugb_s": ("extras",),
@@ -229,8 +241,8 @@ def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
         length_s = np.maximum(numbers["stop"] - numbers["start"], 0)
         wall_ms = np.where(wall_ms == UNKNOWN, length_s * 1000, wall_ms)
         return wall_ms if name == "wall_ms" else wall_ms + raw.of_extras(lambda extras: _tasks_ms(extras.pe_tasks))
-    if name == "gpus":
-        return _gpus(raw)
+    if name in {"gpus", "incomplete"}:
+        return _gpus(raw) if name == "gpus" else _incomplete(raw)
     if name in {"mem_ugb_s", "io_ugb", "iow_us"}:
         get = attrgetter({"mem_ugb_s": "mem", "io_ugb": "io", "iow_us": "iow"}[name])
         return raw.of_extras(lambda extras: _millionths(get(extras)))
@@ -263,6 +275,13 @@ def _cpu(name: str, raw: _Raw) -> Ints:
     if name == "cpu_ms":
         return np.where(whole == UNKNOWN, split_user + split_system, whole)
     return split_user if name == "user_ms" else split_system
+
+
+def _incomplete(raw: _Raw) -> Ints:
+    cpu = (raw["cpu_ms"] == UNKNOWN) & ((raw["cpu_user_ms"] == UNKNOWN) | (raw["cpu_system_ms"] == UNKNOWN))
+    memory, virtual = raw["memory_rss_kib"] == UNKNOWN, raw["memory_virtual_kib"] == UNKNOWN
+    bits: Ints = CPU_UNKNOWN * cpu.astype(np.int64) + MEMORY_UNKNOWN * memory + VIRTUAL_UNKNOWN * virtual
+    return bits
 
 
 def _gpus(raw: _Raw) -> Ints:

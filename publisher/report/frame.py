@@ -25,8 +25,13 @@ NUMBERS: Final = frozenset(
         "user_ms", "system_ms", "cpu_ms", "wall_ms", "tasks_wall_ms",  # the last with every task of a parallel job
         "slots", "gpus", "memory_kib", "virtual_kib",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
+        "incomplete",  # what the source does not tell, and is 0 in its column: a sum of the bits below
     }
 )  # fmt: skip
+CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN = 1, 2, 4
+"""Bits of `incomplete`: CPU time in total or in part, resident and virtual memory."""
+AMOUNTS: Final = {CPU_UNKNOWN: "CPU time", MEMORY_UNKNOWN: "resident memory", VIRTUAL_UNKNOWN: "virtual memory"}
+"""What each bit is about."""
 WORDS: Final = frozenset(KEYS) - {"job"} | {"source", "placed"}
 """Columns of codes. `placed` is where a run ran: see `Coding.raw`, tuples of `formats.job.Host`."""
 OBJECTS: Final = frozenset({"job", "events", "core_numbers"})

@@ -16,7 +16,6 @@ from publisher.report.selection import Selection
 GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
 """What runs are told apart by. A run with several words (hosts, complexes) counts under its first."""
 BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
-OTHERS: Final = "(others)"
 
 
 def columns_of(by: tuple[str, ...]) -> frozenset[str]:

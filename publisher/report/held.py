@@ -16,7 +16,7 @@ from publisher.report.core_numbers import CoreNumbers
 from publisher.report.frame import Frame
 from publisher.report.inventory import Inventory, KnownNode
 from publisher.report.periods import edges, periods, zone_of
-from publisher.report.placing import WANTED, Placed, Placing
+from publisher.report.placing import LACKS, WANTED, Placed, Placing
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.result import UNTOLD
@@ -154,7 +154,7 @@ class Held:
             notes.append(f"Runs of a source that names no hosts stand under {UNTOLD}.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
-        return (*notes, *self.selection.met().notes())
+        return (*notes, *self.selection.met().notes(LACKS.get(self.resource, 0)))
 
     def _crowded(self, capacity: int | None, held: list[int]) -> bool:
         if capacity is None:

@@ -22,7 +22,6 @@ MEANINGS: Final = {
     "C": "checkpointed", "T": "restarted from a checkpoint",
 }  # fmt: skip
 """The letters of TORQUE and PBS."""
-_MOST_BARS: Final = 12
 _Job = tuple[str, str]
 
 
@@ -109,6 +108,7 @@ def _events(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[tuple[Colu
 
 
 def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
-    shown: list[tuple[Any, ...]] = rows[:_MOST_BARS]
+    shown: list[tuple[Any, ...]] = rows
     series = (Series("jobs", tuple(float(row[1]) for row in shown)),)
-    return (Plot(title="Jobs by path", style="bar", x=tuple(str(row[0]) for row in shown), unit="jobs", series=series),)
+    names = tuple(str(row[0]) for row in shown)
+    return (Plot(title="Jobs by path", style="bar", x=names, unit="jobs", names_add_up=True, series=series),)

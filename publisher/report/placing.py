@@ -10,19 +10,21 @@ import numpy as np
 from formats.job import Host
 from formats.tally_columns import Ints
 from publisher.report.distinct import distinct
-from publisher.report.frame import Frame
+from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.inventory import Inventory
 from publisher.report.request import Resource
 from publisher.report.selection import Selection
 
 WANTED: dict[Resource, frozenset[str]] = {
     "cores": frozenset({"placed", "cluster", "slots", "core_numbers"}),
-    "memory": frozenset({"placed", "cluster", "slots", "memory_kib"}),
-    "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib"}),
+    "memory": frozenset({"placed", "cluster", "slots", "memory_kib", "incomplete"}),
+    "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib", "incomplete"}),
     "gpus": frozenset({"placed", "cluster", "slots", "gpus"}),
 }
 """The columns that are needed to place a resource."""
 
+LACKS: dict[Resource, int] = {"memory": MEMORY_UNKNOWN, "vmem": VIRTUAL_UNKNOWN}
+"""The bit of `incomplete` of runs whose amount of a resource is unknown, and counts as none."""
 _LIKE_SLOTS: frozenset[Resource] = frozenset({"memory", "vmem"})
 
 

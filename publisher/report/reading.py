@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, Self, TypeVar
 
+from formats.month import Month, month_bounds
 from publisher.config import Config
 from publisher.errors import UsageError
 from publisher.report.frame import Interval, Runs
@@ -14,6 +15,7 @@ from publisher.report.selection import Selection
 from publisher.report.stored import StoreRuns
 from publisher.store.columns import first_and_last_end
 from publisher.store.database import Store
+from publisher.store.purged import runs_of_months
 from publisher.times import iso
 
 
@@ -89,6 +91,26 @@ class Context:
         with self.store.read() as connection:
             ends = first_and_last_end(connection)
         return f"runs ended from {iso(ends[0])} to {iso(ends[1])}" if ends is not None else "none has ended yet"
+
+    def purged(self, request: ReportRequest) -> dict[Month, int]:
+        """The months of the interval whose runs were purged from the store and are not counted, with their number;
+        none where an archive is read."""
+        if request.archive is not None or self._store is None:
+            return {}
+        with self._store.read() as connection:
+            gone = runs_of_months(connection)
+        return {
+            month: count
+            for month, count in gone.items()
+            if month_bounds(month)[0] < request.stop and month_bounds(month)[1] > request.start
+        }
+
+    def purged_note(self, request: ReportRequest) -> str:
+        """What is said of the months of `purged`; empty where there are none."""
+        months = ", ".join(f"{month} ({count:,} runs)" for month, count in self.purged(request).items())
+        if not months:
+            return ""
+        return f"Purged from the store, and not counted: {months}. An archive that has them can be read with --archive."
 
     def gather(
         self,

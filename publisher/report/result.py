@@ -15,6 +15,25 @@ import msgspec
 UNTOLD: Final = "(not told)"
 """What stands for the name of a group that has none, or of a host that no source tells."""
 
+_OTHERS: Final = "(others: "
+
+
+def others(count: int) -> str:
+    """What the sum of so many names or series is called that are not shown by themselves."""
+    return f"{_OTHERS}{count:,})"
+
+
+def is_others(label: str) -> bool:
+    """Whether a label is one of `others`."""
+    return label.startswith(_OTHERS)
+
+
+def count_of_others(label: str) -> int:
+    """How many are in a sum of this label; 1 for a name or series of its own."""
+    number = label.removeprefix(_OTHERS).rstrip(")").replace(",", "")
+    return int(number) if is_others(label) and number.isdecimal() else 1
+
+
 VIEWS: Final[Mapping[str, str]] = {
     "utilization": "Queue and CPU utilization in bins, as DQS measures them.",
     "totals": "What runs used, summed by up to two keys, as qacct gives it.",
@@ -53,7 +72,9 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
 
     `x` are the starts of bins or periods in epoch seconds (`step_s` long where all are alike), or names. A `line` is
     drawn over time and may be drawn as bars, `bar` has names on its axis; a `heat` map has a row for each series and a
-    column for each x. Where `stacked`, the series add up.
+    column for each x. Where `stacked`, the series add up; where `names_add_up`, the values of different names do, and
+    those that there is no room for are drawn as one bar. `weights`: how much each name matters where not all have room,
+    if not by its values. A view gives all names and series: what has room is decided where it is drawn.
     """
 
     title: str
@@ -62,6 +83,8 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     step_s: int | None = None
     unit: str = ""
     stacked: bool = False
+    names_add_up: bool = False
+    weights: tuple[float, ...] = ()
     by: str = ""
     """The key whose values the series are; empty where they are measures."""
     series: tuple[Series, ...]

@@ -16,7 +16,7 @@ import numpy as np
 
 from publisher.entries import KEYS
 from publisher.errors import UsageError
-from publisher.report.frame import UNKNOWN, Coding, Frame, Interval, Mask, Runs
+from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Interval, Mask, Runs
 
 MOST_SHOWN: Final = 10
 """So many values are named where nothing matches."""
@@ -35,6 +35,8 @@ class Met:
     """Of those that match, entries that end before they start."""
     there: dict[str, set[str]] = field(default_factory=dict)
     """What there is, by the keys that were selected by; where something matched, it may be missing."""
+    lacking: dict[int, int] = field(default_factory=dict)
+    """Of those that match, how many lack an amount, by the bits of `incomplete`, where that column was wanted."""
     ended: str = ""
     """When the runs ended that there are, where none is in the interval: the end of a sentence."""
 
@@ -44,6 +46,8 @@ class Met:
         self.matched += other.matched
         self.backward += other.backward
         self.ended = self.ended or other.ended
+        for bit, runs in other.lacking.items():
+            self.lacking[bit] = self.lacking.get(bit, 0) + runs
         for key, words in other.there.items():
             self.there.setdefault(key, set()).update(words)
 
@@ -56,11 +60,19 @@ class Met:
         told = [f"{key} {some(values) or 'is not told by any source'}" for key, values in sorted(self.there.items())]
         return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
 
-    def notes(self) -> tuple[str, ...]:
-        """What is odd about the runs that match."""
-        if not self.backward:
-            return ()
-        return (f"Runs that end before they start, and so ran for no time: {self.backward}.",)
+    def notes(self, lacks: int = 0, *, shows_unknown: bool = False) -> tuple[str, ...]:
+        """What is odd about the runs that match; `lacks`: the bits of `incomplete` that matter. `shows_unknown`: an
+        amount that is unknown of all runs is seen to be, and needs no words."""
+        notes = []
+        if self.backward:
+            notes.append(f"Runs that end before they start, and so ran for no time: {self.backward}.")
+        lacking = {bit: runs for bit, runs in sorted(self.lacking.items()) if runs and bit & lacks}
+        told = [
+            f"{AMOUNTS[bit]} of {runs:,}" for bit, runs in lacking.items() if runs < self.matched or not shows_unknown
+        ]
+        if told:
+            notes.append(f"Unknown, and in no sum: {', '.join(told)} of {self.matched:,} runs.")
+        return tuple(notes)
 
 
 class Selection:
@@ -100,7 +112,14 @@ class Selection:
             self._met.matched += matching.rows
             self._met.backward += int(np.count_nonzero(matching.numbers["stop"] < matching.numbers["start"]))
             if matching.rows:
+                self._count_lacking(matching)
                 yield matching
+
+    def _count_lacking(self, frame: Frame) -> None:
+        if "incomplete" in frame.numbers:
+            bits = frame.numbers["incomplete"]
+            for bit in AMOUNTS:
+                self._met.lacking[bit] = self._met.lacking.get(bit, 0) + int(np.count_nonzero(bits & bit))
 
     def met(self) -> Met:
         """What was met; known when all frames were taken."""

@@ -54,6 +54,8 @@ def _text_lines(made: Statements, one: Statement) -> Iterator[str]:
     yield f"Amounts in {_shown(made.currency)}"
     if made.unfinished:
         yield made.unfinished
+    if made.purged:
+        yield made.purged
     yield ""
     for number, row in enumerate(rows):
         if number in {1, len(rows) - 1}:
@@ -117,7 +119,8 @@ tr:last-child td { border-top: 2px solid #1a1a1a; border-bottom: 0; font-weight:
 <body>
 <h1>Statement for {{ made.month }}</h1>
 <p>{{ made.site }}<br>{{ made.by }}: <strong>{{ payer }}</strong><br>Amounts in {{ made.currency }}
-{%- if made.unfinished %}<br>{{ made.unfinished }}{% endif %}</p>
+{%- if made.unfinished %}<br>{{ made.unfinished }}{% endif %}
+{%- if made.purged %}<br>{{ made.purged }}{% endif %}</p>
 <table>
 <thead><tr>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
 <tbody>

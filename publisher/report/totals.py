@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from formats.tally_columns import Ints, sum_by
-from publisher.report.frame import Frame
+from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.grouping import BY_PERIOD, Groups, columns_of
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
@@ -21,6 +21,7 @@ from publisher.report.selection import Met, Selection
 
 _WANTED: Final = frozenset(
     {
+        "incomplete",
         "end", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "memory_kib", "virtual_kib", "tasks_wall_ms",
         "mem_ugb_s", "io_ugb", "iow_us",
     }
@@ -29,6 +30,9 @@ _SUMMED: Final = (
     "jobs", "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall_ms", "tasks_wall_ms", "mem_ugb_s", "io_ugb",
     "iow_us",
 )  # fmt: skip
+_UNKNOWN: Final = {"cpu_unknown": CPU_UNKNOWN, "memory_unknown": MEMORY_UNKNOWN, "virtual_unknown": VIRTUAL_UNKNOWN}
+"""How many runs of a group lack an amount, by the bit that says so of a run."""
+_COUNTED: Final = (*_SUMMED, *_UNKNOWN)
 _PEAKS: Final = ("memory_kib", "virtual_kib")
 _AMOUNTS: Final = (
     Column("jobs", "count"),
@@ -43,14 +47,19 @@ _AMOUNTS: Final = (
     Column("memory_gb_s", "number", "GB s"),
     Column("io_gb", "number", "GB"),
     Column("io_wait_s", "number", "s"),
+    Column("cpu_unknown_jobs", "count"),
+    Column("memory_unknown_jobs", "count"),
+    Column("virtual_unknown_jobs", "count"),
 )
 _SHOWN: Final = 8
 """So many of the amounts stand in tables; Grid Engine's own are for CSV and JSON."""
-_MOST_BARS: Final = 40
 
 
 class Total(msgspec.Struct, frozen=True):
-    """What the runs of a group used; `memory_max_kib` is the largest resident set of one of them."""
+    """What the runs of a group used; `memory_max_kib` is the largest resident set of one of them.
+
+    What is unknown of a run is in no sum; `cpu_unknown`, `memory_unknown` and `virtual_unknown` count those runs.
+    """
 
     key: tuple[str, ...]
     jobs: int
@@ -64,16 +73,27 @@ class Total(msgspec.Struct, frozen=True):
     memory_ugb_s: int
     io_ugb: int
     io_wait_us: int
+    cpu_unknown: int
+    memory_unknown: int
+    virtual_unknown: int
     memory_max_kib: int
     virtual_max_kib: int
 
-    def amounts(self) -> tuple[int | float, ...]:
-        """As the columns have them."""
+    def amounts(self) -> tuple[int | float | None, ...]:
+        """As the columns have them; None for what is known of none of the runs."""
+        cpu = (self.cpu_user_ms / 1000, self.cpu_system_ms / 1000, self.cpu_ms / 1000)
+        nobody_knows = self._unknown(self.cpu_unknown) and not any(cpu)
+        user_s, system_s, cpu_s = (None, None, None) if nobody_knows else cpu
         return (
-            self.jobs, self.wall_ms / 1000, self.cpu_user_ms / 1000, self.cpu_system_ms / 1000, self.cpu_ms / 1000,
-            self.slots_wall_ms / 3_600_000, self.memory_max_kib, self.virtual_max_kib, self.tasks_wall_ms / 1000,
-            self.memory_ugb_s / 1e6, self.io_ugb / 1e6, self.io_wait_us / 1e6,
+            self.jobs, self.wall_ms / 1000, user_s, system_s, cpu_s, self.slots_wall_ms / 3_600_000,
+            None if self._unknown(self.memory_unknown) else self.memory_max_kib,
+            None if self._unknown(self.virtual_unknown) else self.virtual_max_kib,
+            self.tasks_wall_ms / 1000, self.memory_ugb_s / 1e6, self.io_ugb / 1e6, self.io_wait_us / 1e6,
+            self.cpu_unknown, self.memory_unknown, self.virtual_unknown,
         )  # fmt: skip
+
+    def _unknown(self, runs: int) -> bool:
+        return 0 < self.jobs == runs
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -92,7 +112,7 @@ class Summed:
     def __init__(self) -> None:
         self.labels: list[tuple[str, ...]] = []
         self.met = Met()
-        self.sums = {name: [0] for name in _SUMMED}
+        self.sums = {name: [0] for name in _COUNTED}
         self.peaks = {name: [0] for name in _PEAKS}
 
     def add(self, other: Summed) -> None:
@@ -100,7 +120,7 @@ class Summed:
         known = {label: place for place, label in enumerate(self.labels)}
         places = [known.setdefault(label, len(known)) for label in other.labels]
         self.labels = list(known)
-        for name in _SUMMED:
+        for name in _COUNTED:
             column = self.sums[name] = _grown(self.sums[name], len(known))
             for place, amount in zip(places, other.sums[name], strict=False):  # one cell too many without labels
                 column[place] += amount
@@ -119,7 +139,7 @@ def sum_part(selection: Selection, request: ReportRequest) -> Summed:
     for frame in selection.frames():
         group = groups.of(frame)
         count = len(groups.labels)
-        for name in _SUMMED:
+        for name in _COUNTED:
             column = sums[name] = _grown(sums[name], count)
             for place, amount in enumerate(_summed(frame, name, group, count)):
                 column[place] += amount
@@ -138,12 +158,12 @@ def totals(context: Context, request: ReportRequest) -> Totals:
     summed = context.gather(request, _WANTED | columns_of(request.by), "ended", sum_part)
     sums, peaks = summed.sums, summed.peaks
     found = [
-        Total(label, *(sums[name][place] for name in _SUMMED), *(peaks[name][place] for name in _PEAKS))
+        Total(label, *(sums[name][place] for name in _COUNTED), *(peaks[name][place] for name in _PEAKS))
         for place, label in enumerate(summed.labels)
     ]
-    whole = Total((), *(sum(sums[name]) for name in _SUMMED), *(max(peaks[name]) for name in _PEAKS))
+    whole = Total((), *(sum(sums[name]) for name in _COUNTED), *(max(peaks[name]) for name in _PEAKS))
     rows = tuple(sorted(found, key=lambda total: total.key)) if request.by else ()
-    return Totals(request.by, rows, whole, summed.met.nothing(), summed.met.notes())
+    return Totals(request.by, rows, whole, summed.met.nothing(), summed.met.notes(sum(AMOUNTS), shows_unknown=True))
 
 
 def _grown(column: list[int], count: int) -> list[int]:
@@ -153,6 +173,9 @@ def _grown(column: list[int], count: int) -> list[int]:
 def _summed(frame: Frame, name: str, group: Ints, count: int) -> list[int]:
     if name == "jobs":
         return [int(jobs) for jobs in np.bincount(group, minlength=count)]
+    if name in _UNKNOWN:
+        lacks = frame.numbers["incomplete"] & _UNKNOWN[name] != 0
+        return [int(jobs) for jobs in np.bincount(group[lacks], minlength=count)]
     if name == "slots_wall_ms":
         slots, wall_ms = frame.numbers["slots"], frame.numbers["wall_ms"]
         if int(slots.max(initial=0)) * int(wall_ms.max(initial=0)) < 1 << 62:
@@ -192,9 +215,7 @@ def _plots(made: Totals) -> tuple[Plot, ...]:
     """Core hours by the first key, a layer for each value of the second."""
     if not made.rows:
         return ()
-    names = sorted({row.key[0] for row in made.rows})
-    largest = sorted(names, key=lambda name: -sum(row.slots_wall_ms for row in made.rows if row.key[0] == name))
-    shown = [name for name in names if name in set(largest[:_MOST_BARS])]
+    shown = sorted({row.key[0] for row in made.rows})
     amounts = {row.key: row.slots_wall_ms / 3_600_000 for row in made.rows}
     layers = sorted({row.key[1:] for row in made.rows})
     return (
@@ -205,6 +226,7 @@ def _plots(made: Totals) -> tuple[Plot, ...]:
             x=tuple(name or UNTOLD for name in shown),
             unit="core h",
             stacked=len(made.by) > 1,
+            names_add_up=True,
             series=tuple(
                 Series(
                     (layer[0] or UNTOLD) if layer else "core hours",

@@ -10,13 +10,14 @@ from formats.tally_columns import ColumnTally
 from formats.utilization import Bin, Sums, measured
 from formats.utilization_report import UtilizationReport, builtins
 from publisher.errors import UsageError
-from publisher.report.grouping import GROUPED_BY, OTHERS, Groups, columns_of
+from publisher.report.frame import CPU_UNKNOWN
+from publisher.report.grouping import GROUPED_BY, Groups, columns_of
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
-from publisher.report.result import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.result import UNTOLD, Cell, Column, Plot, Report, Series, others
 from publisher.report.selection import Met, Selection
 
-_WANTED: Final = frozenset({"user_ms", "system_ms", "slots"})
+_WANTED: Final = frozenset({"user_ms", "system_ms", "slots", "incomplete"})
 _MOST_CELLS: Final = 1_000_000
 MOST_SERIES: Final = 11
 """Values of a key that a plot shows by themselves; the rest are one more series."""
@@ -56,7 +57,7 @@ def _utilization(context: Context, request: ReportRequest, found: Tallied) -> Ut
         measure=request.measure,
         bins=measured(bins, iter(tally.sums())),
     )
-    return Utilization(report, tally.jobs, tally.zero_length, met.nothing(), met.notes())
+    return Utilization(report, tally.jobs, tally.zero_length, met.nothing(), met.notes(_lacks(request)))
 
 
 class Tallied:
@@ -173,7 +174,10 @@ def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
-        notes=(*([f"Bins in which nothing of a value of {key} ran are left out."] if rows else []), *found.met.notes()),
+        notes=(
+            *([f"Bins in which nothing of a value of {key} ran are left out."] if rows else []),
+            *found.met.notes(_lacks(request)),
+        ),
         nothing=found.met.nothing(),
         rows_named="bins",
         facts={
@@ -184,6 +188,10 @@ def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
             "jobs_of_no_length": tally.zero_length,
         },
     )
+
+
+def _lacks(request: ReportRequest) -> int:
+    return CPU_UNKNOWN if request.measure == "cpu" else 0
 
 
 def _largest(request: ReportRequest, sums: dict[str, list[Sums]]) -> list[tuple[str, list[Sums]]]:
@@ -200,7 +208,7 @@ def _largest(request: ReportRequest, sums: dict[str, list[Sums]]) -> list[tuple[
         added = [
             Sums(*map(sum, zip(*cells, strict=True))) for cells in zip(*(sums[name] for name in rest), strict=True)
         ]
-        found.append((f"{OTHERS[:-1]}: {len(rest)})", added))
+        found.append((others(len(rest)), added))
     return found
 
 

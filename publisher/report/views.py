@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Final, Protocol
 
+import msgspec
+
 from publisher.errors import UsageError
 from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
@@ -19,6 +21,8 @@ class View(Protocol):
         ...
 
 
+_OF_NO_RUNS: Final = frozenset({"load"})
+"""Views of samples, not of runs."""
 _MODULES: Final = {name: f"publisher.report.{name}" for name in VIEWS}
 
 
@@ -27,4 +31,15 @@ def make(name: str, context: Context, request: ReportRequest) -> Report:
     if name not in _MODULES:
         raise UsageError(f"there is no view {name!r}; there are: {', '.join(VIEWS)}")
     view: View = importlib.import_module(_MODULES[name]).view
-    return view(context, request)
+    return with_purged(view(context, request), context, request)
+
+
+def with_purged(report: Report, context: Context, request: ReportRequest) -> Report:
+    """A report that says which months of its interval were purged from the store, and how many runs with them."""
+    if report.view in _OF_NO_RUNS:
+        return report
+    gone, note = context.purged(request), context.purged_note(request)
+    if not gone:
+        return report
+    facts = {**report.facts, "purged": {str(month): count for month, count in gone.items()}}
+    return msgspec.structs.replace(report, notes=(*report.notes, note), facts=facts)

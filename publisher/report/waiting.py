@@ -35,7 +35,6 @@ _AMOUNTS: Final = (
     Column("longest_s", "count", "s"),
     Column("eligible_mean_s", "number", "s"),
 )
-_MOST_BARS: Final = 40
 _CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
 """Odd numbers without a pattern."""
 
@@ -198,10 +197,10 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
             Series(name, tuple(in_units(by_name.get(one.name), place) for one in cut)) for name, place in places.items()
         )
         return (Plot(title=title, style="line", x=tuple(one.start for one in cut), unit=unit.name, series=series),)
-    shown = sorted(sorted(rows, key=lambda row: -_number(row[1]))[:_MOST_BARS], key=rows.index)
-    series = tuple(Series(name, tuple(in_units(row, place) for row in shown)) for name, place in places.items())
-    names = tuple(str(row[0] or UNTOLD) for row in shown)
-    return (Plot(title=title, style="bar", x=names, unit=unit.name, series=series),)
+    series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())
+    names = tuple(str(row[0] or UNTOLD) for row in rows)
+    jobs = tuple(float(_number(row[1])) for row in rows)
+    return (Plot(title=title, style="bar", x=names, unit=unit.name, weights=jobs, series=series),)
 
 
 def _number(cell: Cell) -> int:

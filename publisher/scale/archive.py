@@ -12,7 +12,16 @@ import numpy as np
 from formats.month import Month, month_of
 from publisher.errors import UsageError
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
-from publisher.scale.layout import CORE_NUMBERS, JOB_COLUMNS, core_numbers_of, events_of, months_in, reader_of, words_of
+from publisher.scale.layout import (
+    CORE_NUMBERS,
+    JOB_COLUMNS,
+    LATER,
+    core_numbers_of,
+    events_of,
+    months_in,
+    reader_of,
+    words_of,
+)
 
 _ROWS: Final = 200_000
 _MEMORY: Final = "256MB"
@@ -59,7 +68,8 @@ class ArchiveRuns:
         objects = [*(JOB_COLUMNS if "job" in wanted else ()), *sorted(wanted & {"events", CORE_NUMBERS})]
         columns = dict.fromkeys([*numbers, *("placed" if name == "host" else name for name in words), *objects])
         quoted = ", ".join(f'"{name}"' for name in columns)
-        read_files = "read_parquet($files, union_by_name = true)" if CORE_NUMBERS in wanted else "read_parquet($files)"
+        later = sorted(wanted & LATER)
+        read_files = "read_parquet($files, union_by_name = true)" if later else "read_parquet($files)"
         query = f'SELECT {quoted} FROM {read_files} WHERE "end" >= $start'  # noqa: S608 - names of ours
         given: dict[str, Any] = {"files": files, "start": start}
         if stop is None:
@@ -73,8 +83,10 @@ class ArchiveRuns:
             connection.execute("SET autoinstall_known_extensions = false")
             connection.execute("SET autoload_known_extensions = false")
             try:
-                if CORE_NUMBERS in wanted and not _has(connection, files, CORE_NUMBERS):
-                    query = query.replace(f'"{CORE_NUMBERS}"', f'NULL AS "{CORE_NUMBERS}"', 1)
+                for name in later:
+                    if not _has(connection, files, name):
+                        empty = f'CAST(NULL AS {"BIGINT" if name in NUMBERS else "VARCHAR"}) AS "{name}"'
+                        query = query.replace(f'"{name}"', empty, 1)
                 result: Any = connection.execute(query, given)
                 # Releases of DuckDB before 1.4 have the older name alone.
                 read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch

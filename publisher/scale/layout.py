@@ -25,7 +25,8 @@ JOB_COLUMNS: Final = ("local_id", "name", "global_id")
 TEXT_COLUMNS: Final = (*sorted(WORDS - NUMBERS - {"placed", "host"}), "placed")
 """Columns of words; `host` is read from `placed`, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
-"""A column that archives of older programs do not have."""
+LATER: Final = frozenset({CORE_NUMBERS, "incomplete"})
+"""Columns that archives of older programs do not have: nothing is known of them there."""
 COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
 _MONTH: Final = re.compile(r"month=(\d{4})-(\d{2})", re.ASCII)
 

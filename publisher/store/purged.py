@@ -53,6 +53,12 @@ def months(connection: Connection) -> frozenset[int]:
     return frozenset(connection.execute(select(purged_months.c.month)).scalars())
 
 
+def runs_of_months(connection: Connection) -> dict[Month, int]:
+    """The months that were purged, oldest first, each with how many runs went."""
+    query = select(purged_months.c.month, purged_months.c.runs).order_by(purged_months.c.month)
+    return {month_numbered(number): runs for number, runs in connection.execute(query)}
+
+
 def sift(connection: Connection, found: Sequence[SealedRun], veil: Veil) -> Sifted:
     """Leave out what was purged and is unchanged, be it in an earlier version: a log tells all of them.
 

@@ -134,7 +134,7 @@ def _over_names(plot: Plot, title: str, interval: str, look: Look) -> Figure:
     from publisher.report.picture.bars import draw_named_bars  # noqa: PLC0415
 
     plot, left_out = named_first(plot, MOST_NAMED)
-    more = f"the first {MOST_NAMED}; {left_out:,} more are in the table" if left_out else ""
+    more = f"{MOST_NAMED} of {MOST_NAMED + left_out:,}; the others are in the table" if left_out else ""
     note = "; ".join(filter(None, (look.note, interval, more)))
     figure, axes = frames.frame(title, note, height_in=max(2.6, 1.7 + 0.3 * len(plot.x)))
     draw_named_bars(axes, plot)

@@ -8,25 +8,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from publisher.report.result import Plot, Series
+from publisher.report.result import Plot, Series, count_of_others, is_others, others
 from publisher.times import iso
 
 Style = Literal["line", "bar"]
 
-OTHERS: Final = "(others)"
-"""What the series of all that is not shown by itself is called."""
 MOST_LAYERS: Final = 8
-"""So many series that stand on one another can be told apart; of more, the least become `OTHERS`."""
-
-
+"""So many series that stand on one another can be told apart; of more, the least are summed up."""
 MOST_NAMED: Final = 60
-"""So many names can be read beside one another; the rest is left to the table."""
-
-
-def is_rest(label: str) -> bool:
-    """Whether a series is that of all that is not shown by itself, which is drawn in grey."""
-    return label.startswith(OTHERS[:-1])
-
+"""So many names can be read beside one another; of more, the least are summed up, or left to the table."""
 
 _ABOUT: Final = 1.15
 """Months and years differ by less."""
@@ -97,20 +87,34 @@ def folded(plot: Plot) -> Plot:
         return plot
     weights = [sum(value or 0.0 for value in one.values) for one in plot.series]
     ranked = sorted(range(len(plot.series)), key=lambda place: -weights[place])
-    kept = [place for place in ranked if not is_rest(plot.series[place].label)][: MOST_LAYERS - 1]
+    kept = [place for place in ranked if not is_others(plot.series[place].label)][: MOST_LAYERS - 1]
     shown = tuple(plot.series[place] for place in sorted(kept))
-    rest = [plot.series[place].values for place in ranked if place not in kept]
-    summed = tuple(sum(value or 0.0 for value in values) for values in zip(*rest, strict=True))
-    return msgspec.structs.replace(plot, series=(*shown, Series(OTHERS, summed)))
+    rest = [plot.series[place] for place in ranked if place not in kept]
+    summed = tuple(sum(value or 0.0 for value in values) for values in zip(*(one.values for one in rest), strict=True))
+    label = others(sum(count_of_others(one.label) for one in rest))
+    return msgspec.structs.replace(plot, series=(*shown, Series(label, summed)))
 
 
 def named_first(plot: Plot, most: int) -> tuple[Plot, int]:
-    """A plot over names with the first so many of them, and how many that leaves out."""
-    left_out = max(0, len(plot.x) - most)
-    if not left_out:
+    """A plot over names with so many of them, and how many are left out.
+
+    They are those of the most weight, in their order. Where names add up, the last is the sum of the others, and
+    nothing is left out.
+    """
+    if len(plot.x) <= most:
         return plot, 0
-    series = tuple(Series(one.label, one.values[:most]) for one in plot.series)
-    return msgspec.structs.replace(plot, x=plot.x[:most], series=series), left_out
+    columns = list(zip(*(one.values for one in plot.series), strict=True))
+    weights = plot.weights or [sum(value or 0.0 for value in column) for column in columns]
+    ranked = sorted(range(len(weights)), key=lambda place: -weights[place])
+    room = most - 1 if plot.names_add_up else most
+    kept, rest = sorted(ranked[:room]), ranked[room:]
+    names = tuple(str(plot.x[place]) for place in kept)
+    series = [Series(one.label, tuple(one.values[place] for place in kept)) for one in plot.series]
+    if not plot.names_add_up:
+        return msgspec.structs.replace(plot, x=names, weights=(), series=tuple(series)), len(rest)
+    summed = [sum(one.values[place] or 0.0 for place in rest) for one in plot.series]
+    series = [Series(one.label, (*one.values, value)) for one, value in zip(series, summed, strict=True)]
+    return msgspec.structs.replace(plot, x=(*names, others(len(rest))), weights=(), series=tuple(series)), 0
 
 
 def alone(values: Sequence[float | None]) -> list[int]:

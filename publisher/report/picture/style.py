@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from publisher.plain_text import safe
-from publisher.report.picture.look import is_rest
+from publisher.report.result import is_others
 
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442")
 DASHES: Final[tuple[tuple[float, ...], ...]] = ((), (6, 2), (2, 2), (7, 2, 2, 2), (10, 3), (4, 1, 1, 1), (1, 1.5))
@@ -48,7 +48,7 @@ SETTINGS: Final[Any] = {
 
 def colour(label: str, place: int) -> str:
     """The colour of a series."""
-    return GREY if is_rest(label) else COLOURS[place % len(COLOURS)]
+    return GREY if is_others(label) else COLOURS[place % len(COLOURS)]
 
 
 def dashes(place: int) -> tuple[float, ...]:

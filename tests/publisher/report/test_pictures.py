@@ -9,15 +9,17 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from lxml import etree
 
+from publisher.page.drawing import drawing
 from publisher.report.picture.draw import FORMS, Form, draw
 from publisher.report.picture.look import (
     MOST_LAYERS,
-    OTHERS,
+    MOST_NAMED,
     Look,
     Style,
     edges_of,
@@ -25,6 +27,7 @@ from publisher.report.picture.look import (
     folded,
     interval_told,
     middles_of,
+    named_first,
     tops_of,
 )
 from publisher.report.picture.style import COLOURS, wrapped
@@ -137,11 +140,43 @@ def test_too_many_layers_are_summed_up() -> None:
     plot = over_time(10, 30, stacked=True)
     few = folded(plot)
     assert len(few.series) == MOST_LAYERS
-    assert few.series[-1].label == OTHERS
+    assert few.series[-1].label == "(others: 23)"
     assert tops_of(few, standing=True) == pytest.approx(tops_of(plot, standing=True))
     weights = sorted((sum(one.values) for one in plot.series), reverse=True)  # type: ignore[arg-type]
     assert sorted((sum(one.values) for one in few.series[:-1]), reverse=True) == weights[: MOST_LAYERS - 1]  # type: ignore[arg-type]
     assert folded(over_time(10, 3, stacked=True)) == over_time(10, 3, stacked=True)
+
+
+def many_names(count: int, series: int = 1, **facts: Any) -> Plot:
+    names = tuple(f"user{number:03}" for number in range(count))
+    values = [[float((number * 37 + place) % 101 + 1) for number in range(count)] for place in range(series)]
+    made = tuple(Series(f"vo{place}", tuple(each)) for place, each in enumerate(values))
+    return Plot(title="Core hours by owner", style="bar", x=names, unit="core h", series=made, **facts)
+
+
+@pytest.mark.parametrize("series", [1, 3])
+def test_names_without_room_are_one_bar_that_keeps_the_sum(series: int) -> None:
+    plot = many_names(112, series, stacked=series > 1, names_add_up=True)
+    few, left_out = named_first(plot, MOST_NAMED)
+    assert (len(few.x), few.x[-1], left_out) == (MOST_NAMED, "(others: 53)", 0)
+    for whole, drawn in zip(plot.series, few.series, strict=True):
+        assert sum(drawn.values) == pytest.approx(sum(whole.values))  # type: ignore[arg-type]
+    sums = {name: sum(one.values[place] or 0 for one in plot.series) for place, name in enumerate(plot.x)}
+    kept = [sums[name] for name in few.x[:-1]]
+    assert min(kept) >= max(sums[name] for name in set(sums) - set(few.x)), "the largest"
+    assert list(few.x[:-1]) == sorted(few.x[:-1]), "in their order"
+    assert "(others: 53)" in texts(draw(plot, START, Look(), "svg"))
+    chart = drawing(plot, START)
+    assert (chart.names[-1], chart.left_out) == ("(others: 53)", 0)
+    assert sum(bar.value for row in chart.bars for bar in row) == pytest.approx(sum(sums.values()))
+
+
+def test_names_that_do_not_add_up_are_those_of_the_most_weight_and_the_rest_is_said() -> None:
+    plot = many_names(112, 2, weights=tuple(map(float, range(112))))
+    few, left_out = named_first(plot, MOST_NAMED)
+    assert (few.x, left_out) == (plot.x[52:], 52)
+    assert "60 of 112; the others are in the table" in " ".join(texts(draw(plot, START, Look(), "svg")))
+    assert drawing(plot, START).left_out == 52
 
 
 def test_unequal_bins_end_where_the_next_begins() -> None:
@@ -207,7 +242,7 @@ def test_what_series_are_told_apart_by_stands_above_the_legend() -> None:
 
 def test_names_that_are_left_out_are_counted() -> None:
     said = " ".join(texts(draw(over_names(*map(str, range(1060))), START, Look(), "svg")))
-    assert "the first 60; 1,000 more are in the table" in said
+    assert "60 of 1,060; the others are in the table" in said
 
 
 HOSTILE = ("<script>alert(1)</script>", "_hidden", "$\\frac{1}{0}$", "a\udc80b", "\x1b[2J", "作業", "x" * 5000, "")
