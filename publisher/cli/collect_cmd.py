@@ -42,7 +42,7 @@ def collect(
     reason: Annotated[str, typer.Option("--reason", help="With --settle: what became of the input.")] = "",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the newest so many. Default: 1000."),
+        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the first so many. Default: 1000."),
     ] = None,
     show_all: All = False,
 ) -> None:
@@ -127,7 +127,7 @@ def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
         json_object(list_json([_unreadable_json(row) for row in rows], total, also_as="unreadable"))
         return
     _show_unreadable(rows)
-    say_if_cut(len(rows), total, "newest")
+    say_if_cut(len(rows), total, "first")
     if not rows:
         say("nothing is unreadable")
 
