@@ -30,7 +30,8 @@ from publisher.sources.lines import PAGE_RECORDS, Line, Outcome, Refused
 from publisher.sources.logfile import RAW_BYTES
 from publisher.sources.openlog import OpenLog
 from publisher.sources.saved import SavedSource
-from publisher.sources.slurm_lines import Allocations, SlurmParser
+from publisher.sources.slurm_lines import SlurmParser
+from publisher.sources.slurm_run import Allocations
 from publisher.sources.slurm_table import Layout
 from publisher.sources.slurm_texts import Texts
 from publisher.sources.slurm_values import Clock

@@ -13,7 +13,7 @@ import msgspec
 from formats.job import Job
 from publisher.sources.fields import LineError
 from publisher.sources.lines import Line, Outcome, Refused
-from publisher.sources.slurm_lines import Run
+from publisher.sources.slurm_run import Run
 from publisher.sources.slurm_table import Layout, Step
 from publisher.sources.slurm_values import Clock
 
