@@ -71,7 +71,7 @@ def test_forms(site: Program) -> None:
     assert text.startswith("| start | cpu_user | cpu_system |")
     assert "2.2033" in text
     assert "2.8333" in site("report", *FIGURE).ok().out
-    assert site("report", *FIGURE, "--output", os.sep + "nowhere/at/all").code == 1
+    assert site("report", *FIGURE, "--output", os.sep + "nowhere/at/all").code == 2
 
 
 @pytest.mark.parametrize(
