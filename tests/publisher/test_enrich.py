@@ -241,7 +241,7 @@ def _counted(job: Job) -> object:
 
 READING = {
     "type", "path", "timezone", "expect_every", "cluster", "start_time", "overlap", "busy_timeout",
-    "options", "stat_file",
+    "options", "stat_file", "rotated_to",
 }  # fmt: skip
 """Where and how a source is read: what was read is in the store, so a change plans nothing anew."""
 
