@@ -47,6 +47,7 @@ WITHOUT_HEADER: Final = tuple(
     )
 )
 """Columns of tables that other accounting programs have sacct write without a header."""
+_ASSUMED: Final = frozenset(layout.header for layout in WITHOUT_HEADER)
 
 
 class State(msgspec.Struct):
@@ -90,9 +91,13 @@ class SlurmParser:
         self.file = ""
 
     def file_begins(self, file: str) -> None:
-        """Go on with the header of that file, or with the one before until a header comes."""
+        """Go on with the header of that file, or with the one before until a header comes.
+
+        Columns that were assumed for want of a header are those of their file alone: the next may have others.
+        """
         self.file = file
-        self._take(self._layouts.get(file, self._layout))
+        before = self._layout if self._layout is not None and self._layout.header not in _ASSUMED else None
+        self._take(self._layouts.get(file, before))
 
     def state(self) -> Any:
         """Headers of the files, the allocation that waits for steps, the lines of a record that is not complete."""

@@ -162,6 +162,16 @@ def test_a_table_without_times_or_header_is_told() -> None:
     assert isinstance(parser().parse(b"1|2|3|4"), Refused)
 
 
+def test_columns_assumed_for_a_file_without_a_header_are_not_those_of_the_next() -> None:
+    table = parser()
+    row = "{}|a|ada|hep|2026-11-01T10:00:00|2026-11-01T10:01:00|00:01:00|{}|main|2|1|n1|1K|1K|COMPLETED"
+    table.file_begins("raw")
+    first = parse_to_end(table, [row.format(1, 120).encode()])
+    table.file_begins("total")
+    second = parse_to_end(table, [row.format(2, "00:01:30").encode()])
+    assert [job.cpu_ms for seen in (first, second) for job in seen.jobs.values()] == [None, 90_000]
+
+
 def test_fields_that_can_be_told_apart_in_several_ways_are_refused() -> None:
     table = parser()
     assert table.parse(b"JobName|User|Comment|JobID|Start|End|State") is Line.IGNORED
