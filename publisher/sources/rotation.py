@@ -70,7 +70,9 @@ class LogFiles:
             raise self._nothing()
         plain = {file for file in found if file.suffix not in SUFFIXES}
         kept = [file for file in found if file.suffix not in SUFFIXES or file.with_suffix("") not in plain]
-        return sorted(kept, key=lambda file: (file.parent not in self.rotated_to, *_written(file)))
+        return sorted(
+            kept, key=lambda file: (file.parent not in self.rotated_to, *_written(str(file.parent), file.name))
+        )
 
     def growing(self, known: Iterable[str], changed: Collection[str]) -> set[str]:
         """Of the paths of files that were read, those whose writer may have gone on after that, as their names tell.
@@ -78,12 +80,15 @@ class LogFiles:
         That is the file that the configuration names; in a folder and of a pattern the one without a number or date,
         and the newest day. `changed`: the paths of files that were seen to grow.
         """
-        if not self._is_folder() and not self._is_pattern():
+        is_folder = self._is_folder()
+        if not is_folder and not self._is_pattern():
             return {path for path in known if path == str(self.path)}
+        here = str(self.path)
         last: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
         for path in known:
-            if self._belongs(Path(path)):
-                folder, log, kind, date, _ = _written(Path(path))
+            folder, name = os.path.split(path)
+            if folder == here and _counts(name, self._names) if is_folder else fnmatchcase(path, here):
+                _, log, kind, date, _ = _written(folder, name)
                 last.setdefault((folder, log), []).append((kind, date, path))
         found: set[str] = set()
         for members in last.values():
@@ -100,7 +105,7 @@ class LogFiles:
     def is_named_like(self, path: Path, copy: Path) -> bool:
         """Whether the name of a file could be that of a copy of this one."""
         return _without_compression(path.name) in copy.name or (
-            self._names is not None and _counts(copy, self._names) and self._is_folder()
+            self._names is not None and _counts(copy.name, self._names) and self._is_folder()
         )
 
     def _is_folder(self) -> bool:
@@ -109,17 +114,12 @@ class LogFiles:
     def _is_pattern(self) -> bool:
         return glob.has_magic(str(self.path)) and not self.path.exists()
 
-    def _belongs(self, file: Path) -> bool:
-        if self._is_folder():
-            return file.parent == self.path and _counts(file, self._names)
-        return fnmatchcase(str(file), str(self.path))
-
     def _here(self) -> list[Path]:
         if self._is_folder():
-            return [file for file in self.path.iterdir() if _counts(file, self._names) and not file.is_dir()]
+            return [file for file in self.path.iterdir() if _counts(file.name, self._names) and not file.is_dir()]
         if self._is_pattern():
             matches = (Path(match) for match in glob.glob(str(self.path), recursive=True))  # noqa: PTH207 - takes absolute ones
-            return [file for file in matches if _counts(file, None) and not file.is_dir()]
+            return [file for file in matches if _counts(file.name, None) and not file.is_dir()]
         if not self.path.parent.is_dir():
             return []
         rotated = [file for file in self.path.parent.iterdir() if _is_rotated(file.name, self.path.name)]
@@ -131,9 +131,9 @@ class LogFiles:
         for folder in self.rotated_to:
             for file in folder.iterdir() if folder.is_dir() else ():
                 if self._is_folder():
-                    counts = _counts(file, self._names)
+                    counts = _counts(file.name, self._names)
                 elif self._is_pattern():
-                    counts = _counts(file, None) and fnmatchcase(file.name, self.path.name)
+                    counts = _counts(file.name, None) and fnmatchcase(file.name, self.path.name)
                 else:
                     counts = file.name == self.path.name or _is_rotated(file.name, self.path.name)
                 if counts and not file.is_dir():
@@ -211,10 +211,10 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
-def _counts(file: Path, names: re.Pattern[str] | None) -> bool:
+def _counts(name: str, names: re.Pattern[str] | None) -> bool:
     if names is not None:
-        return names.fullmatch(_without_compression(file.name)) is not None
-    return _TEMPORARY.fullmatch(file.name) is None
+        return names.fullmatch(_without_compression(name)) is not None
+    return _TEMPORARY.fullmatch(name) is None
 
 
 def _without_compression(name: str) -> str:
@@ -240,9 +240,9 @@ _DATED_COPY: Final = 1
 _LIVE: Final = 2
 
 
-def _written(file: Path) -> tuple[str, str, int, str, int]:
+def _written(folder: str, name: str) -> tuple[str, str, int, str, int]:
     """Sort key: folder, log, then numbered copies (highest number first), dated ones, and the live file last."""
-    folder, name = str(file.parent), _without_compression(file.name)
+    name = _without_compression(name)
     if match := _DATED.fullmatch(name):
         return folder, match["stem"] + (match["ending"] or ""), _DATED_COPY, re.sub(r"\D", "", match["date"]), 0
     if match := _NUMBERED.fullmatch(name):
