@@ -361,5 +361,5 @@ def test_whatever_changed_the_store_is_as_if_every_row_was_read(
         assert anew[row[1]] in {row[-1], None}, "what was read has the mark of what it is now"
     for contents in (marked, read):
         contents["runs"] = [row[:-1] for row in contents["runs"]]
-        contents["unreadable"] = [(*row[:2], *row[3:]) for row in contents["unreadable"]]  # without the folder
+        contents["unreadable"] = [(*row[:2], *row[3:-1]) for row in contents["unreadable"]]  # without the folder
     assert marked == read

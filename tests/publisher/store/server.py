@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psycopg
 
-from publisher.store.database import open_store
+from publisher.store.database import HEAD, open_store
 from publisher.store.tables import metadata
 
 PASSWORD: Final = "5wordfish"
@@ -36,10 +36,13 @@ _SETTINGS: Final = {
 # The shell waits for us and takes the server with it, however we end.
 _GUARD: Final = '"$@" & server=$!; read -r _; kill -INT $server; wait $server'
 _TEMPLATE: Final = "empty_store"
-_EMPTY: Final = "".join(
-    f"DELETE FROM {table.name};"
-    + (f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), 1, false);" if "id" in table.c else "")
-    for table in reversed(metadata.sorted_tables)
+_EMPTY: Final = (
+    "".join(
+        f"DELETE FROM {table.name};"
+        + (f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), 1, false);" if "id" in table.c else "")
+        for table in reversed(metadata.sorted_tables)
+    )
+    + f"UPDATE alembic_version SET version_num = '{HEAD}'"
 )
 
 

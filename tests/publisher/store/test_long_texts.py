@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import pytest
 from formats.identity import MOST_KEY_BYTES, index_key, record_key
 from formats.job import Benchmark, Host, Transfer
 from publisher.sources.base import Unreadable
+from publisher.spool import triggers
 from publisher.store.states import State
 from tests.publisher.cluster import NOW, Cluster, torque_line
 from tests.publisher.receivers import Receiver, SummaryReceiver
-from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, store_url_of
+from tests.publisher.store.server import Server
 
 pytestmark = pytest.mark.either_store
 
@@ -128,11 +131,24 @@ _IDS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture
+def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database for a spooling context, of the kind that the stores of sites are of, by its URL."""
+    if not store_url_of(tmp_path).startswith("postgresql"):
+        yield f"sqlite:///{tmp_path}/spool.db"
+        return
+    server: Server = request.getfixturevalue("postgresql")
+    server.run("CREATE DATABASE spooled")
+    yield server.url("spooled")
+    server.run("DROP DATABASE spooled WITH (FORCE)")
+
+
 @pytest.mark.parametrize("facts", _IDS, ids=["record", "record-nul", "local", "local-nul", "global", "global-nul"])
-def test_a_strange_id_stops_nothing_and_its_run_is_delivered_once(tmp_path: Path, facts: dict[str, Any]) -> None:
+def test_a_strange_id_stops_nothing_and_its_run_is_delivered_once(
+    tmp_path: Path, other_database: str, facts: dict[str, Any]
+) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), SummaryReceiver("sums")])
-    url = site.store_url.replace("sqlite:///store.db", f"sqlite:///{tmp_path}/spool.db")
-    site.table["spool"] = {"copy": {"format": "database", "url": url}}
+    site.table["spool"] = {"copy": {"format": "database", "url": other_database}}
     strange = msgspec.structs.replace(make_job(2), **facts)
     site.sources["ce1"].add(make_job(1), strange, make_job(3))
     site.collect()
@@ -146,6 +162,9 @@ def test_a_strange_id_stops_nothing_and_its_run_is_delivered_once(tmp_path: Path
     name = str(next(iter(facts.values())))
     assert len(site.publisher.job(name)) == 1
     assert site.rows("SELECT kind FROM spool_changes") == [("generation",)], "all is written to the context"
+    with site.publisher.store.write() as connection:  # of a server: the next test has it
+        triggers.remove(connection)
+    site.reopen()
 
 
 LONG: Any = incompressible()
