@@ -33,7 +33,7 @@ def site_of(folder: Path, *jobs: Job, service: Receiver | None = None) -> Site:
 
 def rendered(site: Site, window: Window | None = None) -> tuple[int, dict[str, str]]:
     """Records that the dry run shows, and what it holds."""
-    rendering = Rendering(site.publisher.store, site.config, "emi-car", "apel", window or Window())
+    rendering = Rendering(site.publisher.store, site.config, "emi-car", "apel", window or Window(), site.now)
     list(rendering.messages())
     return rendering.records, {held.record_id: held.reason for held in rendering.held}
 
