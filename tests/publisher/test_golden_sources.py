@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from formats.benchmark import has_usable_benchmark
 from formats.job import Benchmark, Job
 from formats.period import period_of
 from formats.record import CannotRenderError, Note
@@ -54,7 +55,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> dict[str, 
     found |= {name: msgspec.json.decode((fixtures / file).read_bytes(), type=list[Job]) for name, file in READ.items()}
     return {
         name: [
-            msgspec.structs.replace(job, benchmarks=job.benchmarks or SCORE) for job in read if job.finished and job.end
+            job if has_usable_benchmark(job) else msgspec.structs.replace(job, benchmarks=SCORE + job.benchmarks)
+            for job in read
+            if job.finished and job.end
         ][:MOST]
         for name, read in found.items()
     }
