@@ -26,13 +26,16 @@ import msgspec
 
 from publisher import config
 from publisher.sources.base import required_path
-from publisher.sources.dqs_act import ActError, ActLine, parse_line, run_of, slave_of
+from publisher.sources.broken_record import RecordJoiner
+from publisher.sources.dqs_act import FIELDS, ActError, ActLine, CutActError, parse_line, run_of, slave_of
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
 
 MOST_JOBS: Final = 256
 MOST_SLAVES: Final = 4_096
 _IN_NO_RECORD: Final = "reports count what they used, no record has it"
+_HELD: Final = "held"
+_JOBS: Final = "jobs"
 _NAMES: Final = re.compile(r"act_file(?:[._-](?:\d[\d._T-]*|old))?", re.ASCII)
 
 
@@ -62,17 +65,23 @@ class DqsParser:
         """Jobs whose master's line has not come."""
         self._whole: dict[str, _Seen] = {}
         """The last jobs that were given as runs."""
+        self._joiner = RecordJoiner(self.parse, _is_rest)
+        self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
         """The lines of a job may lie in different files."""
 
     def state(self) -> Any:
-        """The lines of the last jobs, and of those that wait."""
-        seen = self._alone | self._whole
-        return msgspec.to_builtins(seen) if seen else None
+        """The lines of the last jobs, and of those that wait; with those of a broken record, if there is one."""
+        seen, held = self._alone | self._whole, self._joiner.state()
+        jobs = msgspec.to_builtins(seen) if seen else None
+        return jobs if held is None else {_HELD: held, _JOBS: jobs}
 
     def resume(self, state: Any) -> None:
         """Go on as `state()` was; anything else is taken as nothing."""
+        held = isinstance(state, dict) and state.keys() == {_HELD, _JOBS}
+        self._joiner.resume(state[_HELD] if held else None)
+        state = state[_JOBS] if held else state
         try:
             seen = {} if state is None else msgspec.convert(state, dict[str, _Seen])
         except msgspec.ValidationError:
@@ -90,12 +99,14 @@ class DqsParser:
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
+        if self._joiner.holds:
+            return self._joiner.take(line)
         if not line.strip():
             return Line.IGNORED
         try:
             act = parse_line(line.decode(errors="backslashreplace"))
         except ActError as error:
-            return Refused(str(error))
+            return self._joiner.refused(line, str(error), cut=isinstance(error, CutActError))
         if act.start == 0:
             return Line.SKIPPED
         key = f"{act.dqs_job_name}:{act.job_number}:{act.submit}"
@@ -128,6 +139,17 @@ class DqsSource(LineSource):
         reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to)
         cluster = settings.cluster or "default"
         super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
+
+
+def _is_rest(first: bytes, line: bytes) -> bool:
+    """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+    if first.count(b":") + line.count(b":") + 1 != FIELDS or line.count(b":") + 1 == FIELDS:
+        return False
+    try:
+        parse_line((first + line).decode(errors="backslashreplace"))
+    except ActError:
+        return False
+    return True
 
 
 def _given_up(seen: _Seen | None) -> list[Outcome]:

@@ -22,10 +22,15 @@ _OF_ALL_LINES: Final = ("hosts", "nodes", "slots", "cpu_ms", "cpu_user_ms", "cpu
 """What a run has of its slaves."""
 _LINE_BYTES: Final = 12
 _MOST_DIGITS: Final = 15
+_CUT_IN_TEXT: Final = frozenset({4, 7})
 
 
 class ActError(ValueError):
     """A line is no line of an act_file; the message says why."""
+
+
+class CutActError(ActError):
+    """The line ends within the complexes or the job name: a line feed in it may have broken the record."""
 
 
 class ActLine(msgspec.Struct, frozen=True, array_like=True):
@@ -61,7 +66,8 @@ def parse_line(text: str) -> ActLine:
     """A line without its line feed. Raises `ActError`."""
     fields = text.rstrip("\r").split(":")
     if len(fields) != FIELDS:
-        raise ActError(f"a line of an act_file has {FIELDS} fields, this one has {len(fields)}")
+        error = CutActError if len(fields) in _CUT_IN_TEXT else ActError
+        raise error(f"a line of an act_file has {FIELDS} fields, this one has {len(fields)}")
     for place in (2, *range(8, FIELDS)):
         digits = fields[place]
         if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):

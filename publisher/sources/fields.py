@@ -12,6 +12,10 @@ class LineError(ValueError):
     """A line is no record; the message is the reason as it is shown to the administrator."""
 
 
+class CutError(LineError):
+    """A line ends within a text that a user chose: a line feed in it may have broken the record."""
+
+
 def decoded(raw: bytes) -> str:
     """Text of a line; bytes that are no UTF-8 are kept as `\\xNN`, so that they can be stored and shown.
 

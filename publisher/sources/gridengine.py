@@ -22,6 +22,7 @@ from formats.job import Host, Job
 from publisher import config
 from publisher.errors import ConfigError
 from publisher.sources import gridengine_colon, gridengine_jsonl
+from publisher.sources.broken_record import RecordJoiner
 from publisher.sources.gridengine_run import Cluster, PeTask, Slave, with_measures
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
@@ -31,6 +32,8 @@ _COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"
 _NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
 _HASH: Final = ord("#")
 _BLANK: Final = ord(" ")
+_HELD: Final = "held"
+_WAITING: Final = "waiting"
 _TASKS_SHOWN: Final = 1_024
 _CLOCK_SLACK_S: Final = 60
 
@@ -43,17 +46,22 @@ class GridEngineParser:
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
         self._waiting = Waiting(PeTask)
+        self._joiner = RecordJoiner(self.parse, self._is_rest)
+        self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
         """Slaves and their master may lie in different files."""
 
     def state(self) -> Any:
-        """The slave records whose master has not come."""
-        return self._waiting.state()
+        """The slave records whose master has not come; with the lines of a broken record, if there is one."""
+        waiting, held = self._waiting.state(), self._joiner.state()
+        return waiting if held is None else {_HELD: held, _WAITING: waiting}
 
     def resume(self, state: Any) -> None:
         """Wait for the masters of an earlier reading."""
-        self._waiting.resume(state)
+        held = isinstance(state, dict) and state.keys() == {_HELD, _WAITING}
+        self._joiner.resume(state[_HELD] if held else None)
+        self._waiting.resume(state[_WAITING] if held else state)
 
     def waiting(self) -> str | None:
         """How many slave records wait."""
@@ -61,6 +69,8 @@ class GridEngineParser:
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is: see `publisher.sources.lines.LineParser`."""
+        if self._joiner.holds:
+            return self._joiner.take(line)
         if len(line) <= 1 or line[0] == _HASH or (line[0] <= _BLANK and line.isspace()):
             return Line.IGNORED
         try:
@@ -71,12 +81,22 @@ class GridEngineParser:
             parse = gridengine_jsonl.parse_record if text[0] == "{" else gridengine_colon.parse_record
             found = parse(text, self._cluster)
         except (gridengine_colon.ColonError, gridengine_jsonl.JsonlError) as error:
-            return Refused(str(error))
+            return self._joiner.refused(line, str(error), cut=isinstance(error, gridengine_colon.CutColonError))
         if found is None:
             return Line.SKIPPED
         if isinstance(found, Slave):
             return self._slave(found)
         return self._master(found) if self._waiting.groups else found
+
+    def _is_rest(self, first: bytes, line: bytes) -> bool:
+        """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+        if line.count(b":") + 1 >= gridengine_colon.FEWEST_FIELDS or line[:1] == b"{":
+            return False
+        try:
+            gridengine_colon.parse_record((first + line).decode(errors="backslashreplace"), self._cluster)
+        except gridengine_colon.ColonError:
+            return False
+        return True
 
     def _master(self, job: Job) -> Outcome | list[Outcome]:
         key, start = job.local_id or "", job.start or 0

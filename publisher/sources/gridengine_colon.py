@@ -43,6 +43,10 @@ _Numbers = tuple[
 _numbers = msgspec.json.Decoder(_Numbers)
 """A line's numbers make a JSON array: read and checked in one go, which is several times faster than one by one."""
 
+FEWEST_FIELDS: Final = 43
+_CUT_IN_TEXT: Final = frozenset({5, 7, 40})
+"""Fields of a line that ends within the job name, the account or the category."""
+_CATEGORY: Final = 39
 _FIGURES: Final = frozenset({1, *range(7, 25), 27, 28, 29, 30, 31})
 _AS_NUMBERS: Final = frozenset({27, 31})
 _PE_TASK: Final = re.compile(r"\d+\.\S+", re.ASCII)
@@ -56,6 +60,10 @@ _NOTHING_MORE: Final = (0, None, None)
 
 class ColonError(ValueError):
     """A line is no record of the colon format; the message says why."""
+
+
+class CutColonError(ColonError):
+    """The line ends within a text that a user chose, or before: a line feed in it may have broken the record."""
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
@@ -113,8 +121,9 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
     Raises `ColonError`, which names the field that is not what it should be. A measured figure out of all bounds (a
     counter that wrapped) is no reason to lose a job: it is kept as text.
     """
-    if len(fields) < 43:
-        raise ColonError(f"a record has at least 43 fields, this line has {len(fields)}")
+    if len(fields) < FEWEST_FIELDS:
+        error = CutColonError if len(fields) in _CUT_IN_TEXT else ColonError
+        raise error(f"a record has at least {FEWEST_FIELDS} fields, this line has {len(fields)}")
     if len(fields) > 60 and _glued(fields[39:]):
         raise ColonError("two records are glued into one line")
     numbers: _Numbers | None = None
@@ -140,9 +149,14 @@ def _tail(fields: list[str]) -> int:
     """Where the category ends. Raises `ColonError`."""
     for place in (5, *range(7, 31), *range(34, 39)):
         _number(fields[place], place)
-    tail = next((at for at in range(40, len(fields) - 2) if _is_tail(fields, at)), None)
-    if tail is None:
+    tails = [at for at in range(40, len(fields) - 2) if _is_tail(fields, at)]
+    if not tails:
         raise ColonError("behind the category there should be iow, pe_taskid and maxvmem")
+    if len(tails) > 1:
+        raise ColonError("iow, pe_taskid and maxvmem stand in it more than once: a user's text holds them")
+    (tail,) = tails
+    if tail > _CATEGORY + 1 and not fields[_CATEGORY].startswith("-"):
+        raise ColonError("the category does not begin with an option: a name or account holds colons")
     if len(fields) - tail == 4:
         raise ColonError("the line is cut short behind arid")
     return tail

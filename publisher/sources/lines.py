@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -18,7 +18,7 @@ from formats.job import Job
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources.base import FUTURE_S, WAITING, Cursor, Page, Recovered, Unreadable, Window
-from publisher.sources.logfile import Chunk, LogReader, Reading
+from publisher.sources.logfile import RAW_BYTES, Chunk, LogReader, Reading
 from publisher.sources.recognise import KINDS, looks_like
 
 PAGE_RECORDS: Final = 2_000
@@ -40,13 +40,17 @@ class Line(enum.Enum):
 class Refused(msgspec.Struct, frozen=True):
     """A line that is no record, and why: one sentence without the line's content.
 
-    `raw` replaces the line where the parser gives up an earlier one. With `hint`, what to do, it is the head of a table
-    that cannot be used: a file of which no line is understood for it is refused as a whole, once.
+    `raw` replaces the line where the parser gives up an earlier one, which stands `back` lines before the present one.
+    With `hint`, what to do, it is the head of a table that cannot be used: a file of which no line is understood for it
+    is refused as a whole, once. `cut`: the line ends within a text that a user chose, so a line feed in it may have
+    broken the record (`publisher.sources.broken_record`).
     """
 
     reason: str
     raw: bytes | None = None
     hint: str = ""
+    back: int = 0
+    cut: bool = False
 
 
 Outcome = Job | Line | Refused
@@ -76,6 +80,15 @@ class LineParser(Protocol):
 
     def waiting(self) -> str | None:
         """What of it waits for later lines, though it should not for long: a sentence for people."""
+        ...
+
+
+@runtime_checkable
+class LineHolder(Protocol):
+    """What a parser has besides that holds lines until a later line of the same file shows what they are."""
+
+    def release(self) -> list[Outcome]:
+        """What is held, decided without a later line: no more of them stand in the file at present."""
         ...
 
 
@@ -134,11 +147,13 @@ class LineSource:
             parser.resume(cursor.get("parser"))
         reading = self.reader.read(cursor if window is None else {})
         page = _Page(window)
-        file = ""
+        last: Chunk | None = None
         for chunk in reading:
-            if chunk.file != file and (chunk.lines or not chunk.set_aside):
-                file = chunk.file
-                parser.file_begins(file)
+            if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
+                if last is None or chunk.file != last.file:
+                    page.add(_released(last, parser, window))
+                    parser.file_begins(chunk.file)
+                last = chunk
             before = parser.state() if chunk.line == 1 else None
             part = _parsed(chunk, parser, window)
             if chunk.line == 1 and not part.understood and _is_refused(chunk, part, parser, reading):
@@ -148,6 +163,7 @@ class LineSource:
             if page.read >= PAGE_RECORDS:
                 yield page.close(cursor if window else _cursor(reading, parser), reading.recovered(), at_end=False)
                 page = _Page(window)
+        page.add(_released(last, parser, window))
         here = cursor if window else _cursor(reading, parser)
         yield page.close(here, reading.recovered(), at_end=not reading.problems)
         _raise(reading.problems)
@@ -201,6 +217,27 @@ class _Part(msgspec.Struct):
     head: Refused | None
     """A head of a table that cannot be used."""
 
+    def take(self, outcome: Outcome | list[Outcome], chunk: Chunk, index: int) -> None:
+        """Add what the line at an index of the chunk gave."""
+        for each in outcome if isinstance(outcome, list) else (outcome,):
+            if isinstance(each, Job):
+                self.jobs.append(each)
+            elif isinstance(each, Refused):
+                self.unreadable.append(_unreadable(chunk, index, each))
+                self.head = each if each.hint else self.head
+            elif each is Line.SKIPPED:
+                self.skipped += 1
+            self.understood = self.understood or each in (Line.SKIPPED, Line.MORE)
+
+    def inside(self, window: Window | None) -> _Part:
+        """Without the runs that ended outside of a window, which are counted as skipped."""
+        self.understood = self.understood or bool(self.jobs)
+        if window is not None:
+            wanted = [job for job in self.jobs if window.holds(job.end)]
+            self.skipped += len(self.jobs) - len(wanted)
+            self.jobs = wanted
+        return self
+
 
 class _Page:
     """A page that is being filled."""
@@ -225,33 +262,34 @@ class _Page:
 
 
 def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
-    jobs: list[Job] = []
-    unreadable = list(chunk.set_aside)
-    skipped = 0
-    understood = False
-    head: Refused | None = None
+    part = _Part([], list(chunk.set_aside), 0, understood=False, head=None)
+    jobs = part.jobs
     parse = parser.parse
     for index, line in enumerate(chunk.lines):
         outcome = parse(line)
         if type(outcome) is Job:
             jobs.append(outcome)
-            continue
-        for each in outcome if isinstance(outcome, list) else (outcome,):
-            if isinstance(each, Job):
-                jobs.append(each)
-            elif isinstance(each, Refused):
-                place = chunk.unreadable(index, each.reason)
-                unreadable.append(place if each.raw is None else msgspec.structs.replace(place, raw=each.raw))
-                head = each if each.hint else head
-            elif each is Line.SKIPPED:
-                skipped += 1
-            understood = understood or each in (Line.SKIPPED, Line.MORE)
-    understood = understood or bool(jobs)
-    if window is not None:
-        wanted = [job for job in jobs if window.holds(job.end)]
-        skipped += len(jobs) - len(wanted)
-        jobs = wanted
-    return _Part(jobs, unreadable, skipped, understood, head)
+        else:
+            part.take(outcome, chunk, index)
+    return part.inside(window)
+
+
+def _released(chunk: Chunk | None, parser: LineParser, window: Window | None) -> _Part:
+    """What a parser held of the file of which the chunk is the last so far."""
+    part = _Part([], [], 0, understood=False, head=None)
+    if chunk is not None and isinstance(parser, LineHolder):
+        part.take(parser.release(), chunk, len(chunk.lines))
+    return part.inside(window)
+
+
+def _unreadable(chunk: Chunk, index: int, refused: Refused) -> Unreadable:
+    """A line that is no record, with its place; without its offset where it stands in an earlier chunk."""
+    at = index - refused.back
+    if 0 <= at < len(chunk.lines):
+        place = chunk.unreadable(at, refused.reason)
+    else:
+        place = Unreadable(chunk.file, chunk.line + at, None, refused.reason, b"")
+    return place if refused.raw is None else msgspec.structs.replace(place, raw=refused.raw[:RAW_BYTES])
 
 
 def _is_refused(chunk: Chunk, part: _Part, parser: LineParser, reading: Reading) -> bool:

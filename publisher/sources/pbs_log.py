@@ -20,10 +20,11 @@ from publisher import config
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources.base import Cursor, Page, Window, required_path
-from publisher.sources.fields import LineError, instant
-from publisher.sources.lines import Line, LineSource, Outcome, Refused
+from publisher.sources.broken_record import RecordJoiner
+from publisher.sources.fields import CutError, LineError, instant
+from publisher.sources.lines import Line, LineSource, Outcome
 from publisher.sources.logfile import LogReader, Reading
-from publisher.sources.pbs_lines import LocalClock, attributes, frame
+from publisher.sources.pbs_lines import LocalClock, RestOfRecord, attributes, frame
 from publisher.sources.pbs_paths import JobPaths
 from publisher.sources.pbs_runs import Dialect
 
@@ -40,15 +41,19 @@ class PbsParser:
     def __init__(self, dialect: Dialect, zone: str, cluster: str | None) -> None:
         self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster)
         self._paths = self._make("")
+        self._joiner = RecordJoiner(self.parse, RestOfRecord(LocalClock(zone)))
+        self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """The runs of a line, or why it is none."""
+        if self._joiner.holds:
+            return self._joiner.take(line)
         if not line.strip():
             return Line.IGNORED
         try:
             jobs = self._paths.take(frame(line))
         except LineError as error:
-            return Refused(str(error))
+            return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
         if jobs is None:
             return Line.MORE
         if len(jobs) == 1:
@@ -62,9 +67,10 @@ class PbsParser:
     def file_begins(self, file: str) -> None:
         """Nothing depends on the file: jobs live on from day to day."""
 
-    def state(self) -> str:
-        """Open jobs, as JSON in a text."""
-        return self._paths.dump()
+    def state(self) -> str | dict[str, Any]:
+        """Open jobs, as JSON in a text; with the lines of a broken record, if there is one."""
+        held = self._joiner.state()
+        return self._paths.dump() if held is None else {"jobs": self._paths.dump(), "held": held}
 
     def waiting(self) -> str | None:
         """Nothing: what is open are jobs that wait or run, and they are known as such."""
@@ -72,6 +78,8 @@ class PbsParser:
 
     def resume(self, state: Any) -> None:
         """Go on with the open jobs of an earlier pass."""
+        self._joiner.resume(state.get("held") if isinstance(state, dict) else None)
+        state = state.get("jobs") if isinstance(state, dict) else state
         try:
             self._paths = self._make(state if isinstance(state, str) else "")
         except msgspec.DecodeError:

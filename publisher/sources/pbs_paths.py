@@ -19,7 +19,15 @@ from formats.job import Event, Job
 from publisher.sources import pbs_runs
 from publisher.sources import pbs_values as values
 from publisher.sources.fields import LineError, instant, integer
-from publisher.sources.pbs_lines import Entry, LocalClock, attributes, start_in
+from publisher.sources.pbs_lines import (
+    Entry,
+    ForgedEndError,
+    LocalClock,
+    attributes,
+    require_whole_end,
+    require_whole_start,
+    start_in,
+)
 
 MAX_WEIGHT: Final = 65_536
 """Of all open jobs together: one each, and one for every 256 characters of the S record of a running one."""
@@ -37,6 +45,10 @@ _MOST: Final = 1 << 62
 
 _Job = TypeVar("_Job")
 _NO_JOBS: Final[tuple[Job, ...]] = ()
+_NONE: Final[dict[str, str]] = {}
+_NOTHING: Final = (_NONE, "")
+_SHORT: Final = 32
+"""Characters of a text that holds no attributes of a run."""
 
 
 class OpenJob(msgspec.Struct, array_like=True):
@@ -90,6 +102,8 @@ class State(msgspec.Struct, array_like=True):
     ended: dict[str, OpenJob] = {}
     at: int = 0
     completed: dict[str, Completed] = {}
+    forged: list[str] = []
+    """The last jobs whose start record tells an end."""
 
 
 _decoder: Final = msgspec.json.Decoder(State)
@@ -130,14 +144,7 @@ class JobPaths:
             self._clock.instant(line.stamp, after=self._state.at)
             return _NO_JOBS
         ident = pbs_runs.job_id(line.job_id)
-        found: dict[str, str] = {}
-        if kind in {"S", "s"}:
-            near = start_in(line.text, quoted=self._dialect.quoted)
-        elif kind in {"E", "R", "u", "c", "e"}:
-            found = attributes(line.text, quoted=self._dialect.quoted)
-            near = found.get("end" if kind in {"E", "R"} else "start", "")
-        else:
-            near = ""
+        found, near = _NOTHING if kind == "Q" and len(line.text) < _SHORT else self._read(line)
         at = self._clock.instant(line.stamp, after=self._state.at, near=near)
         if ident.array:
             return _NO_JOBS
@@ -153,6 +160,28 @@ class JobPaths:
             jobs = None if self._happen(line, found, at) else _NO_JOBS
         self._state.at = at
         return jobs
+
+    def _read(self, line: Entry) -> tuple[dict[str, str], str]:
+        """The attributes of a record that needs them all, and the instant in it that is nearest to its stamp."""
+        kind, quoted = line.kind, self._dialect.quoted
+        if kind in {"S", "s"}:
+            near = start_in(line.text, quoted=quoted)
+            try:
+                require_whole_start(line.text, quoted=quoted)
+            except ForgedEndError:
+                self._state.forged = [*self._state.forged[1 - MAX_ENDED :], line.job_id]
+                raise
+            return _NONE, near
+        if kind in {"E", "R", "u", "c", "e"}:
+            found = attributes(line.text, quoted=quoted)
+            if kind == "E" or (kind == "R" and found):
+                require_whole_end(found)
+                if self._state.forged and line.job_id in self._state.forged:
+                    raise LineError("the start record of the job tells an end, so a user's text may tell this one")
+            return found, found.get("end" if kind in {"E", "R"} else "start", "")
+        if " start=" in line.text and " queue=" in line.text:
+            raise LineError(f"a record of type {kind} holds a run's attributes: a line feed in a user's text")
+        return _NOTHING
 
     def _queue(self, key: str, at: int) -> tuple[Job, ...]:
         """A job comes into a queue: a new one, an old one moved, or a new one under an old number."""
@@ -186,6 +215,8 @@ class JobPaths:
             self._weight -= job.weight - 1
             job.close_run()
             job.starts += 1
+        if self._state.forged and line.job_id in self._state.forged:  # a line feed broke it, and it was put together
+            self._state.forged = [each for each in self._state.forged if each != line.job_id]
         job.start, job.text = start, line.text
         job.note(start, line.kind)
         self._weight -= job.weight

@@ -15,7 +15,7 @@ import msgspec
 from formats.identity import decode, encode
 from formats.job import Job
 from publisher.sources.base import Source, Unreadable
-from publisher.sources.lines import Line, LineParser, Refused
+from publisher.sources.lines import Line, LineHolder, LineParser, Outcome, Refused
 
 
 class Seen(msgspec.Struct):
@@ -54,22 +54,29 @@ def compare(golden: Path, jobs: Sequence[Job], *, rewrite: bool) -> None:
 def parse_all(parser: LineParser, lines: Sequence[bytes]) -> tuple[Seen, list[int]]:
     """What a parser makes of lines, and the indices of those it refuses."""
     seen, refused = Seen(), []
-    for index, line in enumerate(lines):
-        outcome = parser.parse(line)
+
+    def take(index: int, outcome: Outcome | list[Outcome]) -> None:
         for each in outcome if isinstance(outcome, list) else [outcome]:
             if isinstance(each, Job):
                 seen.add([each])
             elif isinstance(each, Refused):
                 assert each.reason
-                refused.append(index)
+                refused.append(index - each.back)
             else:
                 assert isinstance(each, Line)
+
+    for index, line in enumerate(lines):
+        take(index, parser.parse(line))
+    if isinstance(parser, LineHolder):
+        take(len(lines), parser.release())
     return seen, refused
 
 
 def fuzz(parser: LineParser, lines: Sequence[bytes], rounds: int) -> int:
     """Feed mutated lines: no exception, no memory that grows, and every run can be stored. Gives the number of runs."""
-    return sum(fed(parser, raw) for raw in mutated(lines, rounds))
+    runs = sum(fed(parser, raw) for raw in mutated(lines, rounds))
+    released = parser.release() if isinstance(parser, LineHolder) else []
+    return runs + sum(isinstance(each, Job) for each in released)
 
 
 def fuzz_records(parser: LineParser, records: Sequence[bytes], rounds: int) -> int:

@@ -1,0 +1,125 @@
+"""Records that a line feed in a user's text breaks: put together, or what their lines seem where no rest comes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from publisher import config
+from publisher.sources.base import Window
+from publisher.sources.broken_record import MAX_HELD_BYTES
+from publisher.sources.dqs import DqsSource
+from publisher.sources.gridengine import GridEngineSource
+from publisher.sources.torque import TorqueSource
+from tests.publisher.sources.log_reading import Seen, read_on
+
+AT = "11/01/2026 00:00:10"
+START, END = 1_793_491_110, 1_793_491_210
+
+
+def record(number: int, account: str, *, start: int = START - 100, end: int = START - 90, head: str = AT) -> str:
+    return (
+        f"{head};E;{number}.s;user=u{number} group=g account={account} jobname=n queue=q ctime={start} qtime={start} "
+        f"etime={start} start={start} owner=u{number}@h exec_host=n1/0 Resource_List.walltime=01:00:00 session=1 "
+        f"end={end} Exit_status=0 resources_used.cput=00:00:01 resources_used.walltime=00:00:10\n"
+    )
+
+
+def read(path: Path, content: str, cursor: dict[str, object] | None = None) -> Seen:
+    path.write_text(content, encoding="utf-8")
+    source = TorqueSource("t", config.Source(type="torque", path=path, timezone="UTC"))
+    return read_on(source, Seen(cursor=cursor or {}))
+
+
+def ids(seen: Seen) -> list[str]:
+    return [str(job.local_id) for job in seen.jobs.values()]
+
+
+def broken(number: int, account: str) -> str:
+    """A record that the server wrote at its end, 00:00:10."""
+    return record(number, account, start=1_793_491_200, end=1_793_491_210)
+
+
+def test_a_record_in_several_lines_is_one(tmp_path: Path) -> None:
+    seen = read(tmp_path / "log", broken(1, "a\nb\n\nc") + broken(2, "x"))
+    assert ids(seen) == ["1", "2"]
+    assert [job.account for job in seen.jobs.values()] == ["a\nb\n\nc", "x"]
+    assert seen.unreadable == []
+
+
+def test_a_record_inside_another_is_no_record(tmp_path: Path) -> None:
+    seen = read(tmp_path / "log", broken(1, f"a\n{broken(7, 'x')}b") + broken(2, "x"))
+    assert ids(seen) == ["2"]
+    (listed,) = seen.unreadable
+    assert (listed.line, listed.offset) == (1, 0)
+    assert listed.raw.startswith(b"11/01/2026 00:00:10;E;1.s;user=u1 group=g account=a\n")
+    assert "goes over 3 lines" in listed.reason
+
+
+def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
+    torn = broken(1, "a")
+    content = torn[: torn.index(" jobname")] + "\n" + broken(2, "x") + "no record\n" + broken(3, "x")
+    seen = read(tmp_path / "log", content)
+    assert ids(seen) == ["2", "3"]
+    assert [(each.line, each.offset) for each in seen.unreadable] == [(1, 0), (3, content.index("no record"))]
+
+
+def test_a_rest_of_another_record_is_not_taken(tmp_path: Path) -> None:
+    """Two lines that are damaged, hours apart, do not swallow what is between them."""
+    torn = broken(1, "a")
+    other = record(4, "x")
+    content = torn[: torn.index(" jobname")] + "\n" + broken(2, "x") + other[other.index(" queue=") :] + broken(3, "x")
+    assert ids(read(tmp_path / "log", content)) == ["2", "3"]
+
+
+def test_memory_is_bounded_and_nothing_is_lost(tmp_path: Path) -> None:
+    torn = broken(1, "a")
+    torn = torn[: torn.index(" jobname")] + "\n"
+    many = 3 * MAX_HELD_BYTES // len(broken(100, "x"))
+    seen = read(tmp_path / "log", torn + "".join(torn + broken(100 + number, "x") for number in range(many)))
+    assert len(seen.jobs) == many
+    assert [each.line for each in seen.unreadable] == [1, *range(2, 2 + 2 * many, 2)]
+
+
+def test_between_two_pages_and_in_a_window(tmp_path: Path) -> None:
+    """The lines that are held travel in the cursor."""
+    before = "".join(record(1000 + number, "x") for number in range(2_500))
+    whole = before + broken(1, "a\n" + "b\n" * 50_000 + "c") + broken(2, "x")
+    path = tmp_path / "log"
+    path.write_text(whole, encoding="utf-8")
+    source = TorqueSource("t", config.Source(type="torque", path=path, timezone="UTC"))
+    cursors = [json.loads(json.dumps(dict(page.cursor))) for page in source.pages({})]
+    assert any('"held"' in json.dumps(cursor) for cursor in cursors)
+    for cursor in cursors[:-1]:
+        seen = read_on(source, Seen(cursor=cursor))
+        assert ids(seen)[-2:] == ["1", "2"], "from wherever reading went on"
+        assert seen.unreadable == []
+    (page,) = [page for page in source.pages({}, Window(1_793_491_210)) if page.jobs]
+    assert [job.local_id for job in page.jobs] == ["1", "2"]
+
+
+def test_grid_engine(tmp_path: Path) -> None:
+    def line(number: int, name: str) -> str:
+        zeros = ":".join(["0"] * 15)
+        return (
+            f"q:h:g:u{number}:{name}:{number}:sge:0:1800000000:1800000010:1800000110:0:0:100:1.0:1.0:{zeros}:NONE:d:"
+            "NONE:1:0:1.5:0:0:NONE:0.0:NONE:3231744.0:0:0\n"
+        )
+
+    path = tmp_path / "accounting"
+    path.write_text(line(1, "a\nb") + line(2, f"a\n{line(7, 'x')}b") + line(3, "x"), encoding="utf-8")
+    seen = read_on(GridEngineSource("ge", config.Source(type="gridengine", path=path)), Seen())
+    assert [(job.local_id, job.name) for job in seen.jobs.values()] == [("1", "a\nb"), ("3", "x")]
+    assert [each.line for each in seen.unreadable] == [3]
+
+
+def test_dqs(tmp_path: Path) -> None:
+    def line(number: int, name: str) -> str:
+        numbers = ":".join(["0"] * 18)
+        return f"q:h:1:aix:g:u{number}:{name}:DQS.{number}:{number}:1000000001:1000000008:1000000016:0:{numbers}\n"
+
+    path = tmp_path / "act_file"
+    path.write_text(line(1, "a\nb") + line(2, f"a\n{line(7, 'x')}b") + line(3, "x"), encoding="utf-8")
+    seen = read_on(DqsSource("dqs", config.Source(type="dqs", path=path)), Seen())
+    assert [(job.local_id, job.name) for job in seen.jobs.values()] == [("1", "a\nb"), ("3", "x")]
+    assert [each.line for each in seen.unreadable] == [3]
