@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Final
 
@@ -14,6 +15,17 @@ class LineError(ValueError):
 
 class CutError(LineError):
     """A line ends within a text that a user chose: a line feed in it may have broken the record."""
+
+
+def _json_escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeDecodeError)  # it is registered for decoding
+    return "".join(f"\\\\x{byte:02x}" for byte in error.object[error.start : error.end]), error.end
+
+
+JSON_BYTES: Final = "publisher.json-bytes"
+"""What to do with bytes of JSON that are no UTF-8: its strings have them as `\\xNN` then, as `decoded` has them."""
+
+codecs.register_error(JSON_BYTES, _json_escape)
 
 
 def decoded(raw: bytes) -> str:

@@ -23,6 +23,7 @@ from publisher import config
 from publisher.errors import ConfigError
 from publisher.sources import gridengine_colon, gridengine_jsonl
 from publisher.sources.broken_record import RecordJoiner
+from publisher.sources.fields import JSON_BYTES
 from publisher.sources.gridengine_run import Cluster, PeTask, Slave, with_measures
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
@@ -76,7 +77,7 @@ class GridEngineParser:
         try:
             text = line.decode()
         except UnicodeDecodeError:
-            text = line.decode(errors="backslashreplace")
+            text = line.decode(errors=JSON_BYTES if line[:1] == b"{" else "backslashreplace")
         try:
             parse = gridengine_jsonl.parse_record if text[0] == "{" else gridengine_colon.parse_record
             found = parse(text, self._cluster)

@@ -3,12 +3,16 @@
 A file may hold several documents one behind the other, as when the output of the command is appended to it. One that is
 cut off or damaged costs what is behind that place in it, and no other.
 
+HTCondor writes control characters, and bytes that are no UTF-8, as they are, which XML forbids. They become `?` and
+`\\xNN`: no text in an ad damages its document.
+
 Input is hostile: no entities, no DTD, no network, no huge texts. The document type that HTCondor writes names a DTD,
 which is not read; one that declares anything itself is refused.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -24,6 +28,10 @@ _MOST_BYTES: Final = 16 * 2**20
 _MARK: Final = re.compile(rb"(?P<begin><\?xml[ \t\r\n])|(?P<end></classads[ \t\r\n]{0,16}>)|(?P<entity><!ENTITY)")
 """Where a document begins or ends, or declares an entity: in what a document tells, `<` is always spelled `&lt;`."""
 _LONGEST_MARK: Final = 32
+_LONGEST_HEAD: Final = 4_096
+_NO_ADS: Final = re.compile(rb"[ \t\r\n]*(?:<\?xml[ \t\r\n][^>]*(?:\?>[ \t\r\n]*)?)?")
+_FORBIDDEN: Final = bytes(code for code in range(32) if code not in b"\t\n\r")
+_ALLOWED: Final = bytes.maketrans(_FORBIDDEN, b"?" * len(_FORBIDDEN))
 _PLACE: Final = re.compile(r", line \d+, column \d+$")
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
@@ -51,12 +59,13 @@ class _Document:
         self.line = line
         self._begins = line
         self._parser: Any = None
+        self._head = b""
         self._since = 0
         self._over = False
 
     def feed(self, piece: bytes) -> Iterator[dict[str, Value] | Refused]:
         """The ads that end in the next piece of it."""
-        if self._parser is None:
+        if self._parser is None and not self._head:
             bare = piece.lstrip(_BLANK)
             self.line += piece[: len(piece) - len(bare)].count(b"\n")
             self._begins, piece = self.line, bare
@@ -64,9 +73,12 @@ class _Document:
         if self._over or not piece:
             return
         if self._parser is None:
+            self._head = piece = self._head + piece
+            if len(piece) < _LONGEST_HEAD and _NO_ADS.fullmatch(piece):
+                return  # a parser costs more than all of a document without anything in it
             self._parser = etree.XMLPullParser(
                 events=("end",), tag="c", resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False,
-                remove_comments=True, remove_pis=True,
+                remove_comments=True, remove_pis=True, encoding="utf-8",
             )  # fmt: skip
         self._since += len(piece)
         yield from self._parsed(self._parser.feed, piece)
@@ -77,6 +89,8 @@ class _Document:
         """What is missing at its end."""
         if self._parser is not None:
             yield from self._parsed(self._parser.close)
+        elif self._head:
+            yield from self.refuse(f"the document in line {self._begins} of the file holds nothing")
 
     def refuse(self, reason: str) -> Iterator[Refused]:
         """Read no more of it, and say why; once."""
@@ -110,8 +124,9 @@ class _Document:
 def _pieces(read: Callable[[int], bytes]) -> Iterator[tuple[str, bytes]]:
     """Everything that is read, in pieces: each mark by itself with its kind, and what stands between them."""
     rest = b""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
     while block := read(_BLOCK):
-        data = rest + block
+        data = rest + _allowed(block, decoder)
         at = 0
         for mark in _MARK.finditer(data):
             yield "", data[at : mark.start()]
@@ -121,7 +136,15 @@ def _pieces(read: Callable[[int], bytes]) -> Iterator[tuple[str, bytes]]:
         cut = len(data) if cut < 0 else cut  # a mark may go on in the next block
         yield "", data[at:cut]
         rest = data[cut:]
-    yield "", rest
+    yield "", rest + decoder.decode(b"", final=True).encode()
+
+
+def _allowed(block: bytes, decoder: codecs.IncrementalDecoder) -> bytes:
+    """A block in UTF-8, with only characters that XML allows."""
+    if not block.isascii() or decoder.getstate()[0]:  # a character may go on in the next block
+        text = decoder.decode(block)
+        block = text.replace("\ufffe", "?").replace("\uffff", "?").encode()
+    return block.translate(_ALLOWED)
 
 
 def _attributes(element: Any) -> dict[str, Value]:

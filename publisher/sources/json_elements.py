@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.sources.fields import LineError
+from publisher.sources.fields import JSON_BYTES, LineError
 
 MAX_ELEMENT: Final = 16 * 2**20
 """Characters of an element, and of what stands beside the array."""
@@ -23,19 +23,7 @@ MAX_ELEMENT: Final = 16 * 2**20
 _BLOCK: Final = 1 << 18
 _BLANK: Final = re.compile(r"[ \t\r\n\ufeff]*")
 _NEAR_END: Final = 16
-
-
-_SPELLED: Final = "publisher-spelled-in-json"
-
-
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """Bytes that are not UTF-8, which programs in C write into strings as they are: so that JSON reads `\\xNN`."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return "".join(f"\\\\x{byte:02x}" for byte in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error(_SPELLED, _spelled)
+_DEEPEST_INDENT: Final = 256
 
 
 class Damaged(msgspec.Struct, frozen=True):
@@ -51,8 +39,8 @@ class JsonElements:
     def __init__(self, read: Callable[[int], bytes], key: str = "") -> None:
         self._read = read
         self._key = key
-        self._decode = codecs.getincrementaldecoder("utf-8")(errors=_SPELLED).decode
-        self._scan = json.JSONDecoder().raw_decode
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors=JSON_BYTES).decode
+        self._scan = json.JSONDecoder(strict=False).raw_decode
         self._text = ""
         self._at = 0
         self._ended = False
@@ -114,8 +102,9 @@ class JsonElements:
 
     def _element(self) -> Iterator[dict[str, Any] | Damaged]:
         begin = self._at
-        indent = self._text[self._text.rfind("\n", 0, begin) + 1 : begin]
-        in_lines = not indent.strip() and begin > 0
+        line = self._text.rfind("\n", max(0, begin - _DEEPEST_INDENT), begin) + 1
+        indent = self._text[line:begin] if line or begin < _DEEPEST_INDENT else "?"
+        in_lines = not indent.strip()
         try:
             value = self._value()
         except LineError as error:
@@ -155,7 +144,7 @@ class JsonElements:
             if found:
                 self._at = found.start() + 1
                 return True
-            self._at = max(self._at, len(self._text) - 256)
+            self._at = max(self._at, len(self._text) - _DEEPEST_INDENT)
             if not self._more():  # it moves the place
                 return False
             at = self._at
@@ -174,7 +163,7 @@ class JsonElements:
         """Read on; as much again as is kept, so that a large element is not scanned too often."""
         if self._ended:
             return False
-        keep = max(0, self._at - 256)  # the indentation of what stands here
+        keep = max(0, self._at - _DEEPEST_INDENT)  # the indentation of what stands here
         self._text, self._at = self._text[keep:], self._at - keep
         data = self._read(max(_BLOCK, len(self._text)))
         self._ended = not data

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+import msgspec
+
 from publisher import config
 from publisher.finding import Finding
 from publisher.sources import lsf_lines
@@ -19,6 +21,7 @@ from publisher.sources.logfile import LogReader
 
 MAX_RECORD_BYTES: Final = 131_072
 
+_TOO_LONG: Final = f"the record is longer than {MAX_RECORD_BYTES} bytes"
 _NAMES: Final = re.compile(r"lsb\.acct(?:[._-][\w.-]+)?", re.ASCII)
 
 
@@ -29,46 +32,79 @@ class LsfParser:
 
     def __init__(self, cluster: str | None) -> None:
         self._cluster = cluster
-        self._begun = b""
+        self._begun: list[bytes] = []
+        self._bytes = 0
+        self._passes_over = False
+        """Whether the lines of a record that is too long are passed over."""
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """The run of a record that ends in this line, or why there is none."""
         kind = lsf_lines.record_type(line)
-        begun, self._begun = self._begun, b""
-        if not begun:
-            return self._record(line, kind) if line.strip() else Line.IGNORED
-        if kind is not None:
-            given_up = Refused("a quoted text in it is never closed", raw=begun[:MAX_RECORD_BYTES])
-            return [given_up, self._record(line, kind)]
-        joined = begun + b"\n" + line
-        if len(joined) > MAX_RECORD_BYTES:
-            return Refused("a quoted text in it is never closed", raw=joined[:MAX_RECORD_BYTES])
-        return self._record(joined, lsf_lines.record_type(joined))
+        if not self._begun and not self._passes_over:
+            return self._begins(line, kind) if line.strip() else Line.IGNORED
+        if kind is not None:  # in a text a quote stands twice, so no text begins a line so
+            given_up = [] if self._passes_over else [self._given_up("a quoted text in it is never closed", present=0)]
+            self._passes_over = False
+            return [*given_up, self._begins(line, kind)]
+        ends = lsf_lines.goes_on(line)
+        if self._passes_over:
+            self._passes_over = not ends
+            return Line.IGNORED
+        self._keep(line)
+        if self._bytes > MAX_RECORD_BYTES:
+            self._passes_over = not ends
+            return self._given_up(f"{_TOO_LONG}, or a quoted text in it is never closed", present=1)
+        if not ends:
+            return Line.MORE
+        whole, back = b"\n".join(self._begun), len(self._begun) - 1
+        self._forget()
+        outcome = self._record(whole, lsf_lines.record_type(whole))
+        return msgspec.structs.replace(outcome, raw=whole, back=back) if isinstance(outcome, Refused) else outcome
 
     def file_begins(self, file: str) -> None:
         """Nothing depends on the file."""
 
-    def state(self) -> str | None:
-        """The record that is not complete, one character a byte."""
-        return self._begun.decode("latin-1") if self._begun else None
+    def state(self) -> Any:
+        """The record that is not complete, one character a byte; True while one that is too long is passed over."""
+        return b"\n".join(self._begun).decode("latin-1") if self._begun else self._passes_over or None
 
     def resume(self, state: Any) -> None:
         """Go on with a record that was not complete."""
-        try:
-            self._begun = state.encode("latin-1") if isinstance(state, str) else b""
-        except UnicodeEncodeError:
-            self._begun = b""
+        self._forget()
+        self._passes_over = state is True
+        if isinstance(state, str) and state:
+            try:
+                for line in state.encode("latin-1").split(b"\n"):
+                    self._keep(line)
+            except UnicodeEncodeError:
+                self._forget()
 
     def waiting(self) -> str | None:
         """Whether a record is not complete."""
-        return "a record whose quoted text is not closed yet" if self._begun else None
+        return "a record whose quoted text is not closed yet" if self._begun or self._passes_over else None
+
+    def _keep(self, line: bytes) -> None:
+        self._begun.append(line)
+        self._bytes += len(line) + 1
+
+    def _forget(self) -> None:
+        self._begun, self._bytes = [], 0
+
+    def _given_up(self, reason: str, present: int) -> Refused:
+        """The record that is not complete. `present`: 1 if the present line is its last, 0 if the one before is."""
+        whole, back = b"\n".join(self._begun), len(self._begun) - present
+        self._forget()
+        return Refused(reason, raw=whole[:MAX_RECORD_BYTES], back=back)
+
+    def _begins(self, line: bytes, kind: str | None) -> Outcome:
+        if kind is not None and lsf_lines.goes_on(line):
+            self._keep(line)
+            return Line.MORE
+        return self._record(line, kind)
 
     def _record(self, raw: bytes, kind: str | None) -> Outcome:
         if kind is None:
             return Refused("does not begin with the type of a record and a version")
-        if lsf_lines.goes_on(raw):
-            self._begun = raw
-            return Line.MORE
         if kind != "JOB_FINISH":
             return Line.SKIPPED
         try:
