@@ -13,7 +13,7 @@ from calendar import timegm
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from time import strptime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,12 +21,15 @@ from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.grid_identity import Entry
 from publisher.sources.base import Cursor, Recovered, Unreadable
-from publisher.sources.fields import LineError, decoded
+from publisher.sources.broken_record import RecordJoiner
+from publisher.sources.fields import CutError, LineError, decoded
 from publisher.sources.htcondor_lines import GridEntryParser
-from publisher.sources.lines import Refused
+from publisher.sources.lines import Line, Outcome, Refused, unreadable_of
 from publisher.sources.logfile import RAW_BYTES, Chunk, LogReader, Reading
 
 MAX_LINE_BYTES: Final = 65_536
+_HELD: Final = "held"
+_AD: Final = "ad"
 _BETWEEN: Final = re.compile(r'"[ \t]+"(?=[A-Za-z]+=)')
 _ESCAPED: Final = re.compile(r'\\(["\\])')
 
@@ -47,8 +50,10 @@ def entry(line: bytes) -> Entry | None:
     text = decoded(line).strip()
     if not text:
         return None
-    if len(text) < 2 or text[0] != '"' or text[-1] != '"':
+    if len(text) < 2 or text[0] != '"':
         raise LineError('is no BLAH line: those are pairs "key=value"')
+    if text[-1] != '"':
+        raise CutError("its last quote is missing: a torn line, or a line feed in a name")
     single: dict[str, str] = {}
     fqans: dict[str, None] = {}
     for pair in _BETWEEN.split(text[1:-1]):
@@ -59,8 +64,8 @@ def entry(line: bytes) -> Entry | None:
         if key == "userFQAN":
             if value.startswith("/"):
                 fqans[value] = None
-        else:
-            single.setdefault(key, value)
+        elif single.setdefault(key, value) != value:
+            raise LineError(f"has {key} twice: a value with quotes that are not escaped")
     lrms_id, dn = single.get("lrmsID"), single.get("userDN")
     if not lrms_id:
         raise LineError("has no lrmsID")
@@ -77,54 +82,100 @@ def _instant(text: str) -> int:
         raise LineError("has no timestamp such as 2026-11-20 10:00:00") from None
 
 
+class _GridParser:
+    """Lines of a grid log and ads of a history, in any mixture: `entries` are those that were found."""
+
+    def __init__(self) -> None:
+        self.ads = GridEntryParser()
+        self._entries: list[Entry] = []
+        self._joiner = RecordJoiner(self.parse, _is_rest)
+        self.release = self._joiner.release
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """See `publisher.sources.lines.LineParser`. A line of an ad has an equals sign between blanks, or stars."""
+        if self._joiner.holds:
+            return self._joiner.take(line)
+        if (b" = " in line and not line.startswith(b'"')) or line.startswith(b"***") or not line.strip():
+            return self.ads.parse(line)
+        try:
+            found = entry(line)
+        except LineError as error:
+            return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
+        if found is not None:
+            self._entries.append(found)
+        return Line.SKIPPED
+
+    def taken(self) -> tuple[Entry, ...]:
+        """The entries that were found since the last call."""
+        found = (*self._entries, *self.ads.entries)
+        self._entries, self.ads.entries = [], []
+        return found
+
+    def state(self) -> Any:
+        """The ad that is not complete, and the lines of a broken record."""
+        ad, held = self.ads.state(), self._joiner.state()
+        return ad if held is None else {_HELD: held, _AD: ad}
+
+    def resume(self, state: Any) -> None:
+        """Go on as `state()` was; anything else is taken as nothing."""
+        held = isinstance(state, dict) and state.keys() == {_HELD, _AD}
+        self._joiner.resume(state[_HELD] if held else None)
+        self.ads.resume(state[_AD] if held else state)
+
+
+def _is_rest(first: bytes, line: bytes) -> bool:
+    """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+    bare = line.strip()
+    if bare.startswith(b'"') and bare != b'"' and not bare.startswith(b'" "'):
+        return False
+    try:
+        return entry(first + line) is not None
+    except LineError:
+        return False
+
+
 def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iterator[GridPage]:
     """Read on from a cursor to the present end. Raises `SourceError`, behind the last page, for what cannot be read."""
     reading = LogReader(path, None, rotated_to).read(cursor)
-    ads = GridEntryParser()
-    ads.resume(cursor.get("parser"))
+    parser = _GridParser()
+    parser.resume(cursor.get("parser"))
+    last: Chunk | None = None
     for chunk in reading:
-        if chunk.file != ads.file and (chunk.lines or not chunk.set_aside):
-            ads.file_begins(chunk.file)
-        yield _page(chunk, reading, ads)
-    cut = [each for each in ads.finish() if isinstance(each, Refused)]
-    if cut or ads.entries:
-        unreadable = [Unreadable(ads.file, None, None, each.reason, (each.raw or b"")[:RAW_BYTES]) for each in cut]
-        yield GridPage(_taken(ads), tuple(unreadable), _cursor(reading, ads))
+        if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
+            if last is None or chunk.file != last.file:
+                yield from _released(last, reading, parser)
+                parser.ads.file_begins(chunk.file)
+            last = chunk
+        refused = [(index, each) for index, line in enumerate(chunk.lines) for each in _refused(parser.parse(line))]
+        unreadable = [unreadable_of(chunk, index, each) for index, each in refused]
+        yield GridPage(parser.taken(), (*chunk.set_aside, *unreadable), _cursor(reading, parser))
+    yield from _released(last, reading, parser)
+    cut = [each for each in parser.ads.finish() if isinstance(each, Refused)]
+    entries = parser.taken()
+    if cut or entries:
+        told = [Unreadable(parser.ads.file, None, None, each.reason, (each.raw or b"")[:RAW_BYTES]) for each in cut]
+        yield GridPage(entries, tuple(told), _cursor(reading, parser))
     if recovered := reading.recovered():
-        yield GridPage((), (), _cursor(reading, ads), recovered)
+        yield GridPage((), (), _cursor(reading, parser), recovered)
     for problem in reading.problems:
         raise problem
 
 
-def _page(chunk: Chunk, reading: Reading, ads: GridEntryParser) -> GridPage:
-    """What the lines of a chunk tell. A line of an ad is known by its equals sign between blanks, or its stars."""
-    entries: list[Entry] = []
-    unreadable = list(chunk.set_aside)
-    for index, line in enumerate(chunk.lines):
-        if (b" = " in line and not line.startswith(b'"')) or line.startswith(b"***") or not line.strip():
-            outcome = ads.parse(line)
-            for each in outcome if isinstance(outcome, list) else (outcome,):
-                if isinstance(each, Refused):
-                    place = chunk.unreadable(index, each.reason)
-                    unreadable.append(place if each.raw is None else msgspec.structs.replace(place, raw=each.raw))
-            continue
-        try:
-            found = entry(line)
-        except LineError as error:
-            unreadable.append(chunk.unreadable(index, str(error)))
-            continue
-        if found is not None:
-            entries.append(found)
-    return GridPage((*entries, *_taken(ads)), tuple(unreadable), _cursor(reading, ads))
+def _released(last: Chunk | None, reading: Reading, parser: _GridParser) -> Iterator[GridPage]:
+    """What the parser held of the file of which the chunk is the last so far."""
+    refused = [] if last is None else _refused(parser.release())
+    entries = parser.taken()
+    if last is not None and (refused or entries):
+        unreadable = [unreadable_of(last, len(last.lines), each) for each in refused]
+        yield GridPage(entries, tuple(unreadable), _cursor(reading, parser))
 
 
-def _taken(ads: GridEntryParser) -> tuple[Entry, ...]:
-    entries, ads.entries = tuple(ads.entries), []
-    return entries
+def _refused(outcome: Outcome | list[Outcome]) -> list[Refused]:
+    return [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Refused)]
 
 
-def _cursor(reading: Reading, ads: GridEntryParser) -> Cursor:
-    state = ads.state()
+def _cursor(reading: Reading, parser: _GridParser) -> Cursor:
+    state = parser.state()
     return reading.cursor() if state is None else {**reading.cursor(), "parser": state}
 
 

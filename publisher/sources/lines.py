@@ -223,7 +223,7 @@ class _Part(msgspec.Struct):
             if isinstance(each, Job):
                 self.jobs.append(each)
             elif isinstance(each, Refused):
-                self.unreadable.append(_unreadable(chunk, index, each))
+                self.unreadable.append(unreadable_of(chunk, index, each))
                 self.head = each if each.hint else self.head
             elif each is Line.SKIPPED:
                 self.skipped += 1
@@ -282,7 +282,7 @@ def _released(chunk: Chunk | None, parser: LineParser, window: Window | None) ->
     return part.inside(window)
 
 
-def _unreadable(chunk: Chunk, index: int, refused: Refused) -> Unreadable:
+def unreadable_of(chunk: Chunk, index: int, refused: Refused) -> Unreadable:
     """A line that is no record, with its place; without its offset where it stands in an earlier chunk."""
     at = index - refused.back
     if 0 <= at < len(chunk.lines):
