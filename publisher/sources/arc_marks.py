@@ -29,6 +29,8 @@ PROGRAM: Final = (
     "publisher.sources.arc_marks",
     "publisher.sources.arc_rows",
     "publisher.sources.arc_values",
+    "publisher.sources.fields",
+    "publisher.sources.limits",
 )
 """The modules that make a stored run of a row. A version's number would not tell of one that was mended in place."""
 

@@ -17,6 +17,7 @@ from formats.identity import arc_record_id
 from formats.job import Benchmark, Event, Job, Status, Transfer
 from publisher.sources.arc_database import AAR_COLUMNS, SEPARATOR, Row, Sides
 from publisher.sources.arc_values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
+from publisher.sources.limits import IDENTITY_CHARACTERS, LimitError, bounded, require_short
 
 _T = TypeVar("_T")
 Direction = Literal["download", "upload"]
@@ -49,6 +50,7 @@ _LARGEST: Final = 2**63
 _EVENTS: Final = ("PREPARING", "SUBMIT", "LRMSSTART", "LRMSEND", "FINISHING", "FINISHED")
 """The events whose times stand in a record."""
 _NO_TIMES: Final = (None,) * len(_EVENTS)
+_TEXT_SIDES: Final = ("AuthTokenAttributes", "DataTransfers", "RunTimeEnvironments")
 _BENCHMARK: Final = "benchmark"
 _INFO: Final = (
     *("jobname", "projectname", "lrms", "nodenames", "nodename", "clienthost", "wninstance", "systemsoftware"),
@@ -119,7 +121,8 @@ class RowReader:
         events, (preparing, lrms_submit, execution_start, execution_end, finishing, at_end) = _events(
             sides["JobEvents"].get(record_id), extras
         )
-        keys, info = _info(sides["JobExtraInfo"].get(record_id))
+        info_row = sides["JobExtraInfo"].get(record_id)
+        keys, info = _info(info_row)
         benchmarks = _benchmarks(keys, info)
         started = submit or None
         if running or (self._start_from_execution and execution_start is not None):
@@ -127,20 +130,23 @@ class RowReader:
         ended = end or None
         if self._end_from_lrms and execution_end is not None and not running:
             ended = execution_end
-        fqans, tokens = _attributes(_text_of(sides["AuthTokenAttributes"].get(record_id)))
+        attributes, transferred, environments = [_text_of(sides[table].get(record_id)) for table in _TEXT_SIDES]
+        fqans, tokens = _attributes(attributes)
         if tokens:
             extras.update(tokens)
-        transfers = _transfers(_text_of(sides["DataTransfers"].get(record_id)), extras)
+        transfers = _transfers(transferred, extras)
         for key, place in keys.others:
             extras[key] = info[place]
         name, project, lrms, nodenames, nodename, client, service_class, system_software, local = keys.pick(info)
         local_user, _, local_group = (local or "").partition(":")
-        return Job(
+        local_id = _local_id(local_id)
+        texts = (local_id, info_row[2] if info_row else None, attributes, transferred, environments)
+        found = Job(
             id_prefix + job_id,
             "arc",
             status,
             job_id,  # global_id
-            unescaped(str(local_id)) if local_id else None,
+            local_id,
             name or None,
             0,  # run
             None,  # array_id
@@ -173,7 +179,7 @@ class RowReader:
             None,  # middleware_version
             service_class or None,
             system_software or None,
-            _environments(_text_of(sides["RunTimeEnvironments"].get(record_id))),
+            _environments(environments),
             submit or None,
             None,  # eligible
             lrms_submit,
@@ -204,6 +210,9 @@ class RowReader:
             benchmarks,
             extras,
         )
+        if len(job_id) + sum([len(text) for text in texts if text]) <= IDENTITY_CHARACTERS:  # nearly always
+            return found
+        return _bounded(found)
 
 
 class _Known(dict[Any, _T]):
@@ -225,8 +234,31 @@ def _is_job_id(value: Any) -> bool:
     return isinstance(value, str) and bool((value.isalnum() and value.isascii()) or _JOB_ID.fullmatch(value))
 
 
+def _local_id(value: Any) -> str | None:
+    text = unescaped(str(value)) if value else None
+    if text is not None and "\0" in text:
+        raise UnreadableRowError("LocalJobID holds NUL, which cannot be stored")
+    return text
+
+
+def _bounded(job: Job) -> Job:
+    try:
+        return bounded(job)
+    except LimitError as error:
+        raise UnreadableRowError(str(error)) from None
+
+
 def _text(row: Row) -> str | None:
-    return unescaped(str(row[0] or "")) or None
+    text = unescaped(str(row[0] or ""))
+    _require_short(text)
+    return text or None
+
+
+def _require_short(text: str) -> None:
+    try:
+        require_short("a name of a user, VO, queue or endpoint", text)
+    except LimitError as error:
+        raise UnreadableRowError(str(error)) from None
 
 
 def _status(row: Row) -> Status:
@@ -239,6 +271,8 @@ def _status(row: Row) -> Status:
 def _endpoint(row: Row) -> tuple[str | None, str | None, str]:
     """Interface and URL, and what the record ids of its jobs begin with."""
     interface, url = (str(value or "") for value in row)
+    _require_short(interface)
+    _require_short(url)
     return unescaped(interface) or None, unescaped(url) or None, arc_record_id(url, "")
 
 

@@ -28,6 +28,8 @@ from publisher import config
 from publisher.sources.base import required_path
 from publisher.sources.broken_record import RecordJoiner
 from publisher.sources.dqs_act import FIELDS, ActError, ActLine, CutActError, parse_line, run_of, slave_of
+from publisher.sources.fields import LineError, decoded
+from publisher.sources.limits import require_short
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
 
@@ -58,6 +60,7 @@ class DqsParser:
     """Lines of an act_file."""
 
     reads: frozenset[str] = frozenset({"dqs"})
+    joins_lines = False
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -104,8 +107,10 @@ class DqsParser:
         if not line.strip():
             return Line.IGNORED
         try:
-            act = parse_line(line.decode(errors="backslashreplace"))
-        except ActError as error:
+            act = parse_line(decoded(line))
+            for each in (act.queue, act.host, act.complexes, act.group, act.owner, act.name, act.dqs_job_name):
+                require_short("a text", each)
+        except (ActError, LineError) as error:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutActError))
         if act.start == 0:
             return Line.SKIPPED

@@ -9,6 +9,9 @@ from typing import Final
 _INTEGER: Final = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
+NUL: Final = "holds NUL bytes: a write that was interrupted"
+
+
 class LineError(ValueError):
     """A line is no record; the message is the reason as it is shown to the administrator."""
 
@@ -34,7 +37,7 @@ def decoded(raw: bytes) -> str:
     Raises `LineError` for NUL bytes, which an interrupted write leaves behind.
     """
     if b"\0" in raw:
-        raise LineError("holds NUL bytes: a write that was interrupted")
+        raise LineError(NUL)
     try:
         return raw.decode()
     except UnicodeDecodeError:

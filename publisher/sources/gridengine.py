@@ -23,8 +23,9 @@ from publisher import config
 from publisher.errors import ConfigError
 from publisher.sources import gridengine_colon, gridengine_jsonl
 from publisher.sources.broken_record import RecordJoiner
-from publisher.sources.fields import JSON_BYTES
+from publisher.sources.fields import JSON_BYTES, LineError, decoded
 from publisher.sources.gridengine_run import Cluster, PeTask, Slave, with_measures
+from publisher.sources.limits import LimitError
 from publisher.sources.lines import Line, LineSource, Outcome, Refused
 from publisher.sources.logfile import LogReader
 from publisher.sources.parallel import Waiting
@@ -43,6 +44,7 @@ class GridEngineParser:
     """Lines of both formats, in any mixture."""
 
     reads: frozenset[str] = frozenset({"gridengine", "gridengine-jsonl"})
+    joins_lines = False
 
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
@@ -75,19 +77,19 @@ class GridEngineParser:
         if len(line) <= 1 or line[0] == _HASH or (line[0] <= _BLANK and line.isspace()):
             return Line.IGNORED
         try:
-            text = line.decode()
+            text = line.decode() if b"\0" not in line else decoded(line)
         except UnicodeDecodeError:
             text = line.decode(errors=JSON_BYTES if line[:1] == b"{" else "backslashreplace")
+        except LineError as error:
+            return self._joiner.refused(line, str(error), cut=False)
         try:
             parse = gridengine_jsonl.parse_record if text[0] == "{" else gridengine_colon.parse_record
             found = parse(text, self._cluster)
-        except (gridengine_colon.ColonError, gridengine_jsonl.JsonlError) as error:
+        except (gridengine_colon.ColonError, gridengine_jsonl.JsonlError, LimitError) as error:
             return self._joiner.refused(line, str(error), cut=isinstance(error, gridengine_colon.CutColonError))
-        if found is None:
-            return Line.SKIPPED
         if isinstance(found, Slave):
             return self._slave(found)
-        return self._master(found) if self._waiting.groups else found
+        return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED
 
     def _is_rest(self, first: bytes, line: bytes) -> bool:
         """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""

@@ -13,6 +13,7 @@ import msgspec
 
 from formats.identity import run_record_id
 from formats.job import Host, Job, Status
+from publisher.sources.limits import require_short
 
 Number = int | float
 Extras = dict[str, int | float | str]
@@ -128,6 +129,8 @@ def outcome(
     virtual = kib(maxvmem)
     if pe_task:
         mem, transferred = _float(extras.get("mem")), _float(extras.get("io"))
+        require_short("pe_taskid", pe_task)
+        require_short("hostname", host)
         used = (cpu_ms, user_ms or 0, system_ms or 0, mem, transferred, virtual, rss)
         task_extras = measures_of({name: value for name, value in extras.items() if name not in {"mem", "io"}})
         return Slave(local_id, PeTask(pe_task, host, start, end, exit_status, failed, *used, task_extras))

@@ -49,7 +49,9 @@ _KEPT_AS: Final = {name.lower(): name for name in KEPT}
 _SCALING: Final = re.compile(r"(?:machineattr|match_exp_)\w{1,64}", re.ASCII)
 _MOST_SCALING: Final = 64
 _LARGEST: Final = 1 << 53
-_ID: Final = re.compile(r"(?:(?P<schedd>.+)#)?(?P<job>\d{1,12}\.\d{1,12})(?:#(?P<queued>\d{1,12}))?", re.ASCII)
+_ID: Final = re.compile(
+    r"(?:(?P<schedd>[^\x00-\x20\x7f]+)#)?(?P<job>\d{1,12}\.\d{1,12})(?:#(?P<queued>\d{1,12}))?", re.ASCII
+)
 _NUMBER: Final = re.compile(r"-?\d{1,18}(?:\.\d*)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _PAIR: Final = re.compile(r"(\w{1,64})\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\s*(?:;|\])", re.ASCII)
 _BENCHMARKS: Final = {"hepspec": "HEPSPEC", "hepspec06": "HEPSPEC", "hepscore23": "HEPscore23", "si2k": "Si2k"}
@@ -285,15 +287,13 @@ def _extras(ad: Mapping[str, Value], scaling: Mapping[str, Value]) -> dict[str, 
             continue
         if isinstance(value, bool):
             extras[name] = str(value).lower()
-        elif isinstance(value, str):
-            extras[name] = value[:4_096]
-        elif isinstance(value, int | float) and abs(value) < _LARGEST:
+        elif isinstance(value, str) or (isinstance(value, int | float) and abs(value) < _LARGEST):
             extras[name] = value
     for name, value in scaling.items():
         if isinstance(value, dict):
             value = "[ " + "; ".join(f"{key} = {item}" for key, item in sorted(value.items())) + " ]"  # noqa: PLW2901
         if isinstance(value, str):
-            extras[name] = value[:1_024]
+            extras[name] = value
         elif value is not None and abs(value) < _LARGEST:
             extras[name] = int(value) if isinstance(value, bool) else value
     return extras

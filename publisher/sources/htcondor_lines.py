@@ -16,13 +16,15 @@ import msgspec
 from publisher.grid_identity import Entry
 from publisher.sources import htcondor_ad
 from publisher.sources.fields import LineError, decoded
+from publisher.sources.limits import EXTRA_CHARACTERS
 from publisher.sources.lines import Line, Outcome, Refused
 
-_ATTRIBUTE: Final = re.compile(rb"\s*([A-Za-z_][\w.]*) ?= ?(.*?)\s*", re.DOTALL)
+_NAME: Final = re.compile(rb"[A-Za-z_][\w.]*")
 _APEL: Final = re.compile(rb"(?:[^|=\s]*#)?\d{1,12}\.\d{1,12}(?:#\d*)?\|")
 _BANNER_ID: Final = re.compile(rb"ClusterId = (\d{1,12}) ProcId = (\d{1,12})")
 _PER_JOB: Final = re.compile(r"history\.\d+\.\d+(?:\.(?:gz|bz2|xz|zst))?", re.ASCII)
-_LONGEST: Final = 16_384
+_LONGEST: Final = 4 * EXTRA_CHARACTERS + 64
+"""Bytes of an attribute that are looked at: enough for its text to be known as too long where it is."""
 _MOST_ATTRIBUTES: Final = 512
 
 
@@ -109,11 +111,12 @@ class HTCondorParser:
             return self._close() if self._ad else [Line.IGNORED]
         if _APEL.match(line):
             return [self._apel(line)]
-        found = _ATTRIBUTE.fullmatch(line) if len(line) < _LONGEST else None
-        if found is None:
+        name, equals, value = line[:_LONGEST].partition(b"=")
+        name = name.strip()
+        if not equals or _NAME.fullmatch(name) is None:
             return [Refused("is no attribute of an ad")]
-        key = found[1].decode("ascii", "replace").lower()
-        return self._put(key, found[2]) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
+        key = name.decode("ascii", "replace").lower()
+        return self._put(key, value.strip()) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
 
     def _put(self, key: str, value: bytes) -> list[Outcome]:
         """Keep an attribute. One that is there already is of another ad: the banner between them is damaged."""

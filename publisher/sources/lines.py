@@ -18,6 +18,7 @@ from formats.job import Job
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources.base import FUTURE_S, WAITING, Cursor, Page, Recovered, Unreadable, Window
+from publisher.sources.limits import SHORT_BYTES, LimitError, bounded
 from publisher.sources.logfile import RAW_BYTES, Chunk, LogReader, Reading
 from publisher.sources.recognise import KINDS, looks_like
 
@@ -60,7 +61,10 @@ class LineParser(Protocol):
     """Understands the lines of one kind of log. One parser serves one pass over the log's files."""
 
     reads: frozenset[str]
-    """The kinds of log, as `recognise.looks_like` names them, that this parser understands."""
+    """The kinds of log, as `recognise.looks_like` names them, that this parser understands.
+
+    A parser with an attribute `joins_lines` that is False makes a run of one line, which bounds the run's texts.
+    """
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """What a line is. Never raises, whatever the bytes; takes time and memory in proportion to their number."""
@@ -221,6 +225,8 @@ class _Part(msgspec.Struct):
         """Add what the line at an index of the chunk gave."""
         for each in outcome if isinstance(outcome, list) else (outcome,):
             if isinstance(each, Job):
+                each = within_limits(each)  # noqa: PLW2901
+            if isinstance(each, Job):
                 self.jobs.append(each)
             elif isinstance(each, Refused):
                 self.unreadable.append(unreadable_of(chunk, index, each))
@@ -265,9 +271,10 @@ def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
     part = _Part([], list(chunk.set_aside), 0, understood=False, head=None)
     jobs = part.jobs
     parse = parser.parse
+    shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
     for index, line in enumerate(chunk.lines):
         outcome = parse(line)
-        if type(outcome) is Job:
+        if type(outcome) is Job and len(line) <= shortest:
             jobs.append(outcome)
         else:
             part.take(outcome, chunk, index)
@@ -280,6 +287,14 @@ def _released(chunk: Chunk | None, parser: LineParser, window: Window | None) ->
     if chunk is not None and isinstance(parser, LineHolder):
         part.take(parser.release(), chunk, len(chunk.lines))
     return part.inside(window)
+
+
+def within_limits(job: Job) -> Job | Refused:
+    """A run without a text that is too long, or why it is no record."""
+    try:
+        return bounded(job)
+    except LimitError as error:
+        return Refused(str(error))
 
 
 def unreadable_of(chunk: Chunk, index: int, refused: Refused) -> Unreadable:

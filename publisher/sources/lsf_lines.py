@@ -19,6 +19,8 @@ from publisher.sources.fields import LineError, decoded, instant, integer
 MAX_SLOTS: Final = 10_000_000
 
 _TYPE: Final = re.compile(rb'"([A-Z][A-Z0-9_]{2,40})" "')
+_FIELD: Final = re.compile(r'(?:"(?:[^"]|"")*"|[^" \r\n]+)(?= |\r?$)')
+_CSV_CHARACTERS: Final = 131_072
 _HOST: Final = re.compile(r"(?:(\d{1,8})\*)?(\S+)", re.ASCII)
 _SECONDS: Final = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 
@@ -64,6 +66,8 @@ def goes_on(raw: bytes) -> bool:
 def fields(raw: bytes) -> list[str]:
     """The fields of a record. Raises `LineError`."""
     text = decoded(raw)
+    if len(text) > _CSV_CHARACTERS:
+        return _long_fields(text)
     try:
         rows = list(csv.reader([text], delimiter=" ", strict=True))
     except csv.Error as error:
@@ -71,6 +75,14 @@ def fields(raw: bytes) -> list[str]:
     if len(rows) != 1:
         raise LineError("cannot be split into fields")
     return rows[0]
+
+
+def _long_fields(text: str) -> list[str]:
+    """The fields of a record in which one may be longer than the module csv takes, for the whole process."""
+    found = _FIELD.findall(text)
+    if _FIELD.sub("", text).strip(" "):
+        raise LineError("cannot be split into fields")
+    return [each[1:-1].replace('""', '"') if each[0] == '"' else each for each in found]
 
 
 def run(record: Sequence[str], cluster: str | None) -> Job | None:

@@ -37,6 +37,7 @@ class PbsParser:
     """A `LineParser` of accounting lines in one of the two dialects."""
 
     reads = frozenset({"torque"})
+    joins_lines = False
 
     def __init__(self, dialect: Dialect, zone: str, cluster: str | None) -> None:
         self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster)

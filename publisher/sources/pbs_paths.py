@@ -11,6 +11,7 @@ writes for a rerun, Q S R S E, where R tells nothing and the lost run is estimat
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from formats.job import Event, Job
 from publisher.sources import pbs_runs
 from publisher.sources import pbs_values as values
 from publisher.sources.fields import LineError, instant, integer
+from publisher.sources.limits import SHORT_BYTES, bounded
 from publisher.sources.pbs_lines import (
     Entry,
     ForgedEndError,
@@ -129,7 +131,8 @@ class JobPaths:
         for key, job in self._state.open.items():
             if job.start is not None and not job.shown:
                 job.shown = True
-                runs.append(msgspec.structs.replace(self._begun(key, job), events=tuple(job.events)))
+                with suppress(LineError):  # its end is a record of its own, and will be refused or not
+                    runs.append(msgspec.structs.replace(self._begun(key, job), events=tuple(job.events)))
         return runs
 
     def take(self, line: Entry) -> tuple[Job, ...] | None:
@@ -205,6 +208,8 @@ class JobPaths:
         start = instant(written)
         if start is None:
             raise LineError("a start record without a start")
+        if len(line.text) > SHORT_BYTES:
+            self._begun(line.job_id, OpenJob([], start, line.text))
         job = self._reopen(line.job_id)
         jobs = _NO_JOBS
         if job.start == start:  # told again, with other hosts
@@ -226,9 +231,9 @@ class JobPaths:
         return jobs
 
     def _begun(self, key: str, job: OpenJob) -> Job:
-        """The run in progress."""
+        """The run in progress. Raises `LineError` where its text is unclear, or too long."""
         found = attributes(job.text, quoted=self._dialect.quoted)
-        return pbs_runs.running(
+        run = pbs_runs.running(
             self._dialect,
             pbs_runs.job_id(key),
             found,
@@ -236,6 +241,7 @@ class JobPaths:
             start=job.start or 0,
             run=max(job.starts - 1, 0),
         )
+        return run if len(job.text) <= SHORT_BYTES else bounded(run)
 
     def _unfinished(self, key: str, job: OpenJob, reason: str) -> Job:
         """A start that no record ended: an attempt for which resources were short."""

@@ -19,7 +19,7 @@ from publisher.errors import SourceError, SourceFormatError
 from publisher.finding import Finding
 from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window, waiting_in
 from publisher.sources.compression import DamagedError
-from publisher.sources.lines import PAGE_RECORDS, Line, LineParser, LineSource, Outcome, Refused
+from publisher.sources.lines import PAGE_RECORDS, Line, LineParser, LineSource, Outcome, Refused, within_limits
 from publisher.sources.logfile import RAW_BYTES, LogReader
 from publisher.sources.openlog import OpenLog, open_log
 from publisher.sources.recognise import KINDS, document_kind
@@ -170,7 +170,7 @@ class SavedSource:
 
     def _with_kept(self, page: Page, parser: EndingParser, window: Window | None) -> Page:
         """The last page of the logs, with what the parser kept."""
-        kept = parser.finish()
+        kept = [within_limits(each) if isinstance(each, Job) else each for each in parser.finish()]
         if not kept:
             return page
         jobs = [outcome for outcome in kept if isinstance(outcome, Job)]
@@ -203,6 +203,8 @@ class SavedSource:
         read = skipped = 0
         for number, outcome in enumerate(self._parse_document(log), 1):
             read += 1
+            if isinstance(outcome, Job):
+                outcome = within_limits(outcome)  # noqa: PLW2901
             if isinstance(outcome, Job):
                 if window is None or window.holds(outcome.end):
                     jobs.append(outcome)

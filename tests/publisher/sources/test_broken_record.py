@@ -10,6 +10,7 @@ from publisher.sources.base import Window
 from publisher.sources.broken_record import MAX_HELD_BYTES
 from publisher.sources.dqs import DqsSource
 from publisher.sources.gridengine import GridEngineSource
+from publisher.sources.limits import SHORTENED
 from publisher.sources.torque import TorqueSource
 from tests.publisher.sources.log_reading import Seen, read_on
 
@@ -84,7 +85,7 @@ def test_memory_is_bounded_and_nothing_is_lost(tmp_path: Path) -> None:
 def test_between_two_pages_and_in_a_window(tmp_path: Path) -> None:
     """The lines that are held travel in the cursor."""
     before = "".join(record(1000 + number, "x") for number in range(2_500))
-    whole = before + broken(1, "a\n" + "b\n" * 50_000 + "c") + broken(2, "x")
+    whole = before + broken(1, "a jobname=x\n" + "b\n" * 50_000 + "c") + broken(2, "x")
     path = tmp_path / "log"
     path.write_text(whole, encoding="utf-8")
     source = TorqueSource("t", config.Source(type="torque", path=path, timezone="UTC"))
@@ -94,6 +95,7 @@ def test_between_two_pages_and_in_a_window(tmp_path: Path) -> None:
         seen = read_on(source, Seen(cursor=cursor))
         assert ids(seen)[-2:] == ["1", "2"], "from wherever reading went on"
         assert seen.unreadable == []
+        assert seen.jobs[f"ur-torque/s/1/{START + 90}"].extras[SHORTENED] == "name (100013 characters)"
     (page,) = [page for page in source.pages({}, Window(1_793_491_210)) if page.jobs]
     assert [job.local_id for job in page.jobs] == ["1", "2"]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from formats.job import Job
 from publisher import config
 from publisher.errors import ConfigError
+from publisher.sources import lsf_lines
 from publisher.sources.lines import Line, Refused
 from publisher.sources.lsf import MAX_RECORD_BYTES, LsfParser, LsfSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
@@ -182,3 +183,11 @@ def test_the_samples(shared: Path) -> None:
     assert (jobs["7610"].cpu_ms, jobs["7610"].exit_code, jobs["7610"].wall_ms) == (None, 255, 839_000)  # -1 is unknown
     assert (jobs["699195"].memory_rss_kib, jobs["699195"].memory_virtual_kib) == (310_424, 339_112)
     assert jobs["11493"].cores == 1  # cut off behind what counts
+
+
+def test_a_long_record_is_split_as_every_other(lines: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [line for line in lines if lsf_lines.record_type(line) and not lsf_lines.goes_on(line)]
+    expected = [lsf_lines.fields(line) for line in records]
+    monkeypatch.setattr(lsf_lines, "_CSV_CHARACTERS", 0)
+    assert [lsf_lines.fields(line) for line in records] == expected
+    assert len(records) > 20
