@@ -153,10 +153,9 @@ statuses = ["completed", "failed", "aborted"]
 
 
 def test_what_is_alike_in_many_records_is_told_once(collected: Program) -> None:
-    text = collected.config.read_text().replace('benchmark = { type = "HEPscore23", value = 14.2 }\n', "")
-    collected.configure(text + ABORTED_TOO)
+    collected.configure(collected.config.read_text() + ABORTED_TOO + 'unknown_vo = "hold"\n')
     told = collected("render", "emi-car", "--from", "2026-09", "--target", "aborted-too").ok().err
-    assert re.search(r"^held: \d+ records, the first ur-ce1.example.org-\w+: ServiceLevel: none", told, re.MULTILINE)
+    assert re.search(r"^held: \d+ records, the first ur-ce\d.example.org-\w+: VO: unknown", told, re.MULTILINE)
     assert told.count("held: ") == 1
 
 
