@@ -179,11 +179,12 @@ class Knowing(Opened):
             return audit.entries(connection, limit)
 
     def count_unreadable(self, sources: Sequence[str] = ()) -> int:
-        """How many pieces of input that are no records are kept, of these sources or of all."""
+        """How many pieces of input are no record: of these sources, or of all. `unreadable` lists what is kept."""
         store = self._store_if_there()
         if store is None:
             return 0
         with store.read() as connection:
+            self._require_sources(connection, sources)
             return registry.count_unreadable(connection, sources)
 
     def unreadable(

@@ -130,6 +130,10 @@ def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
     say_if_cut(len(rows), total, "first")
     if not rows:
         say("nothing is unreadable")
+    elif total > len(rows):
+        from publisher.store.registry import KEPT_OF_FILE  # noqa: PLC0415
+
+        say(f"of each file at most {KEPT_OF_FILE:,} pieces are kept; more are counted")
 
 
 def _tell_settled(rows: Sequence[UnreadableRow]) -> None:

@@ -150,7 +150,7 @@ def _store_page(
         back = purged.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, sifted.changed, now)
         if join is not None:
             join.note(connection, upserted.put)
-        unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now)
+        unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now, again=again)
         registry.drop_recovered(connection, row.id, page.recovered)
         ends = [run.end for run in page.runs if run.finished and run.end]
         last_end = max([*ends, page.recognised.last_end or 0]) or None

@@ -54,9 +54,9 @@ FUTURE_S: Final = 86_400
 class Unreadable(msgspec.Struct, frozen=True):
     """A piece of input that is no record: kept with its place and reason, never dropped in silence.
 
-    `raw` holds at most the first 64 KiB of its bytes; `offset` is its byte offset in the file (or row id).
-    `unread_from`: it is a file that disappeared before it was read to its end; the jobs in it that were not read ended
-    then (epoch seconds) or later.
+    `raw` holds at most the first 64 KiB of its bytes; `offset` is its byte offset in the file, its row id, or its
+    number among the jobs of a document. `unread_from`: it is a file that disappeared before it was read to its end; the
+    jobs in it that were not read ended then (epoch seconds) or later.
     """
 
     file: str

@@ -26,6 +26,8 @@ from publisher.sources.recognise import KINDS, document_kind
 
 _SNIFF: Final = 4_096
 
+_BEGUN: Final = "begun"
+_BEGUN_NUMBERS: Final = 5
 Stamp = list[int]
 """Device, inode, size, time of change (ns) of a document."""
 
@@ -76,7 +78,8 @@ class SavedSource:
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Pages of the logs, then of the documents, as `Source.pages` says."""
         documents = [file for file in self._all.files() if is_document(file)]
-        here: dict[str, Any] = dict(cursor)
+        here: dict[str, Any] = {key: value for key, value in cursor.items() if key != _BEGUN}
+        begun = _begun(cursor) if window is None else []
         problem: SourceError | None = None
         try:
             for page in self._log_pages(cursor.get("log", {}), window):
@@ -86,7 +89,7 @@ class SavedSource:
                 yield msgspec.structs.replace(page, cursor=cursor if window else dict(here), at_end=last)
         except SourceError as error:
             problem = error
-        for part in self._all_documents(documents, here, window):
+        for part in self._all_documents(documents, here, begun, window):
             if isinstance(part, Page):
                 last = part.at_end and problem is None
                 yield msgspec.structs.replace(part, cursor=cursor if window else part.cursor, at_end=last)
@@ -95,8 +98,13 @@ class SavedSource:
         if problem is not None:
             raise problem
 
-    def _all_documents(self, files: list[Path], here: Cursor, window: Window | None) -> Iterator[Page | SourceError]:
-        """Pages of the documents that are new or were changed, and what keeps others from being read."""
+    def _all_documents(
+        self, files: list[Path], here: Cursor, begun: list[int], window: Window | None
+    ) -> Iterator[Page | SourceError]:
+        """Pages of the documents that are new or were changed, and what keeps others from being read.
+
+        `begun`: the stamp of the document in which an earlier reading stopped, and how many jobs of it were given.
+        """
         known = [] if window is not None else _stamps(here)
         seen: list[Stamp] = []
         for file in files:
@@ -104,9 +112,11 @@ class SavedSource:
                 with open_log(file) as log:
                     self._refuse_others(file, log)
                     stamp = [log.device, log.inode, log.size, log.mtime_ns]
-                    for page in () if stamp in known else self._document_pages(file, log, window):
+                    given = begun[-1] if begun[:-1] == stamp else 0
+                    for number, page in () if stamp in known else self._document_pages(file, log, window, given):
                         left = [other for other in known if other not in seen]
-                        yield msgspec.structs.replace(page, cursor={**here, "documents": [*seen, *left]})
+                        cursor = {**here, "documents": [*seen, *left], _BEGUN: [*stamp, number]}
+                        yield msgspec.structs.replace(page, cursor=cursor)
                 seen.append(stamp)
             except SourceError as error:
                 yield error
@@ -197,11 +207,17 @@ class SavedSource:
         if kind is not None and kind not in self._documents:
             raise SourceFormatError(f"{file}: this looks like {KINDS[kind]}", hint="Look at path and type")
 
-    def _document_pages(self, file: Path, log: OpenLog, window: Window | None) -> Iterator[Page]:
+    def _document_pages(
+        self, file: Path, log: OpenLog, window: Window | None, given: int
+    ) -> Iterator[tuple[int, Page]]:
+        """Pages of a document without its first `given` jobs, each with the number of the last job it holds."""
+        number = given
         jobs: list[Job] = []
         unreadable: list[Unreadable] = []
         read = skipped = 0
         for number, outcome in enumerate(self._parse_document(log), 1):
+            if number <= given:
+                continue
             read += 1
             if isinstance(outcome, Job):
                 outcome = within_limits(outcome)  # noqa: PLW2901
@@ -212,14 +228,13 @@ class SavedSource:
                     skipped += 1
             elif isinstance(outcome, Refused):
                 reason = f"job {number} of the document: {outcome.reason}"
-                raw = outcome.raw or reason.encode()  # they have no other place, so without it only one would be kept
-                unreadable.append(Unreadable(str(file), None, None, reason, raw[:RAW_BYTES]))
+                unreadable.append(Unreadable(str(file), None, number, reason, (outcome.raw or b"")[:RAW_BYTES]))
             elif outcome is Line.SKIPPED:
                 skipped += 1
             if read >= PAGE_RECORDS:
-                yield Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
+                yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
                 jobs, unreadable, read, skipped = [], [], 0, 0
-        yield Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
+        yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
 
 
 class _Logs(LogReader):
@@ -236,6 +251,14 @@ def is_document(file: Path) -> bool:
             return log.read(_SNIFF).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"[", b"<"}
     except (SourceError, DamagedError, OSError):
         return False
+
+
+def _begun(cursor: Cursor) -> list[int]:
+    try:
+        found = msgspec.convert(cursor.get(_BEGUN, []), list[int])
+    except msgspec.ValidationError:
+        return []
+    return found if len(found) == _BEGUN_NUMBERS else []
 
 
 def _stamps(cursor: Cursor) -> list[Stamp]:

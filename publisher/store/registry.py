@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,9 @@ from publisher.store.tables import classes, runs, sources, targets, unreadable
 LISTED: Final = 1000
 """Pieces of unreadable input that are listed, and settled, at a time."""
 _DIGEST_BYTES: Final = 16
+
+KEPT_OF_FILE: Final = 1000
+"""Pieces of unreadable input that are kept of a file; more are counted."""
 
 
 class SourceRow(msgspec.Struct, frozen=True):
@@ -138,26 +142,55 @@ def source_failed(connection: Connection, source_id: int, message: str) -> None:
     connection.execute(update(sources).where(sources.c.id == source_id).values(at_end=0, last_error=message))
 
 
-def keep_unreadable(connection: Connection, source_id: int, items: Sequence[Unreadable], now: int) -> int:
-    """Keep input that is no record; gives how much of it was not known yet."""
-    rows = [
-        {
+def keep_unreadable(
+    connection: Connection, source_id: int, items: Sequence[Unreadable], now: int, *, again: bool = False
+) -> int:
+    """Keep input that is no record, `KEPT_OF_FILE` pieces of each file; gives how much of it is to be counted.
+
+    That is what was not known yet, with what is too much to be kept. The latter cannot be known when it is met once
+    more: with `again`, of a window that is read again, it is not counted. A file that disappeared is always kept.
+    """
+    known = _known_digests(connection, source_id, Counter(utf8(item.file) for item in items))
+    rows: list[dict[str, Any]] = []
+    beyond = 0
+    for item in items:
+        file, digest = utf8(item.file), _digest_of(item)
+        digests = known.get(file)
+        if item.unread_from is not None:  # again at the same place, and not settled: until now
+            connection.execute(update(unreadable).where(*_unread_at(source_id, item)).values(seen_at=now))
+        elif digests is not None:
+            if digest in digests:
+                continue
+            if len(digests) >= KEPT_OF_FILE:
+                beyond += 1
+                continue
+            digests.add(digest)
+        rows.append({
             "source_id": source_id,
-            "file": utf8(item.file),
+            "file": file,
             "line": item.line if item.line is not None else -1,
             "offset": item.offset if item.offset is not None else -1,
             "reason": item.reason,
             "raw": item.raw,
             "seen_at": now,
-            "digest": _digest_of(item),
+            "digest": digest,
             "unread_from": item.unread_from,
-        }
-        for item in items
-    ]
-    for item in items:
-        if item.unread_from is not None:  # again at the same place, and not settled: until now
-            connection.execute(update(unreadable).where(*_unread_at(source_id, item)).values(seen_at=now))
-    return dialect.insert_missing(connection, unreadable, rows)
+        })  # fmt: skip
+    return dialect.insert_missing(connection, unreadable, rows) + (0 if again else beyond)
+
+
+def _known_digests(connection: Connection, source_id: int, met: Mapping[str, int]) -> dict[str, set[bytes]]:
+    """Digests of what is kept of the files of which more would be kept than may be."""
+    if not met:
+        return {}
+    of_source = unreadable.c.source_id == source_id
+    counts = select(unreadable.c.file, func.count()).where(of_source, unreadable.c.file.in_(met))
+    kept = {str(file): int(count) for file, count in connection.execute(counts.group_by(unreadable.c.file))}
+    full = {file: set[bytes]() for file, more in met.items() if kept.get(file, 0) + more > KEPT_OF_FILE}
+    query = select(unreadable.c.file, unreadable.c.digest).where(of_source, unreadable.c.file.in_(full))
+    for file, digest in connection.execute(query):
+        full[file].add(bytes(digest))
+    return full
 
 
 def _digest_of(item: Unreadable) -> bytes:
@@ -223,14 +256,6 @@ class UnreadableRow(msgspec.Struct, frozen=True):
         return f"{self.file}:{self.line}" if self.line is not None else self.file
 
 
-def count_unreadable(connection: Connection, names: Sequence[str] = ()) -> int:
-    """How many pieces of unreadable input are kept, of the sources named, or of all."""
-    query = select(func.count()).select_from(unreadable.join(sources))
-    if names:
-        query = query.where(sources.c.name.in_(names))
-    return connection.execute(query).scalar_one()
-
-
 def list_unreadable(
     connection: Connection, limit: int | None = LISTED, names: Sequence[str] = ()
 ) -> list[UnreadableRow]:
@@ -262,11 +287,22 @@ def list_unreadable(
     ]
 
 
+def count_unreadable(connection: Connection, names: Sequence[str] = ()) -> int:
+    """How much unreadable input there is: of the sources named, or of all. Not all of it need be kept."""
+    query = select(func.coalesce(func.sum(sources.c.unreadable), 0))
+    return int(connection.execute(query.where(sources.c.name.in_(names)) if names else query).scalar_one())
+
+
 def drop_unreadable(connection: Connection, name: str, items: Sequence[UnreadableRow]) -> None:
-    """Take out unreadable input of one source, and count it no more. What is met again is kept again, as new."""
+    """Take out unreadable input of one source, and count it no more. What is met again is kept again, as new.
+
+    With the last that is kept goes what was only counted.
+    """
     keys = [item.id for item in items]
     gone = connection.execute(delete(unreadable).where(unreadable.c.id.in_(keys))).rowcount
-    connection.execute(update(sources).where(sources.c.name == name).values(unreadable=sources.c.unreadable - gone))
+    left = select(unreadable.c.id).where(unreadable.c.source_id == sources.c.id).exists()
+    counted = case((left, sources.c.unreadable - gone), else_=0)
+    connection.execute(update(sources).where(sources.c.name == name).values(unreadable=counted))
 
 
 def get_target(connection: Connection, name: str) -> TargetRow | None:

@@ -156,6 +156,19 @@ def test_a_log_that_was_rotated_out_of_sight_is_an_error_until_it_is_found_or_se
     assert detail.endswith("it is lost")
 
 
+def test_a_document_of_nothing_but_beginnings_is_counted_and_not_kept(fresh: Program) -> None:
+    """Once 50 MB of it made 2.4 million entries."""
+    history = fresh.folder / "history.xml"
+    history.write_bytes(b'<?xml version="1.0"?>\n' * 20_000)
+    fresh.configure(f'{BASE}[sources.condor]\ntype = "htcondor"\npath = "{history}"\n{FILES}')
+    collected = fresh("collect", "--json")
+    assert collected.object["sources"]["condor"]["unreadable"] == 20_000
+    assert fresh("status", "--json").object["sources"]["condor"]["unreadable"] == 20_000
+    listed = fresh("collect", "--unreadable", "--json").ok().object
+    assert (len(listed["unreadable"]), listed["total"]) == (1_000, 20_000)
+    assert "of each file at most 1,000 pieces are kept" in fresh("collect", "--unreadable").ok().err
+
+
 def test_held_records_are_released_by_what_they_lack(collected: Program) -> None:
     whole = collected.config.read_text()
     collected.configure(whole.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))

@@ -51,6 +51,25 @@ def counted_as_unreadable(site: Site) -> dict[str, int]:
     return {name: source.unreadable for name, source in site.publisher.status().sources.items()}
 
 
+def test_of_each_file_so_many_pieces_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *(bad(line) for line in range(1, 2_501)), bad(1, "accounting.1"), make_job(1))
+    assert site.collect()["ce1"].unreadable == 2_501
+    assert counted_as_unreadable(site) == {"ce1": 2_501}
+    assert site.publisher.count_unreadable(["ce1"]) == 2_501
+    kept = [(row.file, row.line) for row in site.publisher.unreadable(limit=9_999)]
+    assert sorted(kept) == [("accounting", line) for line in range(1, 1_001)] + [("accounting.1", 1)]
+    site.sources["ce1"].add(*(bad(line) for line in range(2_400, 2_600)))
+    site.collect()
+    assert len(site.publisher.unreadable(limit=9_999)) == 1_001
+    assert counted_as_unreadable(site) == {"ce1": 2_701}, "what is not kept cannot be known again"
+    site.publisher.collect(window=Window(NOVEMBER))
+    assert counted_as_unreadable(site) == {"ce1": 2_701}, "but a window counts nothing twice"
+    site.publisher.settle_unreadable("a test")
+    assert counted_as_unreadable(site) == {"ce1": 1_701}, "what is listed at a time"
+    site.publisher.settle_unreadable("a test")
+    assert counted_as_unreadable(site) == {"ce1": 0}, "with the last that is kept goes what was counted"
+
+
 def test_settled_input_is_neither_counted_nor_listed_and_the_audit_says_what_it_was(tmp_path: Path) -> None:
     one, other = ListSource("ce1"), ListSource("ce2")
     one.add(*(bad(line) for line in range(1, 5)), bad(1, "accounting.0"), make_job(1))
