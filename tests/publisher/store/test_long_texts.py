@@ -49,7 +49,8 @@ FIELDS = ("account", "user", "group", "queue", "jobname", "exec_host", "owner")
 
 
 @pytest.mark.parametrize("records", ["apel-job", "ogf-ur", "apel-summary", "utilization"])
-def test_long_fields_of_a_log_stop_nothing(tmp_path: Path, records: str) -> None:
+@pytest.mark.parametrize("length", [2_600, 4_000, 60_000])
+def test_long_fields_of_a_log_stop_nothing(tmp_path: Path, records: str, length: int) -> None:
     cluster = Cluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     cluster.target["records"] = records
@@ -57,14 +58,18 @@ def test_long_fields_of_a_log_stop_nothing(tmp_path: Path, records: str) -> None
         cluster.target["period"] = "day"
     cluster.log(torque_line(1, NOW - 100_000))
     for number, field in enumerate(FIELDS):
-        cluster.log(torque_line(100 + number, NOW - 90_000, **{field: incompressible(60_000, number)}))
-        cluster.log(torque_line(200 + number, NOW - 80_000, **{field: incompressible(60_000, -number - 1)}))
+        for place, end in ((number, NOW - 90_000), (number + 100, NOW - 80_000)):
+            fields = {"jobname": "sim", field: incompressible(length, place)}  # a name stands with each account
+            cluster.log(torque_line(100 + place, end, **fields))
     cluster.log(torque_line(2, NOW))
     cluster.run()
     assert cluster.sent()
     cluster.run()
     accepted, waiting, held = cluster.counts()
-    assert accepted + held + waiting == 2 + 2 * len(FIELDS)
+    with cluster.publisher() as publisher:
+        unreadable = len(publisher.unreadable())
+    assert accepted + held + waiting + unreadable == 2 + 2 * len(FIELDS)
+    assert unreadable == 0 or length > 4_096, "more of a name is not read"
     assert waiting == 0 or records == "utilization", "a day that is not over"
     assert accepted >= 2
 
