@@ -87,9 +87,13 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     path = Path(url.database or "")
     if create:
         _make_private(path)
-    elif not path.exists():
-        raise StoreMissingError(f"there is no store at {path}", hint="`usage-publisher collect` makes it")
-    if path.stat().st_mode & 0o077:
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreMissingError(f"there is no store at {path}", hint="`usage-publisher collect` makes it") from None
+    except OSError as error:
+        raise _cannot_open(path, error) from error
+    if mode & 0o077:
         raise StoreError(f"the store {path} is open to other users", hint=f"Mend it with: chmod 600 {path}")
     engine = create_engine(url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
 
@@ -123,10 +127,14 @@ def _make_private(path: Path) -> None:
             path.parent.mkdir(parents=True, mode=PRIVATE_DIRECTORY_MODE)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE_MODE))
     except OSError as error:
-        raise StoreError(
-            f"the store {path} cannot be made or opened: {error.strerror}",
-            hint="Give the publisher's user a folder of its own (mode 0700), or set store.url",
-        ) from error
+        raise _cannot_open(path, error) from error
+
+
+def _cannot_open(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"the store {path} cannot be made or opened: {error.strerror}",
+        hint="Give the publisher's user a folder of its own (mode 0700), or set store.url",
+    )
 
 
 @contextmanager

@@ -25,3 +25,12 @@ def test_a_new_store_is_told_of_once(fixtures: Path, tmp_path: Path, command: st
     assert "a new store" not in site(command).err
     site.configure(WHOLE.replace("store.db", "stoer.db"))
     assert "look at store.url" in site(command).err
+
+
+@pytest.mark.parametrize("command", [("held", "list"), ("jobs",), ("status", "--json"), ("report",)])
+def test_a_store_that_cannot_be_looked_at_is_an_error_of_the_store(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """As one in a folder that is closed to this user, which tests that run as root cannot have."""
+    (tmp_path / "store.db").symlink_to("store.db")
+    done = Inside(tmp_path)(*command)
+    assert done.code == 5
+    assert f"the store {tmp_path}/store.db cannot be made or opened" in done.err
