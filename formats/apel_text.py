@@ -25,7 +25,7 @@ NULL: Final = "None"
 
 _NULL_WORDS: Final = frozenset({"", "none", "null"})
 _PERCENTS: Final = re.compile("%%+")
-_ENCRYPTED: Final = re.compile("(application)/((?:x-)?pkcs7-mime)", re.IGNORECASE)
+_ENCRYPTED: Final = re.compile("(application)/((?:x-)?pkcs7-mime)")
 _SAFE: Final = re.compile(r"(?!.*%%)(?!.*pkcs7-mime)[!-~](?:[ -~]*[!-~])?").fullmatch
 
 CARRIED_RULE: Final = (

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import pkcs7
 
+from formats.signed_text import looks_encrypted
 from publisher import der
 from publisher.revocation import RevocationError, RevocationLists
 
@@ -36,7 +37,6 @@ _DIGESTS: dict[str, hashes.HashAlgorithm] = {
 }
 _SIGNED_ATTRIBUTES = 0xA0
 _CERTIFICATES = 0xA0
-_ENCRYPTED_TYPE = re.compile(rb"application/(x-)?pkcs7-mime", re.IGNORECASE)
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
 
 
@@ -53,7 +53,7 @@ class SignedContent(msgspec.Struct, frozen=True):
 
 def is_encrypted(message: bytes) -> bool:
     """Whether a receiver would decrypt it first. SSM looks for the type anywhere in the text, and so does this."""
-    return _ENCRYPTED_TYPE.search(message) is not None
+    return looks_encrypted(message)
 
 
 def decrypt(message: bytes, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> bytes:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from formats.signed_text import why_not_signable
 from publisher import der, smime
 from publisher.revocation import RevocationLists
 from publisher.simulator.pki import Credential, Pki, make_pki
@@ -208,3 +209,11 @@ def test_object_identifiers_read_as_their_dotted_form() -> None:
         assert der.read_all(encoded).oid() == dotted
     with pytest.raises(der.DerError):
         der.read_all(bytes.fromhex("0202ff00")).oid()
+
+
+@pytest.mark.parametrize(
+    "text", [b"application/pkcs7-mime", b"APPLICATION/PKCS7-MIME", b"Application/x-Pkcs7-Mime", b"none"]
+)
+def test_the_receiver_and_the_sender_mean_the_same_by_encrypted(text: bytes) -> None:
+    """SSM looks for the type as it is written, whatever a header may say."""
+    assert smime.is_encrypted(b"JobName: " + text) == (why_not_signable(b"JobName: " + text) is not None)
