@@ -112,6 +112,7 @@ class Reading:
         except msgspec.ValidationError:
             self._marks, self._gone, self._missing = {}, [], []
         self._by_lead: dict[str, list[Mark]] = {}
+        self._known = frozenset(self._marks)
         for mark in (*self._marks.values(), *self._gone, *self._missing):
             self._by_lead.setdefault(mark.lead, []).append(mark)
         self._open = self._open_marks()
@@ -290,7 +291,9 @@ class Reading:
     def _copies_of(self, mark: Mark, *, is_continued: bool) -> list[Path] | None:
         """See `copies_of`; None where the file itself is found and cannot be read."""
         try:
-            return copies_of(mark, self._log, is_continued=is_continued) if self._log is not None else []
+            if self._log is None:
+                return []
+            return copies_of(mark, self._log, is_continued=is_continued, known=self._known)
         except SourceError as error:
             self.problems.append(error)
             return None

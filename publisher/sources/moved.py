@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ _LATE_S: Final = 86_400
 """A job may be written to a log so long after its end."""
 
 
-def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool) -> list[Path]:
+def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collection[tuple[int, int]] = ()) -> list[Path]:
     """Where the content of a file lies that is no longer in its place: the file itself, else a copy of it; with what
     was rotated in the same way after it.
 
@@ -23,14 +24,16 @@ def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool) -> list[Path]:
     it may have grown after that copy was made. Raises `SourceError` if the file itself is there and cannot be read.
 
     An inode is used again when its file is gone, and files may begin with the same header: if too little was read of
-    the file to be certain, what has a name like its own counts, all of it. Reading too much changes nothing.
+    the file to be certain, what has a name like its own counts, all of it. Reading too much changes nothing. A file that
+    was empty has no content to be known by: it is what has its inode, else what has a name like its own and is none of
+    `known`, the files (device, inode) that were met before.
     """
     place = Path(mark.path)
     folders = log.folders(place)
     for path in by_inode(folders, mark.device, mark.inode):
         if not os.access(path, os.R_OK):
             raise SourceError(f"{path}: permission denied", hint="Let the user of the publisher read the file")
-        if mark.is_continued_at(path) or (mark.is_empty and path != place and log.is_named_like(place, path)):
+        if mark.is_continued_at(path) or (mark.is_empty and path != place):
             return [path, *_alike(path, place, log)]
     if is_continued:
         return []
@@ -42,7 +45,17 @@ def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool) -> list[Path]:
         others = [path for path in files if path not in named]
         copy = next((path for path in (*named, *others) if mark.is_continued_at(path)), None)
         return [] if copy is None else [copy, *_alike(copy, place, log)]
-    return [path for path in named[::-1] if (path != place if mark.is_empty else mark.is_continued_at(path))]
+    if mark.is_empty:
+        return [path for path in named[::-1] if path != place and _key(path) not in known]
+    return [path for path in named[::-1] if mark.is_continued_at(path)]
+
+
+def _key(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _alike(copy: Path, place: Path, log: LogFiles) -> list[Path]:

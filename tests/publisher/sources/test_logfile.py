@@ -400,6 +400,29 @@ def test_a_file_that_was_empty_when_it_was_read(log: Log) -> None:
     assert told.offset == 5 * len(b"record 10 \n")
 
 
+@pytest.mark.parametrize("more", [0, 5], ids=["the copy had been read", "the copy had grown"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["moved", "removed"])
+def test_an_older_copy_is_not_taken_for_a_log_that_was_empty(log: Log, more: int, *, is_gone: bool) -> None:
+    """Its name is like that of a copy, but it is known to be another file."""
+    log.write(5)
+    log.read()
+    log.write(more)
+    log.rename()
+    log.read()
+    log.write(5)
+    moved_to = moved(log, "saved-by-root")
+    log.file.rename(moved_to)
+    log.write(3)
+    if is_gone:
+        moved_to.unlink()
+        assert log.read() == log.expected()[10 + more :]
+        (told,) = log.aside
+        assert (told.file, told.offset) == (str(log.file), 0)
+    else:
+        assert log.read() == log.expected()[5 + more :]
+        assert log.aside == []
+
+
 def test_the_rest_of_a_copy_that_was_not_read_to_its_end_is_reported(log: Log) -> None:
     log.write(100)
     copy = log.file.with_name("acct.1")
