@@ -35,6 +35,7 @@ from publisher.sources.slurm_run import Allocations
 from publisher.sources.slurm_table import Layout
 from publisher.sources.slurm_texts import Texts
 from publisher.sources.slurm_values import Clock
+from publisher.times import past
 
 SILENT_S: Final = 600.0
 """How long sacct may print nothing: a database asked for a busy month may take minutes to answer."""
@@ -48,8 +49,8 @@ _NO_TEXT: Final = ("",) * len(slurm_sacct.FREE_TEXT)
 _IDS: Final = tuple(slurm_sacct.NUMBERS.index(name) for name in ("JobIDRaw", "Cluster", "Submit"))
 _CONSTANT: Final = ("JobIDRaw", "JobID", "Cluster", "User", "Submit", "Start")
 _WITHOUT_TEXT: Final = (
-    "sacct gave no account and name for this run when it was asked for them. It is asked again at each run of the "
-    "publisher within `overlap`, and the run is stored once they are there"
+    "sacct gave no account and name for this run, or two different ones, when it was asked for them. It is asked again "
+    "at each run of the publisher within `overlap`, and the run is stored once they are there"
 )
 
 
@@ -126,7 +127,7 @@ class SlurmSource:
         """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was told."""
         now = int(self._clock())
         begin, end = self._span(cursor, window, now)
-        first = cursor.get("since", now)
+        first = _noted(cursor, "since", now) or now
         if self._since is None:
             self._since = first
         here = cursor
@@ -143,11 +144,15 @@ class SlurmSource:
             begin = until
 
     def _span(self, cursor: Cursor, window: Window | None, now: int) -> tuple[int, int]:
-        """From when to when sacct is asked, epoch seconds."""
+        """From when to when sacct is asked, epoch seconds.
+
+        The end of the last reading counts unless it lies in the future: the clock was wrong then. The publisher then
+        begins again at its first reading, before which everything was read.
+        """
         if window is not None:
             return max(0, window.from_ or 0), now if window.until is None else min(now, window.until)
-        known = cursor.get("until")
-        if isinstance(known, int) and not isinstance(known, bool) and 0 < known <= now:
+        known = _noted(cursor, "until", now) or _noted(cursor, "since", now)
+        if known is not None:
             return max(0, known - int(self._settings.overlap)), now
         return max(0, self._settings.complete_since or 0), now
 
@@ -179,6 +184,15 @@ class SlurmSource:
         by = slurm_sacct.new_delimiter()
         command = slurm_sacct.arguments(self.path, begin, until, columns, by)
         return slurm_sacct.records(command, columns, by, slurm_sacct.environment(self._environ), self._silent_s)
+
+
+def _noted(cursor: Cursor, key: str, now: int) -> int | None:
+    """An instant of the cursor, epoch seconds, `now` at most; None where it is missing or lies in the future."""
+    value = cursor.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        return None
+    instant = past(value, now)
+    return None if instant is None else min(instant, now)
 
 
 def _outcome(numbers: list[str], texts: Texts, allocations: Allocations) -> Outcome | list[Outcome]:

@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources.slurm_sacct import TEXTS
+from publisher.sources.slurm_values import UNKNOWN
 
 _TABLE: Final = """
 PRAGMA cache_size = -8192; PRAGMA journal_mode = OFF;
@@ -30,10 +31,15 @@ INSERT INTO texts (id, cluster, account, name, comment, wckey, submit) VALUES (?
 ON CONFLICT DO UPDATE SET differs = 1
 WHERE (account, name, comment, wckey) != (excluded.account, excluded.name, excluded.comment, excluded.wckey)
 """
-_FIND: Final = "SELECT account, name, comment, wckey FROM texts WHERE id = ? AND cluster = ? AND submit = ?"
+_FIND: Final = (
+    "SELECT account, name, comment, wckey FROM texts WHERE id = ? AND cluster = ? AND submit = ? AND NOT differs"
+)
 _AT_ONCE: Final = 1_000
 _NUMBER: Final = re.compile(r"\d+(?:\.[\w+]+)?", re.ASCII)
 _STAMP: Final = re.compile(r"\d[\dT:-]*", re.ASCII)
+_OTHER_NUMBER: Final = re.compile(r"[\w+.,:%\[\]-]*", re.ASCII)
+"""How Slurm may write a job that has no id of its own yet: `3_[1-5]`, `3_2`, `3+1`, nothing."""
+
 _AGAIN: Final = "The answer is not used; sacct is asked again at the next run. If that fails too, run it by hand"
 
 
@@ -41,10 +47,10 @@ class Texts:
     """The temporary table, filled with records of `TEXTS`. Close it, or use it in a `with` statement."""
 
     def __init__(self, records: Iterable[Sequence[str]]) -> None:
-        """Read all records.
+        """Read all records. One without a job id of its own or a time of submission is left out.
 
-        Raises `SourceFormatError` where a record has no ids, or two records give one job different texts: the answer
-        cannot be believed. Raises `SourceError` where there is no room, and what reading the records raises.
+        Raises `SourceFormatError` where something else is in the place of these ids: the answer cannot be believed.
+        Raises `SourceError` where there is no room, and what reading the records raises.
         """
         self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         try:
@@ -52,10 +58,9 @@ class Texts:
                 self._connection.executescript(_TABLE)
             rows = iter(records)
             while page := list(islice(rows, _AT_ONCE)):
-                _check_ids(page)
+                kept = [record for record in page if _has_ids(record)]
                 with _room():
-                    self._connection.executemany(_ADD, page)
-            self._check_unique()
+                    self._connection.executemany(_ADD, kept)
         except BaseException:
             self.close()
             raise
@@ -70,25 +75,31 @@ class Texts:
         """Forget everything."""
         self._connection.close()
 
-    def _check_unique(self) -> None:
-        found = self._connection.execute("SELECT id FROM texts WHERE differs LIMIT 1").fetchone()
-        if found:
-            raise SourceFormatError(f"sacct printed two different names or accounts for job {found[0]}", hint=_AGAIN)
-
     def of(self, number: str, cluster: str, submit: str) -> tuple[str, ...] | None:
-        """What the user wrote about a job, in the order of `FREE_TEXT`; None where the answer did not have the job."""
+        """What the user wrote about a job, in the order of `FREE_TEXT`.
+
+        None where the answer did not have the job, or had different texts for it.
+        """
         with _room():
             found: tuple[str, ...] | None = self._connection.execute(_FIND, (number, cluster, submit)).fetchone()
         return found
 
 
-def _check_ids(page: Sequence[Sequence[str]]) -> None:
-    for number, *_, submit in page:
-        if not (_NUMBER.fullmatch(number) and _STAMP.fullmatch(submit)):
-            raise SourceFormatError(
-                f"sacct printed a record of {', '.join(TEXTS)} without a job id and a time of submission",
-                hint=_AGAIN,
-            )
+def _has_ids(record: Sequence[str]) -> bool:
+    """Whether a record has a job id and a time of submission.
+
+    Raises `SourceFormatError` where neither these nor what Slurm writes in their place is there: the text of a user may
+    have shifted the columns.
+    """
+    number, submit = record[0], record[-1]
+    stamped = _STAMP.fullmatch(submit) is not None
+    if stamped and _NUMBER.fullmatch(number):
+        return True
+    if (stamped or submit in UNKNOWN) and _OTHER_NUMBER.fullmatch(number):
+        return False
+    raise SourceFormatError(
+        f"sacct printed a record of {', '.join(TEXTS)} without a job id and a time of submission", hint=_AGAIN
+    )
 
 
 @contextmanager
