@@ -1,8 +1,9 @@
 """Day by day: where a service tells sums by machine, user, VO and day, as SGAS does, and not which records it has.
 
-A day of a machine that agrees in jobs, wall and CPU time confirms all its jobs. One that does not is looked at by user
-and VO; what still does not agree names the jobs among which some are missing. Sending all of them again is harmless,
-since the service ignores those it has. Memory holds a sum for each machine, user, VO and day, whatever the jobs.
+A user and VO that agree in jobs, wall and CPU time on a day of a machine confirm all their jobs of that day. Those that
+do not agree name the jobs among which some are missing; sending all of them again is harmless, since the service
+ignores those it has. Names that only one side has are compared by their sums, because the service may spell them
+differently. Memory holds a sum for each machine, user, VO and day, whatever the jobs.
 
 Numbers of jobs are exact; sums of hours are as exact as the service says that its rounding leaves them. As many jobs
 whose hours differ by no more than that agree.
@@ -11,7 +12,7 @@ whose hours differ by no more than that agree.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Final, Literal
 
@@ -39,6 +40,8 @@ _RELATIVE: Final = 1e-9
 
 Verdict = Literal["agrees", "empty", "short", "hours", "over", "unclear"]
 """`hours`: as many jobs as were sent, with other hours."""
+_SPELLING_EXPLAINS: Final = frozenset[Verdict]({"agrees", "unclear"})
+"""Verdicts on a sum by which its cells differ in nothing but their names, as far as anybody knows."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -84,7 +87,7 @@ class Sums(msgspec.Struct):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was sent and what the service has of a cell, or of a whole day of a machine (`text`)."""
+    """What was sent and what the service has of a cell, or of several or all of a day of a machine (`text`)."""
 
     verdict: Verdict
     text: str
@@ -205,29 +208,45 @@ class ByDay:
 def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cell, Finding]:
     """A finding on every cell of both.
 
-    A day of a machine that agrees as a whole agrees in its parts, whatever users and VOs are called there; but parts
-    that are called the same there and have as many jobs are judged by their own hours, because what rounding explains
-    of a day may be more than all the hours of a user. Where no part has the name that it has here, they are called
-    otherwise, and only the whole day can be judged.
+    Cells with the same name on both sides are judged each by its own jobs and hours: a job that one user lacks and one
+    that another has too many do not make up for each other. The service may spell the other names of a day of a machine
+    differently, so these cells are judged by their sum (`_respelled`). Where that explains nothing, each is judged by
+    itself, or, where the day has no name in common, the whole day.
     """
     days: defaultdict[tuple[str, int], list[Cell]] = defaultdict(list)
     for cell in {**expected, **told}:
         days[cell.machine, cell.day].append(cell)
     found: dict[Cell, Finding] = {}
     for (machine, day), cells in sorted(days.items()):
-        sent, has = _sum(expected, cells), _sum(told, cells)
-        same_names = any(cell in expected and cell in told for cell in cells)
-        verdict = verdict_on(sent, has)
-        if verdict in {"agrees", "empty"} or (sent.jobs and has.jobs and not same_names):
-            whole = Finding(verdict, f"{_date(day)} {machine}", sent, has)
-            found |= dict.fromkeys(cells, whole)
-            if verdict == "agrees":
-                found |= _other_hours(expected, told, cells)
+        text = f"{_date(day)} {machine}"
+        each = {cell: _finding(expected, told, [cell], cell.text) for cell in sorted(cells)}
+        other_names = [cell for cell in each if not (cell in expected and cell in told)]
+        found |= each
+        if not other_names:
             continue
-        for cell in sorted(cells):
-            sent, has = expected.get(cell, Sums()), told.get(cell, Sums())
-            found[cell] = Finding(verdict_on(sent, has), cell.text, sent, has)
+        whole = _finding(expected, told, cells, text)
+        if len(other_names) == len(cells) and whole.sent.jobs and whole.has.jobs:
+            found |= dict.fromkeys(cells, whole)
+        else:
+            found |= _respelled(expected, told, each, other_names, text)
     return found
+
+
+def _respelled(
+    expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], each: Mapping[Cell, Finding], names: list[Cell], text: str
+) -> dict[Cell, Finding]:
+    """One finding on the cells of a day that differ in nothing but the spelling of names; none where more differs.
+
+    `names`: the cells with a name that only one side has. Their jobs may also be among those of a name that both have:
+    at the service, where it has more than were sent; here, where it has fewer.
+    """
+    alone = _finding(expected, told, names, text)
+    if alone.verdict in _SPELLING_EXPLAINS:
+        return dict.fromkeys(names, alone)
+    opposite = {"short"} if alone.verdict == "over" else {"over"}
+    merged = [*names, *(cell for cell, one in each.items() if cell not in names and one.verdict in opposite)]
+    together = _finding(expected, told, merged, text)
+    return dict.fromkeys(merged, together) if together.verdict in _SPELLING_EXPLAINS else {}
 
 
 def verdict_on(sent: Sums, has: Sums) -> Verdict:
@@ -245,15 +264,9 @@ def verdict_on(sent: Sums, has: Sums) -> Verdict:
     return "agrees" if same else "hours"
 
 
-def _other_hours(
-    expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], cells: Iterable[Cell]
-) -> dict[Cell, Finding]:
-    """Of a day that agrees as a whole, the cells that the service knows by the same name with other hours."""
-    found = {}
-    for cell in cells:
-        if cell in expected and cell in told and verdict_on(expected[cell], told[cell]) == "hours":
-            found[cell] = Finding("hours", cell.text, expected[cell], told[cell])
-    return found
+def _finding(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], cells: Sequence[Cell], text: str) -> Finding:
+    sent, has = _sum(expected, cells), _sum(told, cells)
+    return Finding(verdict_on(sent, has), text, sent, has)
 
 
 def _date(day: int) -> date:

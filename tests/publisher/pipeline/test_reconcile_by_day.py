@@ -74,6 +74,44 @@ def test_names_that_differ_leave_only_the_whole_day_to_judge() -> None:
     assert (whole.sent.jobs, whole.has.jobs, whole.text) == (7, 6, "1970-01-02 ce1")
 
 
+def test_a_job_too_many_of_one_user_does_not_hide_one_that_another_lost() -> None:
+    found = judged({ADA: sums(10), BO: sums(5)}, {ADA: sums(9, within_s=9 * 18), BO: sums(6, within_s=6 * 18)})
+    assert verdicts(found) == {ADA: "short", BO: "over"}
+    assert verdicts(judged({ADA: sums(10), BO: sums(5)}, {ADA: sums(5), BO: sums(10)})) == {ADA: "short", BO: "over"}
+
+
+RESPELLED = Cell("ce1", "bo of the service", "cms", 1)
+CY = Cell("ce1", "cy", "lhcb", 1)
+
+
+def test_names_that_differ_beside_names_that_do_not_are_judged_by_their_sum() -> None:
+    found = judged({ADA: sums(5), BO: sums(2)}, {ADA: sums(4), RESPELLED: sums(2)})
+    assert verdicts(found) == {ADA: "short", BO: "agrees", RESPELLED: "agrees"}
+
+
+def test_a_name_spelled_differently_does_not_hide_what_users_of_the_same_names_lost() -> None:
+    sent = {ADA: sums(10), BO: sums(2), CY: sums(5)}
+    found = judged(sent, {ADA: sums(9), RESPELLED: sums(2), CY: sums(6)})
+    assert verdicts(found) == {ADA: "short", BO: "agrees", RESPELLED: "agrees", CY: "over"}
+
+
+def test_jobs_of_a_name_that_the_service_spells_like_another_are_not_missing() -> None:
+    found = judged({ADA: sums(10), BO: sums(5), CY: sums(3)}, {BO: sums(15), CY: sums(3)})
+    assert verdicts(found) == {ADA: "agrees", BO: "agrees", CY: "agrees"}
+    found = judged({ADA: sums(10), CY: sums(3)}, {ADA: sums(8), RESPELLED: sums(2), CY: sums(3)})
+    assert verdicts(found) == {ADA: "agrees", RESPELLED: "agrees", CY: "agrees"}
+    found = judged({ADA: sums(10), BO: sums(5, perhaps=1)}, {BO: sums(16)})
+    assert verdicts(found) == {ADA: "unclear", BO: "unclear"}, "16 of 15 and perhaps 1"
+
+
+def test_jobs_that_spelling_does_not_explain_are_missing_and_foreign() -> None:
+    assert verdicts(judged({ADA: sums(10), BO: sums(5)}, {BO: sums(14)})) == {ADA: "empty", BO: "over"}
+    other_hours = {BO: sums(15, 9000)}
+    assert verdicts(judged({ADA: sums(10), BO: sums(5)}, other_hours)) == {ADA: "empty", BO: "over"}
+    found = judged({ADA: sums(10), BO: sums(2)}, {ADA: sums(10), RESPELLED: sums(2, 4000)})
+    assert verdicts(found) == {ADA: "agrees", BO: "empty", RESPELLED: "over"}
+
+
 CELLS = st.builds(
     Cell, st.sampled_from(["ce1", "ce2"]), st.sampled_from("ab"), st.sampled_from("xy"), st.integers(1, 3)
 )
@@ -94,6 +132,28 @@ def test_missing_less_foreign_is_the_difference_and_nothing_short_agrees(
     assert balance == sum(one.jobs for one in sent.values()) - sum(one.jobs for one in has.values())
     for one in found:
         assert (one.sent.jobs == one.has.jobs) == (one.verdict in {"agrees", "hours"})
+
+
+@given(HOLDINGS, st.data())
+def test_with_the_same_names_on_both_sides_every_count_is_judged_by_itself(
+    sent: dict[Cell, Sums], data: st.DataObject
+) -> None:
+    has = {cell: sums(data.draw(st.integers(1, 5))) for cell in sent}
+    assert verdicts(judged(sent, has)) == {cell: verdict_on(one, has[cell]) for cell, one in sent.items()}
+
+
+@given(HOLDINGS, st.data())
+def test_what_differs_only_in_spelling_is_never_sent_again(sent: dict[Cell, Sums], data: st.DataObject) -> None:
+    machine_days = sorted({(cell.machine, cell.day) for cell in sent})
+    has: dict[Cell, Sums] = {}
+    for machine, day in machine_days:
+        spelling = data.draw(st.sampled_from("abc"))
+        renamed = data.draw(st.sampled_from("ab"))
+        for cell, one in sent.items():
+            if (cell.machine, cell.day) == (machine, day):
+                user = spelling if cell.user == renamed else cell.user
+                has.setdefault(Cell(machine, user, cell.vo, day), Sums()).plus(one)
+    assert set(verdicts(judged(sent, has)).values()) <= {"agrees"}
 
 
 @given(HOLDINGS, st.data())
