@@ -24,9 +24,9 @@ def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collectio
     it may have grown after that copy was made. Raises `SourceError` if the file itself is there and cannot be read.
 
     An inode is used again when its file is gone, and files may begin with the same header: if too little was read of
-    the file to be certain, what has a name like its own counts, all of it. Reading too much changes nothing. A file that
-    was empty has no content to be known by: it is what has its inode, else what has a name like its own and is none of
-    `known`, the files (device, inode) that were met before.
+    the file to be certain, what has a name like its own counts, all of it. Reading too much changes nothing. A file
+    that was empty has no content to be known by: it is what has its inode, else what has a name like its own and is
+    none of `known`, the files (device, inode) that were met before.
     """
     place = Path(mark.path)
     folders = log.folders(place)
