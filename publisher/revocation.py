@@ -2,14 +2,16 @@
 
 OpenSSL either demands a list of every authority of a chain or looks up the leaf alone, so that one authority without a
 list leaves the lists of the others unused. Here a missing list leaves unchecked only what its own authority issued. A
-list that is there counts: one that has expired, or cannot be read or verified, is an error.
+list that is there counts: one that has expired, or cannot be read or verified, is an error. An indirect list revokes
+only what its entries' issuers issued (RFC 5280, 5.3.3); a delta list revokes, and does not replace the complete list
+(RFC 5280, 5.2.4).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
 from publisher.name_hash import name_hash
+from publisher.times import CLOCK_SKEW_S
 
 LIST_FILE: Final = re.compile(r"[0-9a-f]{8}\.r\d+").fullmatch
 """HASH.rN: the hash is that of the issuer's name."""
@@ -27,6 +30,7 @@ _SIGNING_KEYS: Final = (
     rsa.RSAPublicKey, ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey, ed448.Ed448PublicKey,
 )  # fmt: skip
 _HINT: Final = "let fetch-crl get it anew"
+_PEM_BEGIN: Final = b"-----BEGIN X509 CRL-----"
 
 
 class RevocationError(ValueError):
@@ -53,16 +57,17 @@ class RevocationLists:
         for certificate, issuer in pairwise(chain):
             lists = [(file, one) for file, one in self._of(issuer) if _covers(one, certificate)]
             for file, one in lists:
-                entry = one.get_revoked_certificate_by_serial_number(certificate.serial_number)
-                if entry is not None and not _is_release(entry):
+                try:
+                    revoked = _revokes(one, certificate)
+                except ValueError:
+                    raise RevocationError(f"the revocation list {file.name} cannot be read: {_HINT}") from None
+                if revoked:
                     raise RevokedError(
                         f"{_name(certificate)} was revoked by the authority that issued it ({file.name})"
                     )
-            if lists and not any(_is_current(one, at) for _, one in lists):
-                files = ", ".join(file.name for file, _ in lists)
-                raise RevocationError(
-                    f"the revocation list of {issuer.subject.rfc4514_string()} has expired ({files}): {_HINT}"
-                )
+            complete = [(file, one) for file, one in lists if not _is_delta(one)]
+            if complete and not any(_is_current(one, at) for _, one in complete):
+                raise RevocationError(_reason(issuer, complete, at))
 
     def _of(self, issuer: x509.Certificate) -> list[tuple[Path, x509.CertificateRevocationList]]:
         """The lists of an authority. Raises `RevocationError` where one cannot be read, or is not signed by it."""
@@ -75,31 +80,34 @@ class RevocationLists:
         if self._directory is None:
             return []
         files = sorted(self._directory.glob(f"{name_hash(issuer.subject):08x}.r*"))
-        found = []
+        found: list[tuple[Path, x509.CertificateRevocationList]] = []
         for file in files:
             if not LIST_FILE(file.name):
                 continue
             try:
-                one = read_list(file)
-                if one.issuer != issuer.subject or not _is_of_key(one, issuer):
-                    continue  # of another authority: of the same hash, or of the same name with another key
-                valid = _is_signed_by(one, issuer)
+                # the others are of another authority: of the same hash, or of the same name with another key
+                lists = [one for one in read_lists(file) if one.issuer == issuer.subject and _is_of_key(one, issuer)]
+                valid = all(_is_signed_by(one, issuer) for one in lists)
             except (OSError, ValueError, UnsupportedAlgorithm):
                 raise RevocationError(f"the revocation list {file.name} cannot be read: {_HINT}") from None
             if not valid:
                 raise RevocationError(
                     f"the revocation list {file.name} is not signed by {issuer.subject.rfc4514_string()}: {_HINT}"
                 )
-            found.append((file, one))
+            found.extend((file, one) for one in lists)
         return found
 
 
-def read_list(file: Path) -> x509.CertificateRevocationList:
-    """A list in PEM or DER form. Raises OSError and ValueError."""
+def read_lists(file: Path) -> list[x509.CertificateRevocationList]:
+    """All lists of a file: one or more in PEM form, or one in DER form. Raises OSError and ValueError."""
     with file.open("rb") as stream:
-        content = stream.read(LARGEST_LIST_BYTES)
-    pem = content.lstrip().startswith(b"-----")
-    return (x509.load_pem_x509_crl if pem else x509.load_der_x509_crl)(content)
+        content = stream.read(LARGEST_LIST_BYTES + 1)
+    if len(content) > LARGEST_LIST_BYTES:
+        raise ValueError(f"{file} is larger than {LARGEST_LIST_BYTES >> 20} MiB")
+    _, *blocks = content.split(_PEM_BEGIN)
+    if blocks:
+        return [x509.load_pem_x509_crl(_PEM_BEGIN + block) for block in blocks]
+    return [x509.load_der_x509_crl(content)]
 
 
 def has_expired(one: x509.CertificateRevocationList, at: datetime) -> bool:
@@ -108,7 +116,32 @@ def has_expired(one: x509.CertificateRevocationList, at: datetime) -> bool:
 
 
 def _is_current(one: x509.CertificateRevocationList, at: datetime) -> bool:
-    return one.last_update_utc <= at and not has_expired(one, at)
+    return not _is_early(one, at) and not has_expired(one, at)
+
+
+def _is_early(one: x509.CertificateRevocationList, at: datetime) -> bool:
+    """Whether the list is not valid yet at `at`, by more than clocks usually differ."""
+    return one.last_update_utc > at + timedelta(seconds=CLOCK_SKEW_S)
+
+
+def _is_delta(one: x509.CertificateRevocationList) -> bool:
+    """Whether the list holds only the changes since a complete list."""
+    return any(extension.oid == x509.DeltaCRLIndicator.oid for extension in one.extensions)
+
+
+def _reason(
+    issuer: x509.Certificate, lists: Sequence[tuple[Path, x509.CertificateRevocationList]], at: datetime
+) -> str:
+    """The text of the error for an authority that has lists, none of them current at `at`."""
+    files = ", ".join(dict.fromkeys(file.name for file, _ in lists))
+    whose = f"the revocation list of {issuer.subject.rfc4514_string()}"
+    early = [one.last_update_utc for _, one in lists if _is_early(one, at)]
+    if early:
+        return (
+            f"{whose} is not valid before {min(early):%Y-%m-%dT%H:%M:%SZ}, and the clock of this host says "
+            f"{at:%Y-%m-%dT%H:%M:%SZ} ({files}): check the clock"
+        )
+    return f"{whose} has expired ({files}): {_HINT}"
 
 
 def _is_of_key(one: x509.CertificateRevocationList, issuer: x509.Certificate) -> bool:
@@ -138,6 +171,27 @@ def _covers(one: x509.CertificateRevocationList, certificate: x509.Certificate) 
         authority = False
     others_only = scope.only_contains_user_certs if authority else scope.only_contains_ca_certs
     return not (others_only or scope.only_contains_attribute_certs)
+
+
+def _revokes(one: x509.CertificateRevocationList, certificate: x509.Certificate) -> bool:
+    """Whether an entry of the list revokes the certificate. Raises ValueError for an entry that cannot be read.
+
+    An entry without a certificate issuer has that of the entry before; the first ones have the list's issuer
+    (RFC 5280, 5.3.3).
+    """
+    if one.get_revoked_certificate_by_serial_number(certificate.serial_number) is None:
+        return False
+    of_issuer = True
+    for entry in one:
+        try:
+            names = entry.extensions.get_extension_for_class(x509.CertificateIssuer).value
+        except x509.ExtensionNotFound:
+            pass
+        else:
+            of_issuer = certificate.issuer in names.get_values_for_type(x509.DirectoryName)
+        if of_issuer and entry.serial_number == certificate.serial_number and not _is_release(entry):
+            return True
+    return False
 
 
 def _is_release(entry: x509.RevokedCertificate) -> bool:

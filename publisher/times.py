@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 CLOCK_SKEW_S: Final = 300
-"""By how much the clocks of hosts that share a store may differ."""
+"""By how much the clocks of two hosts may differ: hosts that share a store, this host and an authority."""
 
 
 def past(instant: int | None, now: int) -> int | None:

@@ -24,7 +24,7 @@ from publisher.revocation import (
     RevocationLists,
     RevokedError,
     has_expired,
-    read_list,
+    read_lists,
 )
 
 _AUTHORITY: Final = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch
@@ -63,7 +63,7 @@ def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -
         yield Finding("authorities", "yellow", f"cannot be read: {_some(bad)}", "Install the distribution anew")
     if old:
         yield Finding("authorities", "yellow", f"expired: {_some(old)}", "Install a later distribution of authorities")
-    expired = [file.name for file, one in lists if has_expired(one, at)]
+    expired = dict.fromkeys(file.name for file, one in lists if has_expired(one, at))
     if expired or bad_lists:
         text = f"revocation lists that expired or cannot be read: {_some([*expired, *bad_lists])}"
         hint = "Let fetch-crl run, as a rule by cron: services of these authorities are refused"
@@ -117,7 +117,7 @@ def _lists(directory: Path) -> tuple[list[tuple[Path, x509.CertificateRevocation
         if not LIST_FILE(file.name):
             continue
         try:
-            found.append((file, read_list(file)))
+            found.extend((file, one) for one in read_lists(file))
         except (OSError, ValueError):
             bad.append(file.name)
     return found, bad

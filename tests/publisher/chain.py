@@ -43,30 +43,43 @@ class Chain:
         authority: trustme.CA,
         revoked: Sequence[x509.Certificate] = (),
         *,
-        days: int = 1,
+        days: float = 1,
+        age_s: float = 30 * 86400,
         number: int = 0,
         signer: trustme.CA | None = None,
         scope: x509.IssuingDistributionPoint | None = None,
+        base: int | None = None,
+        entry_issuer: trustme.CA | None = None,
+        append: bool = False,
     ) -> Path:
-        """A list of an authority that is good for so many days from now (negative: it has expired)."""
+        """A list of an authority that is good for so many days from now (negative: it has expired).
+
+        It was issued `age_s` seconds ago (negative: it is not valid yet). `base` makes it a delta list of that number.
+        The first entry names `entry_issuer`. `append` adds the list to the file instead of replacing the file.
+        """
         now = datetime.now(UTC)
         name = certificate_of(authority).subject
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(name)
-            .last_update(now - timedelta(days=30))
+            .last_update(now - timedelta(seconds=age_s))
             .next_update(now + timedelta(days=days))
         )
         if scope is not None:
             builder = builder.add_extension(scope, critical=True)
-        for certificate in revoked:
-            builder = builder.add_revoked_certificate(
-                x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(now).build()
-            )
+        if base is not None:
+            builder = builder.add_extension(x509.DeltaCRLIndicator(base), critical=True)
+        for number_of_entry, certificate in enumerate(revoked):
+            entry = x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(now)
+            if entry_issuer is not None and number_of_entry == 0:
+                names = [x509.DirectoryName(certificate_of(entry_issuer).subject)]
+                entry = entry.add_extension(x509.CertificateIssuer(names), critical=True)
+            builder = builder.add_revoked_certificate(entry.build())
         key = serialization.load_pem_private_key((signer or authority).private_key_pem.bytes(), None)
         made = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
         path = self.directory / f"{name_hash(name):08x}.r{number}"
-        path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        before = path.read_bytes() if append else b""
+        path.write_bytes(before + made.public_bytes(serialization.Encoding.PEM))
         return path
 
 
@@ -78,3 +91,8 @@ def certificate_of(authority: trustme.CA) -> x509.Certificate:
 def only(*, authorities: bool) -> x509.IssuingDistributionPoint:
     """The scope of a list about authorities, or about all others."""
     return x509.IssuingDistributionPoint(None, None, not authorities, authorities, None, False, False)
+
+
+def indirect() -> x509.IssuingDistributionPoint:
+    """The scope of a list with certificates of several authorities."""
+    return x509.IssuingDistributionPoint(None, None, False, False, None, True, False)

@@ -16,7 +16,7 @@ from publisher.revocation import RevocationLists
 from publisher.simulator.pki import Pki, make_pki
 from publisher.tls import Trust
 from publisher.transport import Failure, HttpClient, Reply
-from tests.publisher.chain import Chain, certificate_of, only
+from tests.publisher.chain import Chain, certificate_of, indirect, only
 from tests.publisher.http_client import client, ok, post
 from tests.publisher.server import Connection, Request, serve
 
@@ -45,6 +45,18 @@ ACCEPTED: dict[str, Callable[[Chain], object]] = {
     "a list about authorities names the server": lambda chain: chain.write_list(
         chain.sub, [chain.leaf], scope=only(authorities=True)
     ),
+    "a list that our clock, some minutes behind, sees as one of the future": lambda chain: chain.write_list(
+        chain.sub, age_s=-120
+    ),
+    "an indirect list names the serial number, of another authority": lambda chain: chain.write_list(
+        chain.sub, [certificate_of(chain.sub), chain.leaf], scope=indirect(), entry_issuer=chain.root
+    ),
+    "an entry of another authority in a list that is not called indirect": lambda chain: chain.write_list(
+        chain.sub, [chain.leaf], entry_issuer=chain.root
+    ),
+    "a delta list that has expired, and the complete list": lambda chain: (
+        chain.write_list(chain.sub), chain.write_list(chain.sub, number=1, base=1, days=-1),
+    ),
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[Chain], object], str]] = {
     "the authority below, by the root; it has no list": (
@@ -65,6 +77,32 @@ REFUSED: dict[str, tuple[Callable[[Chain], object], str]] = {
     ),
     "a list about others than authorities": (
         lambda chain: chain.write_list(chain.sub, [chain.leaf], scope=only(authorities=False)), "was revoked",
+    ),
+    "the second list of a file names it": (
+        lambda chain: (chain.write_list(chain.sub), chain.write_list(chain.sub, [chain.leaf], append=True)),
+        "was revoked",
+    ),
+    "an indirect list names it": (
+        lambda chain: chain.write_list(chain.sub, [chain.leaf], scope=indirect(), entry_issuer=chain.sub),
+        "was revoked",
+    ),
+    "an indirect list names it, without an issuer": (
+        lambda chain: chain.write_list(chain.sub, [chain.leaf], scope=indirect()), "was revoked",
+    ),
+    "a delta list names it": (
+        lambda chain: (chain.write_list(chain.sub), chain.write_list(chain.sub, [chain.leaf], number=1, base=1)),
+        "was revoked",
+    ),
+    "the complete list has expired, the delta list has not": (
+        lambda chain: (chain.write_list(chain.sub, days=-1), chain.write_list(chain.sub, number=1, base=1)),
+        "has expired",
+    ),
+    "a list that is not valid yet": (lambda chain: chain.write_list(chain.sub, age_s=-3600), "check the clock"),
+    "the second list of a file is damaged": (
+        lambda chain: chain.write_list(chain.sub).write_bytes(
+            chain.write_list(chain.sub).read_bytes() + b"-----BEGIN X509 CRL-----\ndamaged\n-----END X509 CRL-----\n"
+        ),
+        "cannot be read",
     ),
     "the root's list has expired": (lambda chain: chain.write_list(chain.root, days=-1), "has expired"),
     "the other's list has expired": (
