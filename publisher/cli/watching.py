@@ -45,10 +45,15 @@ class Watch:
 
             self._watched = Watched(self.publisher.status, self._tally.targets, publisher.tools.clock)
             if stays and config.metrics.listen is not None:
-                self._close_server = serve(self._watched, config.metrics.listen)
+                self._close_server = serve(self._watched, config.metrics.listen, self._warn)
 
     def _alive(self, _event: Event) -> None:
         self._manager.alive()
+
+    def _warn(self, problem: str) -> None:
+        say(f"usage-publisher: {problem}")
+        if self._log is not None:
+            self._log.warning(problem)
 
     def begin(self) -> None:
         """A run begins."""

@@ -65,6 +65,11 @@ class LogFile:
         """The run has ended."""
         self._log.info("run ended", run=self._run, exit_code=exit_code)
 
+    def warning(self, problem: str) -> None:
+        """Write a problem that is not an event of the pipeline."""
+        log = self._log.bind(run=self._run) if self._run else self._log
+        log.warning(problem)
+
     def __call__(self, event: Event) -> None:
         """Write an event."""
         log = self._log.bind(run=self._run) if self._run else self._log

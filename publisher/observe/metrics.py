@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,10 @@ from publisher.pipeline.status import SourceStatus, Status, TargetStatus
 from publisher.whole_file import write_whole
 
 PREFIX: Final = "usage_publisher_"
+_FIRST_PAUSE_S: Final = 1.0
+"""Before a listener that ended by itself is started again; doubled each time."""
+_LONGEST_PAUSE_S: Final = 60.0
+"""The pause grows up to this; a listener that ran longer begins with the first pause again."""
 
 _Value = float | int | None
 Item = TypeVar("Item")
@@ -153,31 +158,92 @@ def write(watched: Watched, path: Path) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}", key="metrics.textfile", hint=hint) from error
 
 
-def serve(watched: Watched, listen: str) -> Callable[[], None]:
+def serve(watched: Watched, listen: str, warn: Callable[[str], object]) -> Callable[[], None]:
     """Answer at `/metrics`; gives what ends that. Raises `ConfigError` for a port in use.
 
     The connections are those of a process of their own (`metrics_listener`), which asks this one for the numbers:
-    whoever connects takes no descriptor from the publisher.
+    whoever connects takes no descriptor from the publisher. A listener that ended by itself is started again after a
+    pause, and `warn` is called with the reason, in another thread.
     """
     bound = _bound(listen)
+    try:
+        return _Supervisor(watched, bound, warn).end
+    except BaseException:
+        bound.close()
+        raise
+
+
+class _Supervisor:
+    """Keeps a listener process running on a bound socket, and gives it the numbers."""
+
+    def __init__(self, watched: Watched, bound: socket.socket, warn: Callable[[str], object]) -> None:
+        """Takes `bound` over: connections wait in its queue while no listener runs. Raises OSError."""
+        self._watched = watched
+        self._bound = bound
+        self._warn = warn
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        """Held to start a listener, and to end: none is started after the end."""
+        self._process, self._channel = _started(bound)
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the listener, and close the port."""
+        with self._lock:
+            self._ended.set()
+            with suppress(OSError):  # the listener has ended by itself
+                self._channel.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._bound.close()
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            began = time.monotonic()
+            _answer(self._watched, self._channel)
+            code = self._process.wait()
+            if time.monotonic() - began > _LONGEST_PAUSE_S:
+                pause_s = _FIRST_PAUSE_S
+            problem = f"the listener for metrics ended: {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+            while not self._restarted(problem, pause_s):
+                if self._ended.is_set():
+                    return
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                problem = "the listener for metrics cannot be started: the system has no memory or descriptors for it"
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _restarted(self, problem: str, pause_s: float) -> bool:
+        """Start a listener after a pause, unless this was ended; whether one was started."""
+        if self._ended.is_set():
+            return False
+        self._warn(f"{problem}. It is started again in {pause_s:.0f} s")
+        self._ended.wait(pause_s)
+        with self._lock:
+            if self._ended.is_set():
+                return False
+            try:
+                self._process, self._channel = _started(self._bound)
+            except OSError:
+                return False
+        return True
+
+
+def _started(bound: socket.socket) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A listener process, and our side of the channel to it. Raises OSError."""
     ours, theirs = socket.socketpair()
-    with bound, theirs:
+    with theirs:
         descriptors = (bound.fileno(), theirs.fileno())
-        process = subprocess.Popen(  # noqa: S603 - ourselves; -P: nothing is imported from the working directory
-            [sys.executable, "-P", "-m", metrics_listener.__name__, *map(str, descriptors)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=descriptors,
-            env={**memory.ENVIRONMENT, **os.environ},
-        )  # fmt: skip
-    thread = threading.Thread(target=_answer, args=(watched, ours), name="metrics", daemon=True)
-    thread.start()
-
-    def end() -> None:
-        with suppress(OSError):  # the listener has ended by itself
-            ours.shutdown(socket.SHUT_RDWR)
-        process.wait()
-        thread.join()
-
-    return end
+        try:
+            process = subprocess.Popen(  # noqa: S603 - ourselves; -P: nothing is imported from the working directory
+                [sys.executable, "-P", "-m", metrics_listener.__name__, *map(str, descriptors)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=descriptors,
+                env={**memory.ENVIRONMENT, **os.environ},
+            )  # fmt: skip
+        except OSError:
+            ours.close()
+            raise
+    return process, ours
 
 
 def _bound(listen: str) -> socket.socket:
@@ -199,7 +265,7 @@ def _bound(listen: str) -> socket.socket:
 
 def _answer(watched: Watched, listener: socket.socket) -> None:
     """Give the listener the numbers whenever it asks, until it ends or is ended."""
-    with listener, suppress(OSError):  # it ended: told by Prometheus, which finds nothing there
+    with listener, suppress(OSError):  # it ended
         while listener.recv(1):
             metrics_listener.send_text(listener, text(watched).encode())
 

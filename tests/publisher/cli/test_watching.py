@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.publisher.cli.program import COMMAND, WHOLE, Program
-from tests.publisher.observe.test_metrics import one, samples
+from tests.publisher.observe.test_metrics import listener_pid, one, samples
 
 
 def test_a_run_writes_its_numbers_and_its_log(fresh: Program) -> None:
@@ -88,6 +89,9 @@ def test_a_program_that_stays_tells_its_manager_reads_its_configuration_anew_and
             told(channel, "STATUS=last run ended with 0")
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
                 assert one(samples(answer.read().decode()), "target_jobs", target="files", state="accepted") == 37
+            os.kill(listener_pid(process.pid), signal.SIGKILL)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert answer.status == 200
 
             fresh.configure("nonsense = 1\n")
             process.send_signal(signal.SIGHUP)
@@ -100,3 +104,4 @@ def test_a_program_that_stays_tells_its_manager_reads_its_configuration_anew_and
             assert process.returncode == 0
             assert messages.count(b"The configuration was read anew") == 1
             assert b"The configuration before stays in force" in messages
+            assert messages.count(b"usage-publisher: the listener for metrics ended: signal 9.") == 1

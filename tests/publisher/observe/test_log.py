@@ -62,6 +62,16 @@ def test_warning_tells_trouble_alone(tmp_path: Path) -> None:
     assert (line["answer"], line["pause_s"]) == ("HTTP 503", 1.0)
 
 
+def test_a_problem_that_is_no_event_is_a_warning_of_the_run(tmp_path: Path) -> None:
+    log = made(tmp_path / "log", format="json", level="warning")
+    log.warning("before a run")
+    run = log.begin()
+    log.warning("in a run")
+    log.close()
+    found = [(line["level"], line["event"], line.get("run")) for line in lines(tmp_path / "log")]
+    assert found == [("warning", "before a run", None), ("warning", "in a run", run)]
+
+
 @pytest.mark.parametrize("kind", ["text", "json"])
 def test_what_comes_from_outside_stays_in_its_line(tmp_path: Path, kind: str) -> None:
     log = made(tmp_path / "log", format=kind)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import stat
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -119,14 +122,35 @@ def test_a_file_that_cannot_be_written_is_told_with_its_key(tmp_path: Path) -> N
 def test_the_page_of_numbers_is_served_until_it_is_ended() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    end = serve(watched(), f"127.0.0.1:{port}")
+    end = serve(watched(), f"127.0.0.1:{port}", unexpected)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert one(samples(answer.read().decode()), "source_jobs", source="ce1") == 7
         with pytest.raises(ConfigError, match=r"metrics\.listen"):
-            serve(watched(), f"127.0.0.1:{port}")
+            serve(watched(), f"127.0.0.1:{port}", unexpected)
     finally:
         end()
+
+
+def unexpected(problem: str) -> None:
+    raise AssertionError(problem)
+
+
+def listener_pid(parent: int) -> int:
+    """The process id of the one listener that `parent` started."""
+    (pid,) = (
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if with_parent(folder, parent) and b"metrics_listener" in (folder / "cmdline").read_bytes()
+    )
+    return pid
+
+
+def with_parent(folder: Path, parent: int) -> bool:
+    try:
+        return f"\nPPid:\t{parent}\n" in (folder / "status").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        return False
 
 
 @pytest.fixture
@@ -134,7 +158,7 @@ def listening() -> Iterator[int]:
     """The port of the page of numbers."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
-    end = serve(watched(), f"127.0.0.1:{port}")
+    end = serve(watched(), f"127.0.0.1:{port}", unexpected)
     try:
         yield port
     finally:
@@ -191,7 +215,7 @@ def test_numbers_are_made_only_when_they_are_asked_for() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    end = serve(Watched(status, dict, lambda: NOW), f"127.0.0.1:{port}")
+    end = serve(Watched(status, dict, lambda: NOW), f"127.0.0.1:{port}", unexpected)
     try:
         asked(port, "GET /nothing HTTP/1.1\r\n\r\n")
         assert made == []
@@ -199,6 +223,42 @@ def test_numbers_are_made_only_when_they_are_asked_for() -> None:
         assert made == [1]
     finally:
         end()
+
+
+def test_a_listener_that_was_killed_is_started_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    problems: list[str] = []
+    end = serve(watched(), f"127.0.0.1:{port}", problems.append)
+    try:
+        for time_of, pause_s in enumerate((1, 2), 1):
+            assert asked(port, "GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
+            killed = listener_pid(os.getpid())
+            os.kill(killed, signal.SIGKILL)
+            # the connection waits in the queue of the listening socket until the next listener accepts it
+            assert asked(port, "GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
+            assert not Path(f"/proc/{killed}").exists(), "a zombie"
+            assert problems[time_of - 1 :] == [
+                f"the listener for metrics ended: signal 9. It is started again in {pause_s} s"
+            ]
+    finally:
+        end()
+
+
+def test_a_listener_is_not_started_again_after_the_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    ended = threading.Event()
+    end = serve(watched(), f"127.0.0.1:{port}", lambda _problem: ended.set())
+    try:
+        killed = listener_pid(os.getpid())
+        os.kill(killed, signal.SIGKILL)
+        assert ended.wait(60)
+    finally:
+        end()
+    assert not Path(f"/proc/{killed}").exists(), "a zombie"
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # nobody else listens there
 
 
 def _known() -> set[str]:
