@@ -19,6 +19,7 @@ from publisher.sources.openlog import OpenLog, open_log
 HEAD_BYTES: Final = 4096
 TAIL_BYTES: Final = 512
 _LEAD_BYTES: Final = 256
+_KEPT_TO_NS: Final = (1, 100, 1_000, 1_000_000, 1_000_000_000)
 
 
 class Mark(msgspec.Struct, array_like=True):
@@ -50,6 +51,11 @@ class Mark(msgspec.Struct, array_like=True):
     def key(self) -> tuple[int, int]:
         """Device and inode."""
         return self.device, self.inode
+
+    @property
+    def end(self) -> int:
+        """Plain bytes that were seen: whole lines, and the beginning of the unfinished one."""
+        return self.offset + self.unfinished
 
     @property
     def is_empty(self) -> bool:
@@ -85,6 +91,23 @@ class Mark(msgspec.Struct, array_like=True):
                 return self.is_continued_by(log.read(HEAD_BYTES), log)
         except (SourceError, OSError, DamagedError):
             return False
+
+    def is_outgrown_at(self, path: Path) -> bool:
+        """Whether the file at a path holds what was read of this one, and more than was seen of it."""
+        try:
+            with open_log(path) as log:
+                if not self.is_continued_by(log.read(HEAD_BYTES), log):
+                    return False
+                more = self.end + 1 - self.offset
+                while more and (data := log.read(more)):
+                    more -= len(data)
+                return not more
+        except (SourceError, OSError, DamagedError):
+            return False
+
+    def has_mtime(self, mtime_ns: int) -> bool:
+        """Whether a time of last change is this file's, as copies keep it: whole, or cut to a unit of up to a second."""
+        return self.mtime_ns >= 0 and any(mtime_ns == self.mtime_ns - self.mtime_ns % unit for unit in _KEPT_TO_NS)
 
 
 def digest(data: bytes) -> str:

@@ -31,7 +31,7 @@ from publisher.errors import SourceError, SourceFormatError
 from publisher.sources.base import Cursor, Recovered, Unreadable
 from publisher.sources.compression import DamagedError
 from publisher.sources.log_mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, lead_of
-from publisher.sources.moved import copies_of, not_read
+from publisher.sources.moved import NO_COPIES, Copies, copies_of, not_read
 from publisher.sources.openlog import OpenLog, open_log
 from publisher.sources.rotation import LogFiles
 
@@ -101,6 +101,7 @@ class Reading:
         self._missing: list[Mark] = []
         self._met: set[tuple[int, int]] = set()
         self._continued: set[int] = set()
+        self._copied: dict[int, list[Mark]] = {}
         self._recovered: list[Recovered] = []
         self._refused = False
         self.problems: list[SourceError] = []
@@ -211,7 +212,10 @@ class Reading:
             if known.is_continued_by(head, log):
                 new.offset, new.line, new.tail_bytes, new.tail = known.offset, known.line, known.tail_bytes, known.tail
                 new.grew = known.grew or (known is before and known.size >= 0 and known.offset > 0)
-                self._continued.add(id(known))
+                if known.key == new.key or known.path == new.path or known.has_mtime(log.mtime_ns):
+                    self._continued.add(id(known))
+                else:
+                    self._copied.setdefault(id(known), []).append(new)
                 return new
         log.seek(0)
         return new
@@ -263,36 +267,47 @@ class Reading:
         if self._marks.get(mark.key) is mark:
             self._gone.append(self._marks.pop(mark.key))
 
+    def _is_continued(self, mark: Mark) -> bool:
+        """Whether all of a file was read in this pass under its name or another: see `Copies` for what proves that."""
+        return id(mark) in self._continued or any(copy.end > mark.end for copy in self._copied.get(id(mark), ()))
+
     def _find(self, mark: Mark, *, was_cut: bool = False) -> Iterator[Chunk]:
-        """Go on in a file that is no longer in its place, wherever it lies now; report it if it is not found."""
-        is_continued = id(mark) in self._continued
+        """Go on in a file that is no longer in its place, wherever it lies now; report it if it is not found whole.
+
+        If the file itself is there with other content, it was copied and emptied: a copy with a name of the log is
+        taken as whole, since nothing tells such a rotation from one that was made earlier.
+        """
+        was_emptied = mark.key in self._met
+        is_continued = self._is_continued(mark) or (was_emptied and id(mark) in self._copied)
         if (is_continued and mark.key in self._met) or any(mark is each for each in self._missing):
             return
         copies = self._copies_of(mark, is_continued=is_continued)
         if copies is None:
             return
         self._let_go(mark)
-        if copies or is_continued:
-            yield from self._read_copies(copies)
+        yield from self._read_copies(copies.paths)
+        is_rotated = was_emptied and any(str(path) in self._listed for path in copies.paths)
+        if is_continued or copies.is_whole or is_rotated:
             return
         self._missing.append(mark)
-        yield Chunk(mark.path, [], mark.offset, mark.line + 1, (not_read(mark, self._log, was_cut=was_cut),))
+        report = not_read(mark, self._log, copies.paths, was_cut=was_cut)
+        yield Chunk(mark.path, [], mark.offset, mark.line + 1, (report,))
 
     def _find_missing(self, mark: Mark, *, search: bool) -> Iterator[Chunk]:
         """Whether a file that was reported as not read to its end was found; with `search`, look for it again."""
-        is_continued = mark.is_certain and id(mark) in self._continued
-        copies = self._copies_of(mark, is_continued=is_continued) if search else []
-        if copies or is_continued:
+        is_continued = mark.is_certain and self._is_continued(mark)
+        copies = (self._copies_of(mark, is_continued=is_continued) if search else None) or NO_COPIES
+        if copies.is_whole or is_continued:
             self._missing = [each for each in self._missing if each is not mark]
             self._gone.append(mark)
             self._recovered.append(Recovered(mark.path, mark.offset))
-            yield from self._read_copies(copies or [])
+            yield from self._read_copies(copies.paths)
 
-    def _copies_of(self, mark: Mark, *, is_continued: bool) -> list[Path] | None:
+    def _copies_of(self, mark: Mark, *, is_continued: bool) -> Copies | None:
         """See `copies_of`; None where the file itself is found and cannot be read."""
         try:
             if self._log is None:
-                return []
+                return NO_COPIES
             return copies_of(mark, self._log, is_continued=is_continued, known=self._known)
         except SourceError as error:
             self.problems.append(error)

@@ -72,13 +72,16 @@ class Log:
         self.file.touch()
 
     def copy_truncate(self) -> None:
-        shutil.copyfile(self.file, self.rotated())
+        shutil.copy2(self.file, self.rotated())
         os.truncate(self.file, 0)
 
     def compress(self, suffix: str) -> None:
+        """With the time of last change, as the commands keep it."""
         for file in self.file.parent.glob("acct-*"):
             if not file.suffix:
-                file.with_name(file.name + suffix).write_bytes(COMPRESS[suffix](file.read_bytes()))
+                compressed = file.with_name(file.name + suffix)
+                compressed.write_bytes(COMPRESS[suffix](file.read_bytes()))
+                shutil.copystat(file, compressed)
                 file.unlink()
 
     def expected(self, text: str = "") -> list[bytes]:
@@ -435,6 +438,111 @@ def test_the_rest_of_a_copy_that_was_not_read_to_its_end_is_reported(log: Log) -
     assert log.read() == [b"new"]
     (told,) = log.aside
     assert (told.file, told.unread_from) == (str(copy), 0)
+
+
+READ_AT = 1_795_000_000
+
+
+def read_of(log: Log, lines: int = 100) -> None:
+    """Write lines, at `READ_AT`, and read them."""
+    log.write(lines)
+    os.utime(log.file, (READ_AT, READ_AT))
+    log.read()
+
+
+def copied(log: Log, name: str, seconds: int) -> Path:
+    """A plain copy of the log, made so long after it was read."""
+    copy = log.file.with_name(name)
+    shutil.copyfile(log.file, copy)
+    os.utime(copy, (READ_AT + seconds, READ_AT + seconds))
+    return copy
+
+
+@pytest.mark.parametrize("lines", [3, 100])
+@pytest.mark.parametrize("name", ["acct.bak", "acct.1"])
+def test_a_copy_of_what_was_read_does_not_stand_for_what_was_added_later(log: Log, name: str, lines: int) -> None:
+    read_of(log, lines)
+    copied(log, name, 60)
+    log.write(2)
+    away = log.file.parent / "away"
+    away.mkdir()
+    log.file.rename(away / "acct-1")
+    log.write(1)
+    assert set(log.read()) - set(log.expected()[:lines]) == {log.expected()[-1]}
+    (told,) = log.aside
+    assert (told.file, told.unread_from) == (str(log.file), READ_AT - 86_400)
+    assert f"the copy {log.file.with_name(name)} has no more than these" in told.reason
+    assert log.read() == []
+    assert len(log.aside) == 1
+    assert len(log.cursor["missing"]) == 1
+    shutil.copy2(away / "acct-1", log.file.with_name("acct.2"))
+    assert log.expected()[lines : lines + 2] == [line for line in log.read() if line not in log.expected()[:lines]]
+    assert log.cursor["missing"] == []
+
+
+def test_of_several_copies_the_one_that_goes_on_is_read(log: Log) -> None:
+    read_of(log)
+    log.write(2)
+    copied(log, "acct before", 60)
+    content = log.file.read_bytes()
+    os.truncate(log.file, len(b"".join(line + b"\n" for line in log.expected()[:100])))
+    copied(log, "acct later", 120)
+    copied(log, "acct kept", 0)
+    assert log.file.with_name("acct before").read_bytes() == content
+    log.file.rename(log.file.parent.parent / f"{log.file.parent.name}.away")
+    log.write(1)
+    assert log.read() == log.expected()[100:]
+    assert log.aside == []
+
+
+@pytest.mark.parametrize("name", ["acct.1", "acct.1.gz", "acct.bak", "acct.bak.gz"])
+def test_a_copy_that_kept_its_time_is_whole(log: Log, name: str) -> None:
+    """As `gzip` and `cp -p` leave it: nothing was added between the reading and the rotation."""
+    read_of(log)
+    copy = copied(log, name, 0)
+    if copy.suffix == ".gz":
+        copy.write_bytes(gzip.compress(copy.read_bytes()))
+        os.utime(copy, (READ_AT, READ_AT))
+    log.file.rename(log.file.parent.parent / f"{log.file.parent.name}.away")
+    log.write(1)
+    assert log.read() == log.expected()[100:]
+    assert log.read() == []
+    assert log.aside == []
+
+
+@pytest.mark.parametrize(("mtime_ns", "kept"), [(7, True), (0, True), (8, False), (999_999_999, False)])
+def test_a_kept_time_may_lack_its_fraction(log: Log, mtime_ns: int, kept: bool) -> None:
+    log.write(100)
+    second_ns = READ_AT * 1_000_000_000
+    os.utime(log.file, ns=(second_ns, second_ns + 7))
+    log.read()
+    os.utime(copied(log, "acct.1", 0), ns=(second_ns, second_ns + mtime_ns))
+    log.file.rename(log.file.parent.parent / f"{log.file.parent.name}.away")
+    log.write(1)
+    log.read()
+    assert len(log.aside) == (0 if kept else 1)
+
+
+def test_a_log_that_was_copied_and_emptied_without_a_new_line_is_whole(log: Log) -> None:
+    """As `copytruncate` does, which does not keep the time."""
+    read_of(log)
+    copied(log, "acct.1", 60)
+    os.truncate(log.file, 0)
+    log.write(1)
+    assert log.read() == log.expected()[100:]
+    log.file.with_name("acct.1").rename(log.file.with_name("acct.2"))
+    assert log.read() == []
+    assert log.aside == []
+
+
+def test_a_log_that_was_edited_is_told_truthfully(log: Log) -> None:
+    read_of(log)
+    edited = log.file.with_name(".acct.new")
+    edited.write_bytes(log.file.read_bytes().replace(b"record 5 \n", b""))
+    edited.rename(log.file)
+    log.read()
+    (told,) = log.aside
+    assert "no file that begins with these was found" in told.reason
 
 
 def test_copies_that_were_read_may_go(log: Log) -> None:
