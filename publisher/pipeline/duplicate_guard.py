@@ -5,24 +5,28 @@ two such runs are one job that two sources tell of, or two jobs of batch systems
 The first is the one that the service has, or may have; else the one that was stored first. That is an order, so that of
 several publishers none holds both.
 
-One that cannot be rendered, and so is held, does not stand in the way of the other.
+One that cannot be rendered, and so is held, does not stand in the way of the other. One that the service has counts
+with the key that it was sent with, also where it has another one since (`rekeyed`).
 
-Runs are looked up by their local ids, a page at a time: as they are spelt, and in upper and lower case. A store with
-one source asks for nothing.
+Runs are looked up by their local ids and ends, a page at a time: as they are spelt, and in upper and lower case. A
+store with one source asks for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection
 
 from formats.apel_key import job_key
 from formats.fit import shown
+from formats.job import Job
 from formats.record import CannotRenderError, RecordFormat
 from formats.view import View
 from publisher.config import JOB_RECORD_KINDS, Config
+from publisher.pipeline import rekeyed
 from publisher.pipeline.demand import Demand
 from publisher.store import deliveries, registry, runs
 from publisher.store.runs import StoredRun
@@ -61,7 +65,8 @@ class DuplicateGuard:
             self._applies = registry.has_several_sources(connection)
         if not self._applies:
             return {}
-        pairs = self._same_end_and_id(connection, page)
+        earlier = {} if self._target_id is None else rekeyed.sent_otherwise(connection, self._target_id)
+        pairs = self._same_end_and_id(connection, page, earlier)
         if not pairs:
             return {}
         others = {run.run_id: run for run in runs.by_ids(connection, sorted({other for _, other in pairs}))}
@@ -71,28 +76,36 @@ class DuplicateGuard:
             other = others[other_id]
             if other.source == run.source or other_id not in first:
                 continue
-            if first[other_id] < first.get(run.run_id, _LAST) and self._replaces(run, other, first[other_id]):
+            is_there = not first[other_id][0]
+            if is_there:  # then it counts as it was sent, whatever became of it since
+                job = earlier.get(other_id, other.job)
+                other = msgspec.structs.replace(other, job=job, awaits_grid_log=False)
+            place = first.get(run.run_id, _LAST)
+            if first[other_id] < place and self._replaces(run, other, is_there=is_there):
                 reasons.setdefault(run.run_id, _reason(run, other))
         return reasons
 
-    def _same_end_and_id(self, connection: Connection, page: Sequence[StoredRun]) -> list[tuple[StoredRun, int]]:
-        """Runs of the page, each with the id of another that ended then and may have its local id."""
-        by_spelling: dict[str, list[StoredRun]] = {}
-        named = 0
+    def _same_end_and_id(
+        self, connection: Connection, page: Sequence[StoredRun], earlier: Mapping[int, Job]
+    ) -> list[tuple[StoredRun, int]]:
+        """Runs of the page, each with the id of another that ended then and may have its local id, or was sent so."""
+        by_key: dict[tuple[str, int], list[StoredRun]] = {}
+        asked = 0
         for run in page:
-            local_id = run.job.local_id
-            if local_id:
-                named += 1
+            local_id, end = run.job.local_id, run.job.end
+            if local_id and end is not None:
+                asked += 1
                 for spelling in self._spellings(run.source, local_id):
-                    by_spelling.setdefault(spelling, []).append(run)
-        rows = runs.named(connection, list(by_spelling))
-        if len(rows) == named and max(map(len, by_spelling.values()), default=1) == 1:
+                    by_key.setdefault((spelling, end), []).append(run)
+        rows = runs.named(connection, list(by_key))
+        if not earlier and len(rows) == asked and max(map(len, by_key.values()), default=1) == 1:
             return []  # nothing but the page itself, as nearly always
+        rows += [(run_id, job.local_id, job.end) for run_id, job in earlier.items()]
         return [
             (run, run_id)
             for run_id, local_id, end in rows
-            for run in by_spelling[local_id]
-            if end == run.job.end and run_id != run.run_id
+            for run in by_key.get((local_id, end), ())
+            if run_id != run.run_id
         ]
 
     def _spellings(self, source: str, local_id: str) -> Collection[str]:
@@ -115,9 +128,8 @@ class DuplicateGuard:
                 order[run_id] = (not is_there, run_id)
         return order
 
-    def _replaces(self, run: StoredRun, other: StoredRun, place: tuple[bool, int]) -> bool:
+    def _replaces(self, run: StoredRun, other: StoredRun, *, is_there: bool) -> bool:
         """Whether a run has the key of another, which is at the service, or waits and can be sent."""
-        is_there = not place[0]
         try:
             job, other_job = self._demand.identified(run), self._demand.identified(other)
             if not is_there:
@@ -132,5 +144,6 @@ def _reason(run: StoredRun, first: StoredRun) -> str:
         f"LocalJobId: this run of source {run.source} and {shown(first.record_id)} of source {first.source} have the "
         f"same site, local id {shown(run.job.local_id)}, and end time, by which APEL knows a job record: it would "
         "replace that one. If both are the same job, waive this one. If not, set a `local_id_prefix` for one of the "
-        "sources; this one is then tried again"
+        "sources; this one is then tried again. If that one will not be sent, because it was rejected or waived, name "
+        "this one to `held retry`"
     )

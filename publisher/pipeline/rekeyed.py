@@ -83,6 +83,26 @@ def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent_digest
     return first is not None and _key(first) != _key(run.job)
 
 
+def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
+    """By run id: the versions that the service has, or may have, of runs that have another key now.
+
+    In whatever state their deliveries are: also waived, or no longer wanted. Goes through the earlier versions, and
+    looks up the delivery of each by its key: the other way round it would go through all deliveries of the target.
+    """
+    sent_digest = (
+        select(table.c.sent_digest)
+        .where(table.c.target_id == target_id, table.c.run_id == versions.c.run_id)
+        .scalar_subquery()
+    )
+    now_digest = select(runs.c.digest).where(runs.c.id == versions.c.run_id).scalar_subquery()
+    now_blob = select(runs.c.job).where(runs.c.id == versions.c.run_id).scalar_subquery()
+    query = select(versions.c.run_id, versions.c.job, now_blob).where(
+        versions.c.digest == sent_digest, versions.c.digest != now_digest
+    )
+    found = ((run_id, decode(first), decode(now)) for run_id, first, now in connection.execute(query))
+    return {run_id: first for run_id, first, now in found if _key(first) != _key(now)}
+
+
 def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """Somebody says that the service no longer has the first versions of those of these runs that are held that way."""
     query = select(table.c.run_id).where(

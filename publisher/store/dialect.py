@@ -26,10 +26,12 @@ from sqlalchemy import (
     Executable,
     Select,
     Table,
+    and_,
     bindparam,
     create_engine,
     event,
     func,
+    or_,
     select,
     text,
 )
@@ -335,10 +337,17 @@ class Lookup:
 
     _MARKS: Final = 250
 
-    def __init__(self, columns: Sequence[ColumnElement[Any]], key: ColumnElement[Any]) -> None:
-        """`columns` of the rows whose column `key` has one of the keys."""
-        marks: list[ColumnElement[Any]] = [bindparam(f"key{place}") for place in range(self._MARKS)]
-        self._query = select(*columns).where(key.in_(marks))
+    def __init__(self, columns: Sequence[ColumnElement[Any]], *key: ColumnElement[Any]) -> None:
+        """`columns` of the rows whose column `key` has one of the keys; of several columns, each key is a tuple."""
+        self._is_tuple = len(key) > 1
+        marks: list[list[ColumnElement[Any]]] = [
+            [bindparam(f"{part.key}{place}") for part in key] for place in range(self._MARKS)
+        ]
+        if self._is_tuple:  # of `(a, b) IN (...)` SQLite would go through the whole table
+            pairs = (and_(*(part == mark for part, mark in zip(key, each, strict=True))) for each in marks)
+            self._query = select(*columns).where(or_(*pairs))
+        else:
+            self._query = select(*columns).where(key[0].in_([mark for each in marks for mark in each]))
         self._compiled: dict[str, str] = {}
 
     def rows(self, connection: Connection, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -350,6 +359,8 @@ class Lookup:
         for start in range(0, len(keys), self._MARKS):
             asked = tuple(keys[start : start + self._MARKS])
             asked += asked[-1:] * (self._MARKS - len(asked))  # always as many: the last key once more
+            if self._is_tuple:
+                asked = tuple(part for key in asked for part in key)
             with connection.exec_driver_sql(self._compiled[dialect.name], asked) as result:
                 cursor: Any = result.cursor
                 found += cursor.fetchall()

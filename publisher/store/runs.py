@@ -37,7 +37,9 @@ _known_runs: Final = dialect.Lookup(
 _known_marks: Final = dialect.Lookup(
     (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_id
 )
-_by_local_id: Final = dialect.Lookup((runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id)
+_by_local_id_and_end: Final = dialect.Lookup(
+    (runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id, runs.c.end_time
+)
 _MOST_REMEMBERED: Final = 20_000
 _versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
@@ -316,9 +318,9 @@ def find(connection: Connection, name: str, limit: int = 100) -> list[StoredRun]
     return [stored_run(row) for row in connection.execute(query)]
 
 
-def named(connection: Connection, local_ids: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Run id, local id, and end of the runs that have one of these local ids, spelt as here."""
-    return _by_local_id.rows(connection, local_ids)
+def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]:
+    """Run id, local id, and end of the runs that have one of these local ids, spelt as here, and ended just then."""
+    return _by_local_id_and_end.rows(connection, keys)
 
 
 def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:

@@ -111,9 +111,9 @@ def _receipt(reply: Reply, message: Message) -> Outcome:
     """The rows of the reply against the records sent: accepted are those that it names, each with the id of a row.
 
     SGAS keeps a record under its GlobalJobId where it cannot use the LocalJobId; such a record is named by that. What
-    is not named is unknown, and so are all if the reply is not an object of row ids: a page of a proxy, an answer to
-    another message that a cache repeats, or the `null` that SGAS answers after a restart of its database although it
-    stored them.
+    is not named is unknown, and so are all if the reply is not an object of row ids, no two the same: a page of a
+    proxy, an answer to another message that a cache repeats, or the `null` that SGAS answers after a restart of its
+    database although it stored them.
     """
     unknown = Unknown(f"the answer does not name the records that were sent: {answers.describe(reply)}")
     try:
@@ -122,7 +122,7 @@ def _receipt(reply: Reply, message: Message) -> Outcome:
         }
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return unknown
-    if not all(map(_is_row_id, rows.values())):
+    if not all(map(_is_row_id, rows.values())) or len(set(rows.values())) < len(rows):
         return unknown
     receipt = {identity: rows[identity] for identity in message.record_ids if identity in rows}
     missing = [identity for identity in message.record_ids if identity not in rows]

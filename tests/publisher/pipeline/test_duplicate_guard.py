@@ -17,6 +17,7 @@ from tests.publisher.site import ListSource, Site, make_job
 pytestmark = pytest.mark.either_store
 
 FIRST, SECOND = "ur-ce1-7", "ur-ce2-7"
+OTHER_KEYS: list[dict[str, Any]] = [{"local_id": "5"}, {"end": 1_795_000_000}]
 
 
 def run_of(record_id: str, number: int = 7, **facts: Any) -> Job:
@@ -147,6 +148,56 @@ def test_the_one_that_the_service_has_is_the_first_whenever_it_was_stored(tmp_pa
     assert site.in_state("apel", State.HELD) == {FIRST}
     assert site.in_state("apel", State.ACCEPTED) == {SECOND}
     assert SECOND in (site.reasons("apel")[FIRST] or "")
+
+
+@pytest.mark.parametrize("change", OTHER_KEYS, ids=["local id", "end time"])
+@pytest.mark.parametrize("is_waived", [False, True], ids=["held", "waived"])
+def test_a_run_counts_with_the_key_that_it_was_sent_with(
+    tmp_path: Path, change: dict[str, Any], is_waived: bool
+) -> None:
+    site = site_of(tmp_path, run_of(FIRST, wall_s=111))
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(run_of(FIRST, wall_s=111, **change))
+    site.collect()
+    site.publish()
+    if is_waived:
+        site.publisher.waive(State.HELD, "apel", [FIRST], "the service has it")
+    site.sources["ce2"].add(run_of(SECOND, wall_s=222))
+    site.collect()
+    site.publish()
+    assert set(site.receivers["apel"].held) == {FIRST}
+    assert site.states("apel") == {FIRST: State.WAIVED if is_waived else State.HELD, SECOND: State.HELD}
+    assert FIRST in (site.reasons("apel")[SECOND] or "")
+
+
+@pytest.mark.parametrize("before", OTHER_KEYS, ids=["local id", "end time"])
+def test_a_run_that_was_sent_with_another_key_leaves_its_new_one_free(tmp_path: Path, before: dict[str, Any]) -> None:
+    site = site_of(tmp_path, run_of(FIRST, **before))
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(run_of(FIRST))
+    site.sources["ce2"].add(run_of(SECOND))
+    site.collect()
+    site.publish()
+    assert site.states("apel") == {FIRST: State.HELD, SECOND: State.ACCEPTED}
+    site.publisher.retry(State.HELD, "apel", [FIRST])  # the service's administrator removed its first record
+    site.publish()
+    assert site.states("apel") == {FIRST: State.HELD, SECOND: State.ACCEPTED}
+    assert SECOND in (site.reasons("apel")[FIRST] or "")
+
+
+def test_when_the_first_was_rejected_the_reason_says_how_to_send_the_second(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = site_of(tmp_path, run_of(FIRST), run_of(SECOND), make_job(8), service=service)
+    service.poison = {FIRST}
+    site.collect()
+    site.publish()
+    assert (site.in_state("apel", State.REJECTED), site.in_state("apel", State.HELD)) == ({FIRST}, {SECOND})
+    assert "`held retry`" in (site.reasons("apel")[SECOND] or "")
+    site.publisher.retry(State.HELD, "apel", [SECOND])
+    site.publish()
+    assert SECOND in site.in_state("apel", State.ACCEPTED)
 
 
 @pytest.mark.parametrize("service", [Receiver("neic", "sgas"), SummaryReceiver("sums")], ids=["sgas", "summaries"])

@@ -48,7 +48,9 @@ OPEN: Final[dict[str, Question]] = {
 }
 """What concerns open deliveries alone."""
 ANY: Final[dict[str, Question]] = {
-    "runs of a local id": lambda connection: named(connection, ["2000", "2001"]),
+    "runs of a local id and end": lambda connection: named(
+        connection, [(str(number), NOVEMBER + 3600 + number) for number in range(2000, 2250)]
+    ),
     "marks of runs": lambda connection: marks_of(connection, ["ur-2000", "ur-2001"]),
     "jobs ID": lambda connection: [
         recall.whereabouts(connection, run.run_id) for run in recall.found(connection, "2000", {})

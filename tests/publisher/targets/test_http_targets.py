@@ -45,6 +45,9 @@ def test_sgas_posts_to_ur(pki: Pki, suffix: str) -> None:
         (b'{"x": "1", "y": "2"}', None),
         (b'{"0": 0, "1": 1}', None),
         (b'{"a": 0, "b": 1}', None),
+        (b'{"a": "7", "b": "7"}', None),  # one row cannot be two records
+        (b'{"a": "7", "b": 7}', None),
+        (b'{"a": "7", "x": "7"}', None),
         (b'{"a": "1", "b": "stored"}', None),
         (b'{"a": "1", "b": -1}', None),
         (b'{"a": "1", "b": ""}', None),
