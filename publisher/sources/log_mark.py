@@ -106,11 +106,7 @@ class Mark(msgspec.Struct, array_like=True):
             return False
 
     def has_mtime(self, mtime_ns: int) -> bool:
-<<<<<<< ours
-        """Whether a time of last change is this file's, as copies keep it: whole, or cut to a unit of up to a second."""
-=======
         """Whether a time of last change is this file's, as copies keep it: whole, or cut to a unit up to 1 s."""
->>>>>>> theirs
         return self.mtime_ns >= 0 and any(mtime_ns == self.mtime_ns - self.mtime_ns % unit for unit in _KEPT_TO_NS)
 
 
