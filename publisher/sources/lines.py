@@ -276,6 +276,8 @@ def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
         outcome = parse(line)
         if type(outcome) is Job and len(line) <= shortest:
             jobs.append(outcome)
+        elif outcome is Line.MORE:
+            part.understood = True
         else:
             part.take(outcome, chunk, index)
     return part.inside(window)

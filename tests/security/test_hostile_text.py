@@ -156,7 +156,11 @@ class Torque(Written):
     kind = "torque"
     file = "20261101"
     fields = ("account", "jobname", "Resource_List.software")
-    delimiters = (b" ", b";", b"=", b" start=1 ", b" end=1 ", b" project=p ", b" exec_host=n9/0-998 ", b" user=rival ")
+    delimiters = (
+        b" ", b";", b"=", b" start=1 ", b" end=1 ", b" project=p ", b" exec_host=n9/0-998 ", b" user=rival ",
+        b" Resource_List.nodes=9:gpus=9 ", b" session=9 end=9 Exit_status=0 ", b" queue=z ctime=1 qtime=1 etime=1 ",
+        b" resources_used.cput=00:00:00 ",
+    )  # fmt: skip
     headers = (b"11/01/2026 00:00:00;Q;7.s;queue=q", b"11/01/2026 00:00:00;D;9.s;requestor=x@y")
     may_differ = ("name", "account", "extras")
 
