@@ -231,7 +231,11 @@ def test_ctrl_c_while_it_is_loaded_ends_it(collected: Program, tmp_path: Path, m
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n", encoding="utf-8"
     )
     before = os.environ.get("PYTHONPATH")
-    done = collected("status", PYTHONPATH=os.pathsep.join(filter(None, [str(tmp_path), before])))
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # children inherit that a background job ignores it
+    try:
+        done = collected("status", PYTHONPATH=os.pathsep.join(filter(None, [str(tmp_path), before])))
+    finally:
+        signal.signal(signal.SIGINT, ours)
     assert (done.code, done.out) == (130, "")
     assert done.err == "usage-publisher: interrupted\n"
 
