@@ -51,7 +51,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     machine_name: str | None = None
     """Overrides the host of the endpoint or the cluster as MachineName."""
     signed: bool = False
-    """Messages are signed, by us or by whoever takes them on: see `formats.signed_text`."""
+    """Messages are signed, by us or by SSM after us: see `formats.signed_text`."""
     ascii_names: bool = False
     """Names in CARs in the ASCII form of APEL's text messages (`formats.apel_text`); what is in its key stays."""
     dn: DnPolicy = "send"
