@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from formats.base import CannotRenderError, Note
 from formats.fit import shown
 from formats.job import Benchmark, Job
-from formats.record import CannotRenderError, Note
 from formats.view import View
 
 BENCHMARKS: Final = ("HEPscore23", "HEPSPEC", "Si2k")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from formats.record import CannotRenderError, Note
+from formats.base import CannotRenderError, Note
 from formats.rules import NameRule, NumberRule, TextRule, is_host_name
-from formats.xml_text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
+from formats.xml.text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
 
 _SHOWN_CHARACTERS: Final = 200
 _LARGEST_FLOAT: Final = 3.4e38

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from formats.apel_job import ApelJobFormat
-from formats.apel_summary import SummaryFormat
-from formats.apel_sync import SyncFormat
-from formats.emi_car import ComputeRecordFormat
-from formats.ogf_ur import UsageRecordFormat
-from formats.record import RecordFormat
-from formats.utilization_report import UtilizationFormat
+from formats.apel.job import ApelJobFormat
+from formats.apel.summary import SummaryFormat, SyncFormat
+from formats.base import RecordFormat
+from formats.utilization.report import UtilizationFormat
 from formats.view import View
+from formats.xml.emi_car import ComputeRecordFormat
+from formats.xml.ogf_ur import UsageRecordFormat
 
 RECORD_FORMATS: Final[dict[str, Callable[[View], RecordFormat]]] = {
     "apel-job": ApelJobFormat,

@@ -3,7 +3,7 @@
 SSM decodes a message as ASCII, and takes it for an encrypted one if the media type of those occurs anywhere in it, in a
 job's name for instance (facts on receivers, 3). So the XML formats write that text with a character reference, which a
 parser reads as the same value; APEL's text formats, which have no escapes, write a hyphen for its slash
-(`formats.apel_text`); and a record of an add-on's format that holds it is held alone.
+(`formats.apel.text`); and a record of an add-on's format that holds it is held alone.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from formats.apel_rules import MESSAGE_TYPES
-from formats.utilization_report import VERSIONS as REPORT_VERSIONS
+from formats.rules import MESSAGE_TYPES
+from formats.utilization.report import VERSIONS as REPORT_VERSIONS
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "ogf-ur": ("1.0",),

@@ -53,7 +53,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     signed: bool = False
     """Messages are signed, by us or by SSM after us: see `formats.signed_text`."""
     ascii_names: bool = False
-    """Names in CARs in the ASCII form of APEL's text messages (`formats.apel_text`); what is in its key stays."""
+    """Names in CARs in the ASCII form of APEL's text messages (`formats.apel.text`); what is in its key stays."""
     dn: DnPolicy = "send"
     dn_key: bytes = b""
     """Key of the keyed hash for `dn = "hash"`."""

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from formats.job import Job
     from publisher.api import Publisher, RunResult
+    from publisher.collect.collect import Collected
     from publisher.errors import PublisherError
-    from publisher.observe.events import Event, Observer
-    from publisher.pipeline.collect import Collected
-    from publisher.pipeline.deliver import Delivery
-    from publisher.pipeline.status import Status
-    from publisher.pipeline.tools import Tools
-    from publisher.report.picture.draw import draw
-    from publisher.report.picture.look import Look
+    from publisher.events import Event, Observer
+    from publisher.publish.context import Tools
+    from publisher.publish.publish import Delivery
+    from publisher.report.plot.draw import draw
+    from publisher.report.plot.style import Look
+    from publisher.report.report import Report
     from publisher.report.request import ReportRequest
-    from publisher.report.result import Report
     from publisher.sources.base import Window
-    from publisher.store.states import State
-    from publisher.times import moment_s
+    from publisher.status.status import Status
+    from publisher.store.schema import State
+    from publisher.text import moment_s
 
 __all__ = [
     "Collected", "Delivery", "Event", "Job", "Look", "Observer", "Publisher", "PublisherError", "Report",
@@ -32,23 +32,23 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Collected": "publisher.pipeline.collect",
-    "Delivery": "publisher.pipeline.deliver",
-    "Event": "publisher.observe.events",
+    "Collected": "publisher.collect.collect",
+    "Delivery": "publisher.publish.publish",
+    "Event": "publisher.events",
     "Job": "formats.job",
-    "Look": "publisher.report.picture.look",
-    "Observer": "publisher.observe.events",
+    "Look": "publisher.report.plot.style",
+    "Observer": "publisher.events",
     "Publisher": "publisher.api",
     "PublisherError": "publisher.errors",
-    "Report": "publisher.report.result",
+    "Report": "publisher.report.report",
     "ReportRequest": "publisher.report.request",
     "RunResult": "publisher.api",
-    "State": "publisher.store.states",
-    "Status": "publisher.pipeline.status",
-    "Tools": "publisher.pipeline.tools",
+    "State": "publisher.store.schema",
+    "Status": "publisher.status.status",
+    "Tools": "publisher.publish.context",
     "Window": "publisher.sources.base",
-    "draw": "publisher.report.picture.draw",
-    "moment_s": "publisher.times",
+    "draw": "publisher.report.plot.draw",
+    "moment_s": "publisher.text",
 }
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from publisher.plain_text import utf8
+from publisher.text import utf8
 
 
 class PublisherError(Exception):

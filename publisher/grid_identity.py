@@ -15,7 +15,7 @@ import msgspec
 
 from formats.identity import index_key
 from formats.job import Job
-from formats.vo import parse_fqan
+from formats.names import parse_fqan
 
 BEFORE_S: Final = 86_400
 AFTER_S: Final = 28 * 86_400

@@ -24,7 +24,7 @@ import msgspec
 
 from formats.identity import decode
 from formats.job import Job
-from publisher.store.states import State
+from publisher.store.schema import State
 
 Rows = Callable[..., Sequence[tuple[Any, ...]]]
 """Rows of a query to the store, past the program; `?` stands for a value."""

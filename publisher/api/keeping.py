@@ -9,7 +9,7 @@ from publisher.api.opened import Opened
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
-    from publisher.keeper import Keeper
+    from publisher.maintenance import Keeper
     from publisher.spool.exchange import Manifest
     from publisher.spool.spooler import ContextState
 
@@ -20,7 +20,7 @@ class Keeping(Opened):
     @property
     def keeper(self) -> Keeper:
         """What looks after the store itself. Raises `UsageError` as long as there is none."""
-        from publisher.keeper import Keeper  # noqa: PLC0415 - most commands need it not
+        from publisher.maintenance import Keeper  # noqa: PLC0415 - most commands need it not
 
         store = self._store_if_there()
         if store is None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from publisher.api.opened import Opened
-from publisher.pipeline import recall
-from publisher.pipeline.recall import KnownRun
-from publisher.pipeline.status import Status, status
 from publisher.sources.base import Window
-from publisher.store import audit, counters, ledger, registry
+from publisher.status import jobs as status_jobs
+from publisher.status.jobs import KnownRun
+from publisher.status.status import Status, status
+from publisher.store import deliveries, queries, registry
 from publisher.store.runs import StoredRun
-from publisher.store.states import State
+from publisher.store.schema import State
 
 if TYPE_CHECKING:
     from publisher.finding import Finding
@@ -63,7 +63,7 @@ class Knowing(Opened):
 
     def check(self) -> list[Finding]:
         """Everything that a run will need, tested: one finding each. Sends no records."""
-        from publisher.pipeline.check import check  # noqa: PLC0415
+        from publisher.status.check import check  # noqa: PLC0415
 
         return check(self.config, self._store_if_there, self.tools.clock)
 
@@ -77,16 +77,17 @@ class Knowing(Opened):
     def job(self, name: str) -> list[KnownRun]:
         """The runs with this record id, global id or local id (with or without the source's prefix), where each went,
         and why each target that does not want it does not."""
-        from publisher.pipeline.unwanted import why_unwanted  # noqa: PLC0415 - loads the rules, which lists need not
+        from publisher.collect.wants import why_unwanted  # noqa: PLC0415 - loads the rules, which lists need not
 
         store = self._store_if_there()
         if store is None:
             return []
         with store.read() as connection:
-            runs = recall.found(connection, name, self.config.local_id_prefixes)
+            runs = status_jobs.found(connection, name, self.config.local_id_prefixes)
             unwanted = why_unwanted(connection, self.config, self.config.targets, runs)
             return [
-                recall.KnownRun(run, recall.whereabouts(connection, run.run_id), unwanted[run.run_id]) for run in runs
+                status_jobs.KnownRun(run, status_jobs.whereabouts(connection, run.run_id), unwanted[run.run_id])
+                for run in runs
             ]
 
     def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
@@ -96,8 +97,8 @@ class Knowing(Opened):
         while store is not None:
             with store.read() as connection:
                 found = [
-                    recall.KnownRun(run, recall.whereabouts(connection, run.run_id))
-                    for run, _class_id in recall.runs_in(connection, window.from_, window.until, after, page)
+                    status_jobs.KnownRun(run, status_jobs.whereabouts(connection, run.run_id))
+                    for run, _class_id in status_jobs.runs_in(connection, window.from_, window.until, after, page)
                 ]
             yield from found
             if len(found) < page:
@@ -114,19 +115,19 @@ class Knowing(Opened):
         if store is None:
             return FoundJobs(0, [])
         with store.read() as connection:
-            whole = recall.count_in(connection, window.from_, window.until) if chosen == JobFilter() else None
+            whole = status_jobs.count_in(connection, window.from_, window.until) if chosen == JobFilter() else None
         total, shown = 0, list[KnownRun]()
         after: tuple[int, int] | None = None
         while True:
             with store.read() as connection:
-                page = [run for run, _ in recall.runs_in(connection, window.from_, window.until, after, _PAGE)]
+                page = [run for run, _ in status_jobs.runs_in(connection, window.from_, window.until, after, _PAGE)]
                 found = [run for run in page if chosen.selects(run)]
                 if chosen.state is not None:
-                    ids = recall.with_state(connection, [run.run_id for run in found], chosen.state)
+                    ids = status_jobs.with_state(connection, [run.run_id for run in found], chosen.state)
                     found = [run for run in found if run.run_id in ids]
                 total += len(found)
                 for run in found if limit is None else found[: limit - len(shown)]:
-                    shown.append(recall.KnownRun(run, recall.whereabouts(connection, run.run_id)))
+                    shown.append(status_jobs.KnownRun(run, status_jobs.whereabouts(connection, run.run_id)))
             if whole is not None and len(shown) == limit:
                 return FoundJobs(whole, shown)
             if len(page) < _PAGE:
@@ -143,7 +144,7 @@ class Knowing(Opened):
         with store.read() as connection:
             for name in [target] if target else self.config.targets:
                 row = registry.get_target(connection, name)
-                found[name] = counters.of_target(connection, row.id)[state] if row is not None else 0
+                found[name] = deliveries.of_target(connection, row.id)[state] if row is not None else 0
         return found
 
     def listed(self, state: State, target: str | None = None, limit: int | None = 1000) -> list[ListedRecord]:
@@ -158,7 +159,7 @@ class Knowing(Opened):
                 row = registry.get_target(connection, name)
                 if row is None:
                     continue
-                for record_id, end, reason, _run_id in ledger.listed(connection, row.id, state, limit):
+                for record_id, end, reason, _run_id in queries.listed(connection, row.id, state, limit):
                     found.append(ListedRecord(name, record_id, end, reason or ""))
         return found
 
@@ -168,15 +169,15 @@ class Knowing(Opened):
         if store is None:
             return 0
         with store.read() as connection:
-            return audit.count(connection)
+            return registry.count(connection)
 
-    def audit(self, limit: int | None = 1000) -> list[audit.Entry]:
+    def audit(self, limit: int | None = 1000) -> list[registry.Entry]:
         """What people did, newest first; None: all of it."""
         store = self._store_if_there()
         if store is None:
             return []
         with store.read() as connection:
-            return audit.entries(connection, limit)
+            return registry.entries(connection, limit)
 
     def count_unreadable(self, sources: Sequence[str] = ()) -> int:
         """How many pieces of input are no record: of these sources, or of all. `unreadable` lists what is kept."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from publisher.api.opened import Opened
-from publisher.config import REPORT_KINDS
+from publisher.config.schema import REPORT_KINDS
 from publisher.errors import UsageError
 from publisher.sources.base import Window
 
 if TYPE_CHECKING:
-    from publisher.pipeline.compare import Comparison
-    from publisher.pipeline.explain import Explanation
-    from publisher.pipeline.render import Rendering
-    from publisher.pipeline.report_render import TargetReports
-    from publisher.report.reports import ReportRendering
+    from publisher.preview.diff import Comparison
+    from publisher.preview.explain import Explanation
+    from publisher.preview.render import Rendering
+    from publisher.preview.reports import TargetReports
+    from publisher.report.message import ReportRendering
 
 
 class Messages(Opened):
@@ -27,14 +27,14 @@ class Messages(Opened):
 
         `utilization` without a target is that of the window, or of the 30 days up to its end, or up to now.
         """
-        from publisher.pipeline.render import Rendering  # noqa: PLC0415
+        from publisher.preview.render import Rendering  # noqa: PLC0415
 
         self._require([target] if target else [], self.config.targets, "target")
         self._require_format(format_name)
         if format_name in REPORT_KINDS:
             if target is not None:
                 return self._reports_of(target, format_name, window)
-            from publisher.report.reports import ReportRendering  # noqa: PLC0415
+            from publisher.report.message import ReportRendering  # noqa: PLC0415
             from publisher.report.request import LAST_DAYS_S, ReportRequest  # noqa: PLC0415
 
             stop = self.tools.clock() if window.until is None else window.until
@@ -45,7 +45,7 @@ class Messages(Opened):
 
     def comparison(self, format_name: str, target: str, window: Window) -> Comparison | TargetReports:
         """The records that publish would send beside those that were last delivered, without changing anything."""
-        from publisher.pipeline.compare import Comparison  # noqa: PLC0415
+        from publisher.preview.diff import Comparison  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
         self._require_format(format_name)
@@ -55,14 +55,14 @@ class Messages(Opened):
 
     def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
         """Why each value stands in the records of the runs with this record id, local id or global id."""
-        from publisher.pipeline.explain import explanations  # noqa: PLC0415
+        from publisher.preview.explain import explanations  # noqa: PLC0415
 
         self._require([target] if target else [], self.config.targets, "target")
         self._require_format(format_name)
         return explanations(self._collected_store(), self.config, format_name, target, name)
 
     def _reports_of(self, target: str, format_name: str, window: Window) -> TargetReports:
-        from publisher.pipeline.report_render import TargetReports  # noqa: PLC0415
+        from publisher.preview.reports import TargetReports  # noqa: PLC0415
 
         if self.config.targets[target].records != format_name:
             raise UsageError(
@@ -72,6 +72,6 @@ class Messages(Opened):
 
     @staticmethod
     def _require_format(name: str) -> None:
-        from publisher.forms import require_format  # noqa: PLC0415 - loads the formats, which most commands need not
+        from publisher.plugins import require_format  # noqa: PLC0415 - loads the formats, which most commands need not
 
         require_format(name)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from publisher import config_file
-from publisher.config import Config
+from publisher.collect import plan as collect_plan
+from publisher.collect.collect import TargetPlan
+from publisher.config import file
+from publisher.config.schema import Config
 from publisher.errors import StoreMissingError, TargetBusyError, UsageError
-from publisher.observe.events import Observer, TargetPaused, ignore
-from publisher.pipeline import outbox
-from publisher.pipeline.collect import TargetPlan
-from publisher.pipeline.tools import Tools
+from publisher.events import Observer, TargetPaused, ignore
+from publisher.publish.context import Tools
 from publisher.store import registry
 from publisher.store.database import Store, open_store
 
@@ -49,7 +49,7 @@ class Opened:
     @classmethod
     def from_file(cls, path: Path | None = None, tools: Tools | None = None, *, read_only: bool = False) -> Self:
         """With the configuration of a file; with `read_only` the store cannot be written. Raises `ConfigError`."""
-        return cls(config_file.load(path), tools, read_only=read_only)
+        return cls(file.load(path), tools, read_only=read_only)
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +105,7 @@ class Opened:
             yield self._plans()[target], self.tools.clock()
 
     def _plans(self) -> dict[str, TargetPlan]:
-        return outbox.prepare(self.store, self.config, self.tools.clock())
+        return collect_plan.prepare(self.store, self.config, self.tools.clock())
 
     def _store_if_there(self) -> Store | None:
         if self._store is None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from publisher.api.opened import Opened
 
 if TYPE_CHECKING:
-    from publisher.report.charges import Statements
-    from publisher.report.reading import Context
-    from publisher.report.reports import Totals, Utilization
+    from publisher.report.archive_export import Written
+    from publisher.report.message import Totals, Utilization
+    from publisher.report.report import Report
     from publisher.report.request import ReportRequest
-    from publisher.report.result import Report
-    from publisher.report.statements import Kind
-    from publisher.scale.export import Written
+    from publisher.report.runs import Context
+    from publisher.report.views.charges import Statements
+    from publisher.report.views.statements import Kind
 
 
 class Reporting(Opened):
@@ -22,18 +22,18 @@ class Reporting(Opened):
 
     def report(self, request: ReportRequest) -> Utilization:
         """Queue and CPU utilization of an interval, as DQS measures them."""
-        from publisher.report.reports import utilization  # noqa: PLC0415
+        from publisher.report.message import utilization  # noqa: PLC0415
 
         return utilization(self._reporting(request), request)
 
     def totals(self, request: ReportRequest) -> Totals:
         """What the runs used that ended in an interval, by up to two keys."""
-        from publisher.report.reports import totals  # noqa: PLC0415
+        from publisher.report.message import totals  # noqa: PLC0415
 
         return totals(self._reporting(request), request)
 
     def view(self, name: str, request: ReportRequest) -> Report:
-        """A report of any view (`publisher.report.result.VIEWS`): columns, rows, and what a picture shows."""
+        """A report of any view (`publisher.report.report.VIEWS`): columns, rows, and what a picture shows."""
         from publisher.report.views import make  # noqa: PLC0415
 
         return make(name, self._reporting(request), request)
@@ -45,9 +45,9 @@ class Reporting(Opened):
 
         With `shrink`, months are replaced also where the store has fewer runs than the archive.
         """
-        from publisher.report.stored import StoreRuns  # noqa: PLC0415
-        from publisher.scale.export import export_month  # noqa: PLC0415 - loads Arrow
-        from publisher.store.columns import months_ended_in  # noqa: PLC0415
+        from publisher.report.archive_export import export_month  # noqa: PLC0415 - loads Arrow
+        from publisher.report.runs import StoreRuns  # noqa: PLC0415
+        from publisher.store.report_queries import months_ended_in  # noqa: PLC0415
 
         store = self._collected_store()
         with store.read() as connection:
@@ -60,14 +60,14 @@ class Reporting(Opened):
         self, request: ReportRequest, directory: Path, kinds: tuple[Kind, ...]
     ) -> tuple[Statements, list[Path]]:
         """Write the statements of a whole month into a folder: what they say, and the files."""
-        from publisher.report.charges import statements  # noqa: PLC0415
-        from publisher.report.statements import write  # noqa: PLC0415
+        from publisher.report.views.charges import statements  # noqa: PLC0415
+        from publisher.report.views.statements import write  # noqa: PLC0415
 
         made = statements(self._reporting(request), request)
         return made, write(made, directory, kinds)
 
     def _reporting(self, request: ReportRequest) -> Context:
-        from publisher.report.reading import Context  # noqa: PLC0415
+        from publisher.report.runs import Context  # noqa: PLC0415
 
         store = self._collected_store() if request.archive is None else self._store_if_there()
         return Context(store, self.config, self.tools.clock())

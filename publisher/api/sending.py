@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from publisher.api.opened import Opened
+from publisher.collect.collect import Collected, collect
 from publisher.errors import TargetBusyError, UsageError
-from publisher.pipeline.collect import Collected, collect
-from publisher.sources.apart import ReadApart
+from publisher.sources.background import ReadApart
 from publisher.sources.base import Window
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from formats.month import Month
-    from publisher.pipeline.circuit import Circuits
-    from publisher.pipeline.collect import TargetPlan
-    from publisher.pipeline.deliver import Delivery
-    from publisher.pipeline.reconcile import Reconciliation
-    from publisher.pipeline.republish import RepublishPlan
+    from formats.calendar import Month
+    from publisher.collect.collect import TargetPlan
+    from publisher.publish.circuit import Circuits
+    from publisher.publish.publish import Delivery
+    from publisher.publish.republish import RepublishPlan
+    from publisher.reconcile.reconcile import Reconciliation
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Sending(Opened):
 
         `circuits`: those of a program that stays, which asks a failing service less often.
         """
-        from publisher.pipeline.deliver import deliver_all  # noqa: PLC0415 - loads the network, which most commands need not
+        from publisher.publish.publish import deliver_all  # noqa: PLC0415 - loads the network, which most commands need not
 
         self._require(names, self.config.targets, "target")
         if not self.config.targets:
@@ -97,8 +97,8 @@ class Sending(Opened):
     def _planned_again(
         self, connection: Connection, plan: TargetPlan, target: str, window: Window, *, only_missing: bool
     ) -> RepublishPlan:
-        from publisher.pipeline.republish import plan_republish  # noqa: PLC0415
-        from publisher.store.purged import require_unpurged  # noqa: PLC0415
+        from publisher.publish.republish import plan_republish  # noqa: PLC0415
+        from publisher.store.admin.purge import require_unpurged  # noqa: PLC0415
 
         from_, until = self._whole_periods(target, window)
         require_unpurged(connection, from_, until)
@@ -107,8 +107,8 @@ class Sending(Opened):
 
     def republish(self, target: str, window: Window, *, only_missing: bool = False) -> Delivery:
         """Send a window again to a target."""
-        from publisher.pipeline.deliver import deliver  # noqa: PLC0415
-        from publisher.pipeline.republish import let_wait_again  # noqa: PLC0415
+        from publisher.publish.publish import deliver  # noqa: PLC0415
+        from publisher.publish.republish import let_wait_again  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
         plan = self._plans()[target]
@@ -134,7 +134,7 @@ class Sending(Opened):
         `months` None: this one and the one before or, of a file, those that it tells of. `file`: CSV or JSON of what
         the service of one target has. What was seen there is confirmed in the ledger.
         """
-        from publisher.pipeline.reconcile import Reconciliation, reconcile  # noqa: PLC0415
+        from publisher.reconcile.reconcile import Reconciliation, reconcile  # noqa: PLC0415
 
         self._require(names, self.config.targets, "target")
         chosen = list(names or self.config.targets)
@@ -155,8 +155,8 @@ class Sending(Opened):
 
     def send_missing(self, found: Reconciliation) -> dict[str, Delivery]:
         """Send again what a reconciliation did not find at the services, under the same ids."""
-        from publisher.pipeline.deliver import deliver  # noqa: PLC0415
-        from publisher.pipeline.reconcile import let_go_again  # noqa: PLC0415
+        from publisher.publish.publish import deliver  # noqa: PLC0415
+        from publisher.reconcile.reconcile import let_go_again  # noqa: PLC0415
 
         plans = self._plans()
         delivered = {}
@@ -169,9 +169,9 @@ class Sending(Opened):
         return delivered
 
     def _whole_periods(self, target: str, window: Window) -> tuple[int, int]:
-        from formats.period import period_of  # noqa: PLC0415
-        from publisher.config import SNAPSHOT_KINDS  # noqa: PLC0415
-        from publisher.pipeline.wish import period_kind  # noqa: PLC0415
+        from formats.calendar import period_of  # noqa: PLC0415
+        from publisher.collect.wants import period_kind  # noqa: PLC0415
+        from publisher.config.schema import SNAPSHOT_KINDS  # noqa: PLC0415
 
         if window.from_ is None or window.until is None or window.from_ >= window.until:
             raise UsageError("a window needs a beginning and a later end", hint="Give --from and --until")

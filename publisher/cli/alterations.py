@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from publisher.cli.output import counted
 
 if TYPE_CHECKING:
-    from publisher.pipeline.render import Held, Noted
+    from publisher.preview.render import Held, Noted
 
 
 def held_lines(held: Iterable[Held]) -> Iterator[str]:

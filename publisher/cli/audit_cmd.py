@@ -9,7 +9,7 @@ import typer
 from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import json_object, make_table, say, show
 from publisher.cli.session import session
-from publisher.times import iso
+from publisher.text import iso
 
 _SHOWN: Final = 100
 

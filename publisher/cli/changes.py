@@ -11,8 +11,8 @@ from publisher.cli.session import session
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
-    from publisher.pipeline.compare import Change, Comparison
-    from publisher.pipeline.report_render import TargetReports
+    from publisher.preview.diff import Change, Comparison
+    from publisher.preview.reports import TargetReports
 
 _COUNTED = ("new", "changed", "unchanged", "gone", "unknown")
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from publisher import memory
+from publisher import subprocess_worker
 from publisher.cli import exit_code, when
 from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
-    from publisher.pipeline.collect import Collected
+    from publisher.collect.collect import Collected
     from publisher.store.registry import UnreadableRow
 
 _LISTED: Final = 1000
@@ -65,7 +65,7 @@ def collect(
             rows = publisher.unreadable(most, sources or ())
             _list_unreadable(rows, publisher.count_unreadable(sources or ()))
             return
-        memory.keep_little()
+        subprocess_worker.keep_little()
         window = Window(begin, end) if begin is not None or end is not None else None
         found = publisher.collect(sources or (), window)
         tell_new_store(publisher)

@@ -14,11 +14,11 @@ from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
     from publisher.api import ListedRecord
-    from publisher.store.states import State
+    from publisher.store.schema import State
 
 TargetOption = Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only of this target.")]
 OneTarget = Annotated[str, typer.Argument(metavar="TARGET")]
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _state(word: str) -> State:
-    from publisher.store.states import State  # noqa: PLC0415
+    from publisher.store.schema import State  # noqa: PLC0415
 
     return State[word.upper()]
 
@@ -114,7 +114,7 @@ def _show_reasons(found: Sequence[ListedRecord]) -> None:
 
 def _show(group: typer.Typer, word: str) -> None:
     def command(record: Annotated[str, typer.Argument(metavar="RECORD", help="Record id.")]) -> None:
-        from publisher.pipeline.render import message_for  # noqa: PLC0415
+        from publisher.preview.render import message_for  # noqa: PLC0415
 
         with session.publisher() as publisher:
             known = [

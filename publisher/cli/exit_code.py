@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from publisher.errors import CredentialError, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from publisher.pipeline.collect import Collected
-    from publisher.pipeline.deliver import Delivery
-    from publisher.pipeline.status import Status
+    from publisher.collect.collect import Collected
+    from publisher.publish.publish import Delivery
+    from publisher.status.status import Status
 
 STORE, USAGE, CREDENTIALS, WAITING, REJECTED, DONE = 5, 2, 4, 1, 3, 0
 

@@ -8,12 +8,11 @@ import msgspec
 
 from publisher.cli.output import data, json_object, make_table, safe, show
 from publisher.cli.session import session
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
-    from formats.explain import Explained
-    from publisher.pipeline.explain import Explanation
-    from publisher.pipeline.explain_group import ExplainedGroup
+    from formats.check.fields import Explained
+    from publisher.preview.explain import ExplainedGroup, Explanation
 
 _SHOWN = 20
 

@@ -14,7 +14,7 @@ from publisher.cli.output import counted, exact, json_object, say
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
-    from publisher.moving.proposal import Proposal
+    from publisher.migrate.proposal import Proposal
 
 Output = Annotated[
     Path | None, typer.Option("--output", metavar="FILE", help="Write the configuration there, instead of showing it.")
@@ -53,7 +53,7 @@ def arc(
     force: Force = False,
 ) -> None:
     """What ARC's arc.conf becomes, with the state of its publishing.db."""
-    from publisher.moving.arc import from_arc  # noqa: PLC0415
+    from publisher.migrate.arc import from_arc  # noqa: PLC0415
 
     _finish(from_arc(file, publishing_db, site, release), output, force=force)
 
@@ -66,7 +66,7 @@ def apel(
     force: Force = False,
 ) -> None:
     """What the files of the APEL client, its parsers and SSM become."""
-    from publisher.moving.apel import from_apel  # noqa: PLC0415
+    from publisher.migrate.apel import from_apel  # noqa: PLC0415
 
     until = when.moment(delivered_until, "--delivered-until")
     _finish(from_apel(files, site, until), output, force=force)
@@ -83,7 +83,7 @@ def sgas_bart(
     force: Force = False,
 ) -> None:
     """What the configuration of SGAS' BaRT becomes, with its maps and its state."""
-    from publisher.moving.bart import from_bart  # noqa: PLC0415
+    from publisher.migrate.bart import from_bart  # noqa: PLC0415
 
     until = when.moment(delivered_until, "--delivered-until")
     _finish(from_bart(file, site, until, zone), output, force=force)
@@ -103,11 +103,11 @@ def ssm_queue(
 
 def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
     """Show the configuration, or write it; then what is not the same."""
-    from publisher import config_file  # noqa: PLC0415
     from publisher.cli.new_file import write_new  # noqa: PLC0415
-    from publisher.store import audit  # noqa: PLC0415
+    from publisher.config import file as config_file  # noqa: PLC0415
+    from publisher.store import registry  # noqa: PLC0415
 
-    proposal.taken_over(audit.who(), when.now())
+    proposal.taken_over(registry.who(), when.now())
     text = proposal.text()
     proposal.config(output or config_file.find(session.config))  # what our reader would refuse is not handed out
     if output is not None:

@@ -23,7 +23,7 @@ from publisher.cli.session import session
 from publisher.errors import ConfigError, PublisherError, UsageError
 
 if TYPE_CHECKING:
-    from publisher.config import Config
+    from publisher.config.schema import Config
     from publisher.finding import Finding
 
 _GRID: Final = Path("/etc/grid-security")
@@ -69,9 +69,9 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
 ) -> None:
     """Ask for the essentials, test each answer, and write a configuration."""
-    from publisher import config_file  # noqa: PLC0415
     from publisher.cli.new_file import require_free, write_new  # noqa: PLC0415
-    from publisher.toml_text import text_of  # noqa: PLC0415
+    from publisher.config import file as config_file  # noqa: PLC0415
+    from publisher.text import text_of  # noqa: PLC0415
 
     path = config_file.find(session.config)
     require_free(path, force=force)
@@ -144,7 +144,7 @@ class _Answers:
 
     def target(self, kind: str | None, place: str | None) -> None:
         """One target, named after its kind."""
-        from publisher.config_file import is_url  # noqa: PLC0415
+        from publisher.config.file import is_url  # noqa: PLC0415
 
         kind = _ask("Send to (sgas, ams, directory)", kind, "sgas")
         if kind not in _RECORDS:
@@ -176,7 +176,7 @@ class _Answers:
 
     def store(self, told: str | None) -> None:
         """Where the state is kept."""
-        from publisher.config_file import is_url, store_url  # noqa: PLC0415
+        from publisher.config.file import is_url, store_url  # noqa: PLC0415
 
         answer = _ask("Where to keep the state: a file, or postgresql://USER@HOST/DATABASE", told, _STORE)
         url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"
@@ -192,7 +192,7 @@ class _Answers:
 
     def _config(self) -> Config:
         """What was answered, as our reader takes it. Raises `ConfigError`."""
-        from publisher import config_file  # noqa: PLC0415
+        from publisher.config import file as config_file  # noqa: PLC0415
 
         return config_file.parse(self.tables, self._path)
 
@@ -242,8 +242,8 @@ def _benchmark(told: str) -> dict[str, Any]:
 
 
 def _certificate(config: Config) -> Iterator[Finding]:
-    from publisher.credentials import load_credentials  # noqa: PLC0415
     from publisher.finding import Finding  # noqa: PLC0415
+    from publisher.security.credentials import load_credentials  # noqa: PLC0415
 
     given = config.credentials
     assert given.certificate is not None  # answered just now
@@ -256,7 +256,7 @@ def _certificate(config: Config) -> Iterator[Finding]:
 
 def _database(url: str) -> list[Finding]:
     """Connect to it; its tables are made by the first collect."""
-    from publisher.config import Store  # noqa: PLC0415
+    from publisher.config.schema import Store  # noqa: PLC0415
     from publisher.store.dialect import reach  # noqa: PLC0415
 
     reach(url, Store().busy_timeout)
@@ -265,7 +265,7 @@ def _database(url: str) -> list[Finding]:
 
 def _service(config: Config) -> list[Finding]:
     from publisher.targets import make_target  # noqa: PLC0415
-    from publisher.targets.context import TargetContext  # noqa: PLC0415
+    from publisher.targets.identity import TargetContext  # noqa: PLC0415
 
     ((name, settings),) = config.targets.items()
     target = make_target(name, settings, TargetContext(config.credentials, time.time))
@@ -280,7 +280,7 @@ def kind_of(place: Path) -> str | None:
 
     TORQUE and PBS Pro write alike: which of them it is has to be told.
     """
-    from publisher.sources.recognise import looks_like  # noqa: PLC0415
+    from publisher.sources.logs.sniff import looks_like  # noqa: PLC0415
 
     if place.name == "accounting.db" or (place / "accounting.db").exists():
         return "arc"

@@ -15,11 +15,11 @@ from publisher.cli.output import counted, data, json_object, make_table, safe, s
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
-    from formats.inspection import InspectedRecord, Inspection
+    from formats.base import Violation
+    from formats.check.message import InspectedRecord, Inspection
     from formats.job import Job
-    from formats.violation import Violation
-    from publisher.inspection.inspect import Inspected
-    from publisher.inspection.unwrap import Layer
+    from publisher.inspect.inspect import Inspected
+    from publisher.inspect.unwrap import Layer
 
 _LARGEST_JSON_INTEGER = 2**63 - 1
 _JOB_COLUMNS = ["#", "record", "user", "VO", "queue", "cores", "start", "end", "wall s", "CPU s"]
@@ -49,8 +49,8 @@ def inspect(
 
     Exit code 0 where the services would take all of them, 3 where one would be refused. Nothing is sent or changed.
     """
-    from publisher.inspection.inspect import inspect_files  # noqa: PLC0415
-    from publisher.inspection.keys import load_keys  # noqa: PLC0415
+    from publisher.inspect.inspect import inspect_files  # noqa: PLC0415
+    from publisher.inspect.unwrap import load_keys  # noqa: PLC0415
 
     taken = True
     answers: list[dict[str, Any]] = []
@@ -144,7 +144,7 @@ def _group_row(record: InspectedRecord) -> list[object]:
 
 
 def _instant(at: int | None) -> str | None:
-    from publisher.times import iso  # noqa: PLC0415
+    from publisher.text import iso  # noqa: PLC0415
 
     try:
         return None if at is None else iso(at)

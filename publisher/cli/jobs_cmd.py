@@ -12,12 +12,12 @@ from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
-    from publisher.config import Config
-    from publisher.pipeline.recall import KnownRun
-    from publisher.store.states import State
+    from publisher.config.schema import Config
+    from publisher.status.jobs import KnownRun
+    from publisher.store.schema import State
 
 _SHOWN: Final = 100
 _INSTANTS = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
@@ -69,7 +69,7 @@ def jobs(
 
 def _known(config: Config, source: str | None, state: str | None) -> State | None:
     """The state of this name. Raises `UsageError` for a source or state that there is not."""
-    from publisher.store.states import State  # noqa: PLC0415
+    from publisher.store.schema import State  # noqa: PLC0415
 
     words = {known.word: known for known in State}
     if state is not None and state not in words:

@@ -10,7 +10,7 @@ from publisher.cli.output import safe
 
 if TYPE_CHECKING:
     from publisher.finding import Finding
-    from publisher.pipeline.status import Status
+    from publisher.status.status import Status
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 _WORDS: Final = {OK: "OK", WARNING: "WARNING", CRITICAL: "CRITICAL", UNKNOWN: "UNKNOWN"}

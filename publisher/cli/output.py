@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import msgspec
 
 from publisher.errors import OutputError
-from publisher.plain_text import counted, safe
+from publisher.text import counted, safe
 from publisher.whole_file import write_whole
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import time
 
 from publisher.cli import output
 from publisher.cli.output import safe, say
-from publisher.observe.events import (
+from publisher.events import (
     BatchSettled,
     DeliveryBegun,
     Event,

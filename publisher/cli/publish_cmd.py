@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from publisher import memory
+from publisher import subprocess_worker
 from publisher.cli import exit_code
 from publisher.cli.collect_cmd import tell_new_store
 from publisher.cli.output import counted, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from publisher.pipeline.deliver import Delivery
-    from publisher.pipeline.status import Status, TargetStatus
+    from publisher.publish.publish import Delivery
+    from publisher.status.status import Status, TargetStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def publish(
     targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
 ) -> None:
     """Send everything undelivered to the targets."""
-    memory.keep_little()
+    subprocess_worker.keep_little()
     with session.publisher() as publisher:
         delivered = publisher.publish(targets or ())
         tell_new_store(publisher)

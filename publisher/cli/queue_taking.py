@@ -16,18 +16,18 @@ from publisher.cli.session import session
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
-    from publisher.config import Config
-    from publisher.moving.take_queue import QueuedMessage, Taken
+    from publisher.config.schema import Config
+    from publisher.migrate.ssm_queue import QueuedMessage, Taken
 
 _SHOWN = 20
 
 
 def take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
     """Show what is in the queue, ask, and send it; gives the exit code."""
-    from publisher.moving.take_queue import Queue  # noqa: PLC0415
-    from publisher.store import audit  # noqa: PLC0415
+    from publisher.migrate.ssm_queue import Queue  # noqa: PLC0415
+    from publisher.store import registry  # noqa: PLC0415
     from publisher.targets import make_target  # noqa: PLC0415
-    from publisher.targets.context import TargetContext  # noqa: PLC0415
+    from publisher.targets.identity import TargetContext  # noqa: PLC0415
 
     with session.publisher() as publisher, publisher.alone_at(target) as plan:
         _require_other_place(publisher.config, target, path)
@@ -50,7 +50,7 @@ def take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
             service.close()
         with publisher.store.write() as connection:
             detail = f"{path}: {taken.sent} messages sent, {taken.set_aside} not needed, {taken.left} left"
-            audit.note(connection, "import ssm-queue", target, detail, publisher.tools.clock())
+            registry.note(connection, "import ssm-queue", target, detail, publisher.tools.clock())
     _tell(path, found, taken)
     return _code(taken)
 

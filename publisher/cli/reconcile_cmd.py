@@ -15,12 +15,12 @@ from publisher.cli.output import data, json_object, level_text, make_table, safe
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
 from publisher.errors import UsageError
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
-    from formats.month import Month
-    from publisher.pipeline.reconcile import Reconciliation
-    from publisher.pipeline.reconciling.found import Difference, Found, MonthFound
+    from formats.calendar import Month
+    from publisher.reconcile.reconcile import Reconciliation
+    from publisher.reconcile.result import Difference, Found, MonthFound
 
 _LISTED: Final = 1000
 _EVIDENCE = {
@@ -97,7 +97,7 @@ def _code(*, agrees: bool, refused: bool, resent: int) -> int:
 
 def months_of(named: Sequence[str], from_: str | None, until: str | None) -> list[Month] | None:
     """The months that are asked for, each once, in order; None: none is named. Raises `UsageError`."""
-    from formats.month import month_of, months_between  # noqa: PLC0415
+    from formats.calendar import month_of, months_between  # noqa: PLC0415
 
     if named:
         if from_ is not None or until is not None:

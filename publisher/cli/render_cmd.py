@@ -17,10 +17,9 @@ from publisher.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
-    from publisher.pipeline.render import RenderedMessage, Rendering
-    from publisher.pipeline.report_render import TargetReports
-    from publisher.pipeline.validate import Broken
-    from publisher.report.reports import ReportRendering
+    from publisher.preview.render import Broken, RenderedMessage, Rendering
+    from publisher.preview.reports import TargetReports
+    from publisher.report.message import ReportRendering
 
 _SHOWN = 20
 _ENDINGS = {"ogf-ur": "xml", "emi-car": "xml", "utilization": "json", "text/csv": "csv"}
@@ -60,7 +59,7 @@ def render(
     """Show the very messages that `publish` would send, without sending and without changing anything."""
     from publisher.cli.changes import show_changes  # noqa: PLC0415
     from publisher.cli.explanations import show_explanations  # noqa: PLC0415
-    from publisher.pipeline.validate import Validation  # noqa: PLC0415
+    from publisher.preview.render import Validation  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
     begin, end = when.window_bounds(from_, until)
@@ -112,8 +111,8 @@ def _only_target(publisher: Publisher, format_name: str) -> str | None:
 
 
 def _signer(publisher: Publisher, target: str | None):  # type: ignore[no-untyped-def]
-    from publisher.credentials import load_credentials  # noqa: PLC0415
-    from publisher.signing import Signer  # noqa: PLC0415
+    from publisher.security.credentials import load_credentials  # noqa: PLC0415
+    from publisher.security.sign import Signer  # noqa: PLC0415
 
     config = publisher.config
     settings = config.credentials_of(config.targets[target]) if target is not None else config.credentials

@@ -15,8 +15,8 @@ from publisher.cli.session import session
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
+    from publisher.report.report import Report
     from publisher.report.request import ReportRequest
-    from publisher.report.result import Report
 
 _LAST_DAYS_S = 30 * 86_400
 
@@ -110,8 +110,7 @@ def report(
     ] = None,
 ) -> None:
     """How the site was used: utilization as DQS measures it, totals as qacct gives them, occupation, waiting ..."""
-    from publisher.report.request import ReportRequest  # noqa: PLC0415
-    from publisher.report.taken import require_taken  # noqa: PLC0415
+    from publisher.report.request import ReportRequest, require_taken  # noqa: PLC0415
 
     patterns = _given({
         "queue": queue, "host": host, "complex": complex_, "group": group, "owner": owner, "job": job, "task": task,
@@ -160,7 +159,7 @@ def _made(view: str, request: ReportRequest) -> Report:
 
 def _give(made: Report, form: str, output: Path | None) -> None:
     """Print a report or write it to a file; what a reader must know goes to standard error."""
-    from publisher.report import forms  # noqa: PLC0415
+    from publisher.report import output as report_output  # noqa: PLC0415
 
     if made.nothing:
         say(made.nothing)
@@ -170,36 +169,38 @@ def _give(made: Report, form: str, output: Path | None) -> None:
     if output is not None:
         write_output(output, _text(made, chosen).encode("utf-8", "backslashreplace"))
         if session.json:
-            json_object(forms.json_object(made))
+            json_object(report_output.json_object(made))
     elif chosen == "json":
-        json_object(forms.json_object(made))
+        json_object(report_output.json_object(made))
     elif chosen == "table" and made.nothing is None:
-        columns = forms.shown_columns(made)
-        names = [forms.heading(column) for column in columns]
-        right = {name for name, column in zip(names, columns, strict=True) if not forms.is_text(column)}
-        show(make_table("", names, [list(row) for row in forms.text_rows(made)], right=right))
+        columns = report_output.shown_columns(made)
+        names = [report_output.heading(column) for column in columns]
+        right = {name for name, column in zip(names, columns, strict=True) if not report_output.is_text(column)}
+        show(make_table("", names, [list(row) for row in report_output.text_rows(made)], right=right))
     elif chosen != "table":
         exact(_text(made, chosen))
 
 
 def _text(made: Report, form: str) -> str:
-    from publisher.report import forms  # noqa: PLC0415
+    from publisher.report import output as report_output  # noqa: PLC0415
 
     if form == "json":
-        return forms.to_json(made)
+        return report_output.to_json(made)
     if form == "csv":
-        return forms.to_csv(made)
+        return report_output.to_csv(made)
     if form == "md":
-        return forms.to_markdown(made)
+        return report_output.to_markdown(made)
     if made.nothing:
         return safe(made.nothing) + "\n"
-    columns = forms.shown_columns(made)
-    rows = [[forms.heading(column) for column in columns], *forms.text_rows(made)]
+    columns = report_output.shown_columns(made)
+    rows = [[report_output.heading(column) for column in columns], *report_output.text_rows(made)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(columns))]
 
     def line(row: list[str]) -> str:
         cells = zip(row, widths, columns, strict=True)
-        padded = (cell.ljust(width) if forms.is_text(column) else cell.rjust(width) for cell, width, column in cells)
+        padded = (
+            cell.ljust(width) if report_output.is_text(column) else cell.rjust(width) for cell, width, column in cells
+        )
         return safe("  ".join(padded).rstrip()) + "\n"
 
     return "".join(map(line, rows))
@@ -210,7 +211,7 @@ def _interval(from_: str | None, until: str | None, days: int | None, month: str
     if month is not None:
         if from_ is not None or until is not None or days is not None:
             raise UsageError("--month is a whole month", hint="Leave --from, --until and --days away")
-        from formats.month import month_bounds, month_of  # noqa: PLC0415
+        from formats.calendar import month_bounds, month_of  # noqa: PLC0415
 
         at = when.moment(month, "--month")
         return month_bounds(month_of(at or 0))

@@ -12,8 +12,8 @@ from publisher.cli.output import picture, say, write_output
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
-    from publisher.report.picture.draw import Form
-    from publisher.report.result import Report
+    from publisher.report.plot.draw import Form
+    from publisher.report.report import Report
 
 PICTURED: Final = frozenset({"png", "svg", "pdf", "ps", "html"})
 
@@ -53,7 +53,7 @@ def give_picture(made: Report, form: str, drawn: Drawn, output: Path | None) -> 
 
 
 def _page(made: Report, drawn: Drawn) -> bytes:
-    from publisher.page.report_page import Choice, report_file  # noqa: PLC0415
+    from publisher.page.html import Choice, report_file  # noqa: PLC0415
 
     measure: Literal["queue", "cpu"] = "cpu" if made.facts.get("measure") == "cpu" else "queue"
     choice = Choice(style=drawn.style or "line", measure=measure, grid=drawn.grid, legend=drawn.legend is not False)
@@ -62,8 +62,8 @@ def _page(made: Report, drawn: Drawn) -> bytes:
 
 
 def _picture(made: Report, form: Form, drawn: Drawn) -> bytes:
-    from publisher.report.picture.draw import draw  # noqa: PLC0415
-    from publisher.report.picture.look import Look  # noqa: PLC0415
+    from publisher.report.plot.draw import draw  # noqa: PLC0415
+    from publisher.report.plot.style import Look  # noqa: PLC0415
 
     if not made.plots:
         if made.nothing:

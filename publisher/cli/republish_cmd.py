@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from publisher import memory
+from publisher import subprocess_worker
 from publisher.cli import exit_code, when
 from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
 from publisher.errors import TargetBusyError, UsageError
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
-    from publisher.pipeline.republish import RepublishPlan
+    from publisher.publish.republish import RepublishPlan
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +39,7 @@ def republish(
 
     begin, end = when.window_bounds(from_, until)
     window = Window(begin, end)
-    memory.keep_little()
+    subprocess_worker.keep_little()
     with session.publisher() as publisher:
         plan = publisher.plan_republish(target, window, only_missing=only_missing)
         keeps_first = publisher.config.targets[target].type == "sgas"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from publisher import memory
+from publisher import subprocess_worker
 from publisher.cli import exit_code, signals, when
 from publisher.cli.collect_cmd import collected_json, show_collected, tell_new_store, tell_troubles
 from publisher.cli.output import OutputClosedError, flush, json_object, say
@@ -26,8 +26,8 @@ from publisher.errors import (
 
 if TYPE_CHECKING:
     from publisher.cli.watching import Watch
-    from publisher.observe.service import ServiceManager
-    from publisher.pipeline.circuit import Circuits
+    from publisher.observe.systemd import ServiceManager
+    from publisher.publish.circuit import Circuits
 
 _SHORTEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF: Final = 8
@@ -45,9 +45,9 @@ def run(
     ] = None,
 ) -> None:
     """Collect from all sources, publish to all targets; then leave or wait for the next time."""
-    from publisher.observe.service import ServiceManager  # noqa: PLC0415
+    from publisher.observe.systemd import ServiceManager  # noqa: PLC0415
 
-    memory.keep_little()
+    subprocess_worker.keep_little()
     manager = ServiceManager()
     if every is None:
         with _watch(manager, stays=False) as watch:
@@ -125,7 +125,7 @@ def _again(watch: Watch, manager: ServiceManager) -> Watch:
 
 def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Woken:
     """Run after run, until told to stop or to read the configuration anew."""
-    from publisher.pipeline.circuit import Circuits  # noqa: PLC0415
+    from publisher.publish.circuit import Circuits  # noqa: PLC0415
 
     circuits = Circuits()
     failures = 0

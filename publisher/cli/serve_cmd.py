@@ -25,7 +25,7 @@ def serve(
     ] = None,
 ) -> None:
     """The page: reports, pictures and the publishing status, only to look at. It stays until it is stopped."""
-    from publisher.page.serving import Server  # noqa: PLC0415
+    from publisher.page.server import Server  # noqa: PLC0415
 
     with session.publisher(read_only=True) as publisher:
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}

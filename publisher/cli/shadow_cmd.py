@@ -15,12 +15,11 @@ from publisher.cli.exit_code import DONE, REJECTED
 from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
-from publisher.times import iso
+from publisher.text import iso
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
-    from publisher.moving.beside import Beside, Comparison, Kind
-    from publisher.moving.old_records import OldRecords
+    from publisher.migrate.shadow import Beside, Comparison, Kind, OldRecords
 
 _SHOWN = 20
 _DAY_S = 86400
@@ -82,7 +81,7 @@ def _bounds(from_: str | None, until: str | None, month: str | None) -> tuple[st
         return from_, until
     if from_ is not None or until is not None:
         raise UsageError("--month and --from or --until do not go together")
-    from formats.month import month_bounds, month_of  # noqa: PLC0415
+    from formats.calendar import month_bounds, month_of  # noqa: PLC0415
 
     first = when.moment(month, "--month")
     assert first is not None  # it was given
@@ -106,7 +105,7 @@ def _require_shadow(publisher: Publisher, target: str, compared: bool, until: in
 
 def _rehearse(publisher: Publisher, target: str) -> int:
     """Make and judge all that waits."""
-    from publisher.pipeline.validate import Validation  # noqa: PLC0415
+    from publisher.preview.render import Validation  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
     settings = publisher.config.targets[target]
@@ -138,8 +137,7 @@ def _rehearse(publisher: Publisher, target: str) -> int:
 def _compare(
     publisher: Publisher, target: str, against: list[Path], window: tuple[int | None, int | None], *, take_over: bool
 ) -> int:
-    from publisher.moving.beside import Comparison  # noqa: PLC0415
-    from publisher.moving.old_records import OldRecords  # noqa: PLC0415
+    from publisher.migrate.shadow import Comparison, OldRecords  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
     settings = publisher.config.targets[target]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from formats.month import month_bounds, month_of
+from formats.calendar import month_bounds, month_of
 from publisher.cli import when
 from publisher.cli.output import counted, json_object, say
 from publisher.cli.session import session
 
 if TYPE_CHECKING:
-    from publisher.report.statements import Kind
+    from publisher.report.views.statements import Kind
 
 
 def register(app: typer.Typer) -> None:
@@ -35,9 +35,9 @@ def statements(
     ] = None,
 ) -> None:
     """Write the statement of every user or project for a month: its items, adjustments and total."""
-    from publisher.report.charges import notes_on  # noqa: PLC0415
     from publisher.report.request import ReportRequest  # noqa: PLC0415
-    from publisher.report.statements import SUFFIXES  # noqa: PLC0415
+    from publisher.report.views.charges import notes_on  # noqa: PLC0415
+    from publisher.report.views.statements import SUFFIXES  # noqa: PLC0415
 
     start, stop = month_bounds(month_of(when.moment(month, "MONTH") or 0))
     kinds: tuple[Kind, ...] = tuple(SUFFIXES) if form == "all" else (form,)

@@ -9,13 +9,12 @@ import typer
 
 from publisher.cli.output import counted, data, json_object, level_text, make_table, say, show
 from publisher.cli.session import session
-from publisher.plain_text import safe
-from publisher.times import future_notes, iso
+from publisher.text import future_notes, iso, safe
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+    from publisher.status.status import SourceStatus, Status, TargetStatus
 
 
 def register(app: typer.Typer) -> None:

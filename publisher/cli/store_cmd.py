@@ -16,9 +16,9 @@ from publisher.cli.session import session
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
-    from formats.month import Month
+    from formats.calendar import Month
     from publisher.finding import Finding
-    from publisher.keeper import PurgePlan
+    from publisher.maintenance import PurgePlan
 
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -36,9 +36,9 @@ def copy(
     destination: Annotated[str, typer.Argument(metavar="URL", help="Of the new one, which must be empty.")],
 ) -> None:
     """Copy everything from one store into another, SQLite or PostgreSQL, and compare both. Nobody may be at work."""
-    from publisher.config import Store  # noqa: PLC0415
-    from publisher.config_file import store_url  # noqa: PLC0415
-    from publisher.keeper import copy_store  # noqa: PLC0415
+    from publisher.config.file import store_url  # noqa: PLC0415
+    from publisher.config.schema import Store  # noqa: PLC0415
+    from publisher.maintenance import copy_store  # noqa: PLC0415
 
     here = Path.cwd()
     urls = store_url(source, here), store_url(destination, here)
@@ -87,7 +87,7 @@ def _finding_json(item: Finding) -> dict[str, str]:
 
 def backup(file: Annotated[str, typer.Argument(metavar="FILE", help="To be made; nothing is replaced.")]) -> None:
     """Write a consistent copy of an SQLite store, beside a publisher at work, and look through it."""
-    from publisher.config_file import is_url  # noqa: PLC0415
+    from publisher.config.file import is_url  # noqa: PLC0415
 
     if is_url(file):
         raise UsageError("a backup is a file, not a URL", hint="`store copy URL URL` copies into another database")
@@ -150,7 +150,7 @@ def _plan_json(plan: PurgePlan) -> dict[str, Any]:
 
 
 def _month(text: str) -> Month:
-    from formats.month import Month  # noqa: PLC0415
+    from formats.calendar import Month  # noqa: PLC0415
 
     year, dash, number = text.partition("-")
     if dash and len(year) == 4 and len(number) == 2 and (year + number).isascii() and (year + number).isdigit():

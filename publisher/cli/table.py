@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from publisher.cli.output import encodable, is_utf8
-from publisher.plain_text import safe
+from publisher.text import safe
 
 _PLAIN_WIDTH = 160
 _READABLE = 24

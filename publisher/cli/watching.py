@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Self
 
 from publisher.cli.output import say
 from publisher.errors import ConfigError, StoreError
-from publisher.observe.several import several
-from publisher.observe.tally import Tally
+from publisher.events import several
+from publisher.observe.metrics import Tally
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
-    from publisher.observe.events import Event
+    from publisher.events import Event
     from publisher.observe.log import LogFile
     from publisher.observe.metrics import Watched
-    from publisher.observe.service import ServiceManager
+    from publisher.observe.systemd import ServiceManager
 
 
 class Watch:
@@ -83,7 +83,7 @@ class Watch:
         settings = self._settings.notices
         if not settings.mail_to:
             return
-        from publisher.observe.notices import MailError, tell  # noqa: PLC0415
+        from publisher.observe.mail import MailError, tell  # noqa: PLC0415
 
         publisher = self.publisher
         try:

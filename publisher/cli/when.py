@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from publisher.errors import UsageError
-from publisher.times import duration_s, moment_s
+from publisher.text import duration_s, moment_s
 
 From: TypeAlias = Annotated[
     str | None,

@@ -18,9 +18,9 @@ from typing import Any, Final, TextIO
 
 import structlog
 
-from publisher.config_observe import Log
+from publisher.config.services import Log
 from publisher.errors import ConfigError
-from publisher.observe.events import (
+from publisher.events import (
     BatchAnswered,
     BatchInFlight,
     BatchSettled,
@@ -31,7 +31,7 @@ from publisher.observe.events import (
     RetryPlanned,
     TargetPaused,
 )
-from publisher.plain_text import safe
+from publisher.text import safe
 
 _FIRST: Final = ("timestamp", "level", "event", "run")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}

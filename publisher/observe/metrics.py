@@ -3,6 +3,8 @@
 State comes from the ledger, as `status` shows it, whoever asks; what a process did is lost with it, and so is given as
 what it is: of this process. Names end in their unit; instants are epoch seconds. An instant that is not known has no
 sample, so that a rule can ask for its absence.
+
+What a process did for its targets, counted from the events: posts, bytes, retries and how long answers took.
 """
 
 from __future__ import annotations
@@ -18,17 +20,65 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from publisher import memory
-from publisher.config_observe import address_of
+from publisher import subprocess_worker
+from publisher.config.services import address_of
 from publisher.errors import ConfigError, PublisherError
+from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Event, RetryPlanned
 from publisher.observe import metrics_listener
-from publisher.observe.tally import TargetTally
-from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.whole_file import write_whole
+
+
+class TargetTally(msgspec.Struct, frozen=True):
+    """Since the process began: messages answered, records and bytes that the service took, tries after the first,
+    seconds from leaving to the answer."""
+
+    posts: int = 0
+    records: int = 0
+    bytes: int = 0
+    retries: int = 0
+    answer_s: float = 0.0
+
+
+class Tally:
+    """An observer; called from several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._left: dict[tuple[str, int], float] = {}
+        self._targets: dict[str, TargetTally] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Count an event."""
+        with self._lock:
+            match event:
+                case BatchInFlight():
+                    self._left[event.target, event.batch_id] = self._clock()
+                case BatchAnswered():
+                    left = self._left.pop((event.target, event.batch_id), None)
+                    took_s = self._clock() - left if left is not None else 0.0
+                    self._add(event.target, posts=1, answer_s=took_s)
+                case BatchSettled() if event.outcome == "Accepted":
+                    self._add(event.target, records=event.records, bytes=event.bytes)
+                case RetryPlanned():
+                    self._add(event.target, retries=1)
+
+    def _add(self, target: str, **more: float) -> None:
+        before = self._targets.get(target, TargetTally())
+        changes = {name: getattr(before, name) + value for name, value in more.items()}
+        self._targets[target] = msgspec.structs.replace(before, **changes)
+
+    def targets(self) -> Mapping[str, TargetTally]:
+        """The sums so far, by target."""
+        with self._lock:
+            return dict(self._targets)
+
 
 PREFIX: Final = "usage_publisher_"
 _FIRST_PAUSE_S: Final = 1.0
@@ -238,7 +288,7 @@ def _started(bound: socket.socket) -> tuple[subprocess.Popen[bytes], socket.sock
             process = subprocess.Popen(  # noqa: S603 - ourselves; -P: nothing is imported from the working directory
                 [sys.executable, "-P", "-m", metrics_listener.__name__, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=descriptors,
-                env={**memory.ENVIRONMENT, **os.environ},
+                env={**subprocess_worker.ENVIRONMENT, **os.environ},
             )  # fmt: skip
         except OSError:
             ours.close()

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from publisher.connections import Connection, Listener
+from publisher.security.connections import Connection, Listener
 
 _MOST_CONNECTIONS: Final = 64
 _MOST_OF_ADDRESS: Final = 16

@@ -2,11 +2,18 @@
 
 Promises kept here: nothing is changed but the log of who came in; nobody sees what is not for them, neither in a page
 nor in a picture, a table or a message about what there is; a token is in no address and no log.
+
+What stands around every answer: by which names and methods it may be asked for, and what browsers are told.
+
+The page is read, never written: no answer may be framed, guessed at, kept by others or fetched from other pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.metadata import version as version_of
 from threading import BoundedSemaphore
@@ -16,29 +23,154 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from publisher.errors import ConfigError, PublisherError, StoreMissingError, UsageError
-from publisher.page import asking
-from publisher.page.answers import Answers
-from publisher.page.markup import markup
-from publisher.page.people import EVERYBODY, ROLES, STATUS, People, Person
-from publisher.page.report_page import problem_page, report_page
-from publisher.page.sessions import Sessions
-from publisher.page.status_page import status_page
-from publisher.page.wire import Guarded
-from publisher.pipeline.status import Status
-from publisher.plain_text import safe
-from publisher.report import forms
-from publisher.report.picture.draw import CONTENT_TYPES, draw
-from publisher.report.picture.look import Look
+from publisher.page import query as page_query
+from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessions
+from publisher.page.cache import Answers
+from publisher.page.html import markup, policy, problem_page, report_page, status_page
+from publisher.report import output
+from publisher.report.plot.draw import CONTENT_TYPES, draw
+from publisher.report.plot.style import Look
+from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import VIEWS, Report
+from publisher.security.connections import Listener
+from publisher.status.status import Status
+from publisher.text import safe
+
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+_A_YEAR: Final = "max-age=31536000"
+_MOST_QUERY: Final = 4_000
+_PIECE_BYTES: Final = 1 << 16
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
+"""A Host header (RFC 9110, 7.2): an IPv6 address in brackets, or a name; then a port."""
+_METHODS: Final = frozenset({"GET", "HEAD", "POST"})
+"""POST logs in and out; every other path answers it with 405."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Attended:
+    """The application, with its listener told which connections have sent a whole request.
+
+    What is slow on the other side's part is bounded as well: each part of a body has `wait_s` to arrive, and each piece
+    of an answer has it to be taken.
+    """
+
+    def __init__(self, app: ASGIApp, listener: Listener, wait_s: float) -> None:
+        self._app = app
+        self._listener = listener
+        self._wait_s = wait_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        place = scope["client"]
+
+        async def received() -> Message:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "The rest of the request did not arrive.", {"Connection": "close"}) from None
+            if message["type"] == "http.disconnect":
+                raise HTTPException(400, "The request was not complete.", {"Connection": "close"})
+            return message
+
+        async def sent(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    await send(message)
+            except TimeoutError:
+                self._listener.drop(place)
+                await send(message)  # returns once the connection is gone
+
+        async def sent_in_pieces(message: Message) -> None:
+            body: bytes = message.get("body", b"")
+            for start in range(0, max(0, len(body) - _PIECE_BYTES), _PIECE_BYTES):
+                piece = body[start : start + _PIECE_BYTES]
+                await sent({"type": message["type"], "body": piece, "more_body": True})
+            rest = len(body) % _PIECE_BYTES or _PIECE_BYTES
+            await sent({**message, "body": body[-rest:]} if body else message)
+
+        with self._listener.answering(place):
+            await self._app(scope, received, sent_in_pieces)
+
+
+class Guarded:
+    """The application behind these rules. `names` are what it may be called besides the loopback names.
+
+    A page elsewhere whose name was made to lead to us (DNS rebinding) is not answered.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self._app = app
+        self._names = _LOOPBACK_NAMES | {name.lower().strip("[]") for name in names}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        tls = scope.get("scheme") == "https"
+
+        async def dressed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["Content-Security-Policy"] = policy(served=True)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                if tls:
+                    headers["Strict-Transport-Security"] = _A_YEAR
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, dressed)
+        else:
+            await self._app(scope, receive, dressed)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and ("content-length" in headers or scope["http_version"] == "1.0"):
+            # Where such a request ends is read differently by different servers (RFC 9112, 6.1).
+            return PlainTextResponse("The length of this request is not clear.\n", 400, {"Connection": "close"})
+        if _host(headers.get("host", "")) not in self._names:
+            return PlainTextResponse("This is not a name of this server; [serve] names tells more.\n", 421)
+        if scope["method"] not in _METHODS:
+            return PlainTextResponse("This page is only read.\n", 405, {"Allow": "GET, HEAD"})
+        if len(scope["query_string"]) > _MOST_QUERY:
+            return PlainTextResponse("This asks for too much.\n", 414)
+        return None
+
+
+def _host(header: str) -> str | None:
+    """The name of a Host header, without its port and brackets; None where it is not a host."""
+    found = _HOST.fullmatch(header)
+    return (found[1] or found[2]).lower() if found is not None else None
+
 
 _LABELS: Final = {"job": "Job", "load": "Load", "scarce": "Scarce resources", "waiting": "Waiting times"}
 _COOKIE: Final = "session"
@@ -148,16 +280,17 @@ class _Pages:
         query = _query(request, person)
         now = self._site.clock()
         around = self._around(person, view) | {
-            "fields": asking.fields(view, query, now, person), "action": request.url.path,
+            "fields": page_query.fields(view, query, now, person), "action": request.url.path,
             "measures": view == "utilization",
         }  # fmt: skip
         try:
-            asked = asking.asked(view, query, now, self._ends(), person)
+            asked = page_query.asked(view, query, now, self._ends(), person)
             report = self._report(view, asked.request, person)
         except (UsageError, StoreMissingError) as error:
-            return _page(problem_page(view, _label(view), str(error), asking.choice(query), around), 400)
+            return _page(problem_page(view, _label(view), str(error), page_query.choice(query), around), 400)
         links = [
-            {"href": f"/{view}.{form}?{asking.as_query(query)}", "label": label} for form, label in _TEXT_LABELS.items()
+            {"href": f"/{view}.{form}?{page_query.as_query(query)}", "label": label}
+            for form, label in _TEXT_LABELS.items()
         ]
         return _page(report_page(report, asked.choice, around | {"links": links, "prints": _prints(view, report)}))
 
@@ -171,18 +304,18 @@ class _Pages:
 
     def _download(self, request: Request, view: str, form: str, person: Person) -> Response:
         query = _query(request, person)
-        asked = asking.asked(view, query, self._site.clock(), self._ends(), person)
+        asked = page_query.asked(view, query, self._site.clock(), self._ends(), person)
         report = self._report(view, asked.request, person)
         if form in _TEXTS:
-            text = forms.to_csv(report) if form == "csv" else forms.to_json(report)
+            text = output.to_csv(report) if form == "csv" else output.to_json(report)
             content = text.encode("utf-8", "backslashreplace")
         else:
             content = self._picture(report, asked, form)
         kind = _TEXTS.get(form) or CONTENT_TYPES[form]
         return Response(content, 200, {"Content-Disposition": f'attachment; filename="{view}.{form}"'}, kind)
 
-    def _picture(self, report: Report, asked: asking.Asked, form: str) -> bytes:
-        place = asking.plot_number(asked.query)
+    def _picture(self, report: Report, asked: page_query.Asked, form: str) -> bytes:
+        place = page_query.plot_number(asked.query)
         if not report.plots or place >= len(report.plots):
             raise UsageError("there is no such picture")
         choice = asked.choice
@@ -324,7 +457,7 @@ def _path(view: str) -> str:
 
 def _query(request: Request, person: Person) -> dict[str, str]:
     """What is asked; of whom is not asked where it can only be one."""
-    names = asking.NAMES - {"owner"} if person.owner is not None else asking.NAMES
+    names = page_query.NAMES - {"owner"} if person.owner is not None else page_query.NAMES
     return {name: value.strip() for name, value in request.query_params.items() if name in names}
 
 

@@ -1,7 +1,8 @@
 """Columns of runs: from stored runs to a `Frame`, only what is asked for and many at a time.
 
 A stored run is decoded in part (`slim`): the fields that the wanted columns need. What the configuration and the grid
-log add is taken from the run's class, to which it is applied once (`publisher.told`: it is alike for all of a class).
+log add is taken from the run's class, to which it is applied once (`publisher.encoded_run`: it is alike for all of a
+class).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import msgspec
 import numpy as np
 
 from formats.job import Event, Host
-from formats.tally_columns import Ints
-from publisher.entries import complex_items
+from formats.utilization.columns import Ints
+from publisher.messages.entries import complex_items
 from publisher.report.frame import (
     CPU_UNKNOWN,
     MEMORY_UNKNOWN,
@@ -251,7 +252,7 @@ def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
 
 
 def _times(raw: _Raw, now: int | None) -> tuple[Ints, Ints]:
-    """When the payloads ran, as `publisher.entries` says; UNKNOWN where it cannot be told."""
+    """When the payloads ran, as `publisher.messages.entries` says; UNKNOWN where it cannot be told."""
     stop = np.where(raw["execution_end"] != UNKNOWN, raw["execution_end"], raw["end"])
     if now is not None:
         stop = np.where(stop == UNKNOWN, now, stop)

@@ -2,7 +2,7 @@
 
 A `Frame` holds some thousand entries (a run, or a line of the act_file of a run of DQS): numbers as columns of 64-bit
 integers, and words (queue, owner ...) as codes of a `Coding`, which all frames of one reading share. What the columns
-mean is what `publisher.entries` says of one entry; a test holds one against the other.
+mean is what `publisher.messages.entries` says of one entry; a test holds one against the other.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from formats.tally_columns import Ints
-from publisher.entries import KEYS
+from formats.utilization.columns import Ints
+from publisher.messages.entries import KEYS
 
 UNKNOWN: Final = -(1 << 63)
 """In a column of numbers: the source does not tell."""

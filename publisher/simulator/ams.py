@@ -3,12 +3,15 @@
 Order of checks and texts of errors as in the real one (the facts on receivers, 4). Every published message is kept. Two
 things are simpler: a pull answers at once with what there is, and any certificate of the PKI may have a token unless
 `authorised` names those that may.
+
+Errors of the ARGO Messaging Service in the words of the real one (the facts on receivers, 4).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 import secrets
 import threading
@@ -19,12 +22,67 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from publisher.simulator import ams_errors as errors
-from publisher.simulator.ams_errors import AmsError
-from publisher.simulator.apel_server import ApelServer
-from publisher.simulator.faults import Faults, Service
-from publisher.simulator.injection import around
+from publisher.simulator.apel import ApelServer
+from publisher.simulator.faults import Faults, Service, around
 from publisher.simulator.server import Request, Response
+
+_JSON = "application/json; charset=utf-8"
+_STATUS = {
+    400: ("Invalid Message Arguments", "INVALID_ARGUMENT"),
+    401: ("Unauthorized", "UNAUTHORIZED"),
+    403: ("Access to this resource is forbidden", "FORBIDDEN"),
+    404: ("Topic doesn't exist", "NOT_FOUND"),
+    408: ("ack timeout", "TIMEOUT"),
+    409: ("Resource already exists", "ALREADY_EXISTS"),
+    413: ("Message size is too large", "INVALID_ARGUMENT"),
+    500: ("Backend Error", "INTERNAL_SERVER_ERROR"),
+}
+
+
+class AmsError(Exception):
+    """A request is refused."""
+
+    def __init__(self, code: int, message: str, status: str) -> None:
+        super().__init__(message)
+        self.code, self.message, self.status = code, message, status
+
+    def response(self) -> Response:
+        """The answer that says so."""
+        return json_response(self.code, {"error": {"code": self.code, "message": self.message, "status": self.status}})
+
+
+def of_status(code: int) -> Response:
+    """What is answered with that status: by the service, or for those that it does not have, by its balancer."""
+    known = _STATUS.get(code)
+    if known is None:
+        return Response(code, f"<html><body><h1>{code}</h1>\n</body></html>\n".encode())
+    return AmsError(code, *known).response()
+
+
+def unauthorized() -> AmsError:
+    """No token, or none that is known."""
+    return AmsError(401, *_STATUS[401])
+
+
+def forbidden() -> AmsError:
+    """The token's user may not do this."""
+    return AmsError(403, *_STATUS[403])
+
+
+def backend() -> AmsError:
+    """The broker did not take it, whatever the reason."""
+    return AmsError(500, *_STATUS[500])
+
+
+def no_route() -> Response:
+    """There is nothing at this address."""
+    return Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
+
+
+def json_response(code: int, content: object) -> Response:
+    """JSON as the service writes it, indented by three blanks."""
+    return Response(code, json.dumps(content, indent=3).encode(), _JSON)
+
 
 BODY_LIMIT_BYTES = 16 * 2**20
 STORED_LIMIT_BYTES = 1_500_000
@@ -153,14 +211,14 @@ class Ams:
                 return self._suffering("token", lambda: b"", lambda: self._token(request, host))
             match = _PROJECT.fullmatch(request.path)
             if match is None:
-                return errors.no_route()
+                return no_route()
             return self._in_project(request, *match.groups())
         except AmsError as error:
             return error.response()
 
     def _token(self, request: Request, host: str) -> Response:
         if request.method != "GET":
-            return errors.no_route()
+            return no_route()
         if request.peer is None:
             raise AmsError(400, "No certificate provided", "BAD REQUEST")
         if host not in self._hosts:
@@ -173,20 +231,20 @@ class Ams:
         with self._lock:
             token = next((known for known, of in self._tokens.items() if of == dn), None) or secrets.token_hex(32)
             self._tokens[token] = dn
-        return errors.json_response(200, {"token": token})
+        return json_response(200, {"token": token})
 
     def _in_project(self, request: Request, project: str, rest: str) -> Response:
         topic, subscription = _TOPIC.fullmatch(rest), _SUBSCRIPTION.fullmatch(rest)
         match = topic or subscription
         listing = rest in {"topics", "subscriptions"}
         if match is None and not listing:
-            return errors.no_route()
+            return no_route()
         kind = "topic" if rest.startswith("topic") else "subscription"
         name, action = match.groups() if match is not None else ("", None)
         if match is not None and not _NAME.fullmatch(name):
             raise AmsError(400, f"Invalid {kind} name", "INVALID_ARGUMENT")
         if not _key(request):
-            raise errors.unauthorized()
+            raise unauthorized()
         if project != self.project:
             raise AmsError(404, "project doesn't exist", "NOT_FOUND")
         if listing:
@@ -203,7 +261,7 @@ class Ams:
         if request.method == "GET" and action is None:
             self._user(request)
             return self._describe(kind, name)
-        return errors.no_route()
+        return no_route()
 
     def _post(self, request: Request, topic: str) -> Response:
         with self._lock:
@@ -222,27 +280,27 @@ class Ams:
             except AmsError as error:
                 return error.response()
 
-        return around(self._faults, service, content, answered, errors.of_status, self.expire_tokens)
+        return around(self._faults, service, content, answered, of_status, self.expire_tokens)
 
     def _publish(self, request: Request, topic: str) -> Response:
         dn = self._user(request)
         if topic not in self._topics:
             raise AmsError(404, "Topic doesn't exist", "NOT_FOUND")
         if self._publishers is not None and dn not in self._publishers:
-            raise errors.forbidden()
+            raise forbidden()
         try:
             published = msgspec.json.decode(request.body, type=_PublishBody).messages
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise AmsError(400, "Invalid Message Arguments", "INVALID_ARGUMENT") from error
         ids = [self._store(topic, message, dn) for message in published]  # one by one: those before a failure stay
-        return errors.json_response(200, {"messageIds": ids})
+        return json_response(200, {"messageIds": ids})
 
     def _store(self, topic: str, message: _Published, dn: str) -> str:
         size = len(message.data) + sum(len(key) + len(value) + 6 for key, value in message.attributes.items()) + 120
         if size > STORED_LIMIT_BYTES:
             if self.oversize == 413:
                 raise AmsError(413, "Message size is too large", "INVALID_ARGUMENT")
-            raise errors.backend()
+            raise backend()
         with self._lock:
             messages = self._topics[topic]
             stored = StoredMessage(str(len(messages)), message.data, message.attributes, time.time(), dn)
@@ -261,14 +319,14 @@ class Ams:
             start = subscription.offset
             messages = self._topics[subscription.topic][start : start + max(count, 0)]
             if any(_breaks_json(value) for message in messages for value in message.attributes.values()):
-                raise errors.backend()
+                raise backend()
             if messages:
                 subscription.pulled_to, subscription.pulled_at = start + len(messages) - 1, self._clock()
         received = [
             {"ackId": f"projects/{self.project}/subscriptions/{name}:{offset}", "message": _shown(message)}
             for offset, message in enumerate(messages, start)
         ]
-        return errors.json_response(200, {"receivedMessages": received})
+        return json_response(200, {"receivedMessages": received})
 
     def _acknowledge(self, request: Request, name: str) -> Response:
         self._user(request)
@@ -289,13 +347,13 @@ class Ams:
             if self._clock() - subscription.pulled_at > self._ack_deadline_s:
                 raise AmsError(408, "ack timeout", "TIMEOUT")
             subscription.offset = max(offsets) + 1
-        return errors.json_response(200, {})
+        return json_response(200, {})
 
     def _user(self, request: Request) -> str:
         with self._lock:
             dn = self._tokens.get(_key(request))
         if dn is None:
-            raise errors.unauthorized()
+            raise unauthorized()
         return dn
 
     def _known(self, name: str) -> _Subscription:
@@ -307,16 +365,16 @@ class Ams:
         if kind == "topic":
             if name not in self._topics:
                 raise AmsError(404, "Topic doesn't exist", "NOT_FOUND")
-            return errors.json_response(200, {"name": f"/projects/{self.project}/topics/{name}"})
+            return json_response(200, {"name": f"/projects/{self.project}/topics/{name}"})
         topic = self._known(name).topic
-        return errors.json_response(200, self._subscription_shown(name, topic))
+        return json_response(200, self._subscription_shown(name, topic))
 
     def _list(self, kind: str) -> Response:
         if kind == "topics":
             listed: list[object] = [{"name": f"/projects/{self.project}/topics/{name}"} for name in self._topics]
         else:
             listed = [self._subscription_shown(name, sub.topic) for name, sub in self._subscriptions.items()]
-        return errors.json_response(200, {kind: listed, "nextPageToken": "", "totalSize": len(listed)})
+        return json_response(200, {kind: listed, "nextPageToken": "", "totalSize": len(listed)})
 
     def _subscription_shown(self, name: str, topic: str) -> dict[str, object]:
         return {

@@ -2,6 +2,8 @@
 
 A fault is data, so that the same words work in Python and in the JSON of the administration address. Chance is seeded:
 the same requests in the same order meet the same faults.
+
+How a fault meets a request: before or instead of the service's work, or after it when only the answer suffers.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
+
+from publisher.simulator.server import Response
 
 Kind = Literal["status", "html", "json", "close", "reset", "slow", "hang", "expire"]
 Service = Literal["sgas", "query", "publish", "pull", "token"]
@@ -118,3 +122,39 @@ class _Armed:
         if self._match is not None and self._match.search(content()) is None:
             return False
         return not self._texts or any(text in content() for text in self._texts)
+
+
+_HTML = b"<html><head><title>Maintenance</title></head><body>We are back soon.</body></html>"
+
+
+def around(
+    faults: Faults,
+    service: Service,
+    content: Callable[[], bytes],
+    work: Callable[[], Response],
+    failure: Callable[[int], Response],
+    expire: Callable[[], None] | None = None,
+) -> Response:
+    """Do the work, unless a fault strikes. `failure` gives the service's own answer for a status; `expire` makes all
+    tokens invalid, where there are any."""
+    fault = faults.choose(service, content)
+    if fault is not None and fault.kind == "expire" and expire is not None:
+        expire()
+    if fault is None or fault.kind == "expire":
+        return work()
+    answer = work() if fault.stored else None
+    return _suffered(fault, answer, failure)
+
+
+def _suffered(fault: Fault, answer: Response | None, failure: Callable[[int], Response]) -> Response:
+    extra = () if fault.retry_after is None else (("Retry-After", fault.retry_after),)
+    if fault.kind == "close" or fault.kind == "reset" or fault.kind == "hang":  # noqa: PLR1714 - narrows the type
+        return Response(500, b"", delivery=fault.kind)
+    if fault.kind == "slow":
+        return msgspec.structs.replace(answer or failure(fault.code), delivery="slow", interval_s=fault.interval_s)
+    if fault.kind == "html":
+        return Response(fault.code, _HTML, headers=extra)
+    if fault.kind == "json":
+        return Response(fault.code, b'["not", "what", "was", "asked"]', "application/json", extra)
+    refusal = failure(fault.code)
+    return msgspec.structs.replace(refusal, headers=(*refusal.headers, *extra))

@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from publisher.credentials import slash_dn
-from publisher.name_hash import name_hash
+from publisher.security.credentials import slash_dn
+from publisher.security.name_hash import name_hash
 
 KeyKind = Literal["rsa", "ec"]
 Validity = Literal["current", "expired", "future"]

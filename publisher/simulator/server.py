@@ -3,24 +3,218 @@
 The client's certificate is asked for and not required: what a service says to a client without one is the service's
 affair. Certificates of other authorities end in the handshake; expired, revoked and proxy certificates get through to
 the service, which answers as nginx does. Nothing in a request ever names a file.
+
+Reading HTTP/1.1 requests from a socket: strict and bounded, since anything may connect.
+
+What is ambiguous is refused, never guessed: both Content-Length and chunks, folded headers, signs in lengths.
+
+Who is at the other end of a TLS connection, and what nginx would say of that certificate.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import struct
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 import msgspec
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
-from publisher.simulator.http_reader import BadRequestError, Head, HttpReader, TooLargeError
-from publisher.simulator.peer import Peer, peer_of
+from publisher.security.credentials import slash_dn
 from publisher.simulator.pki import Pki
+
+_MOST_HEAD_BYTES = 32 * 1024
+_MOST_LINE_BYTES = 1024
+_READ_BYTES = 64 * 1024
+_REQUEST_LINE = re.compile(r"([A-Z]{1,20}) (/[!-~]{0,8000}) HTTP/1\.([01])")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_DECIMAL = re.compile(r"[0-9]{1,12}")
+_HEX = re.compile(rb"[0-9A-Fa-f]{1,8}")
+
+
+class BadRequestError(Exception):
+    """Not HTTP as it should be. The text says what is wrong."""
+
+
+class TooLargeError(Exception):
+    """The body is larger than the limit of its path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Request line and headers; names in small letters, repeated ones joined by a comma."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    keep_alive: bool
+
+
+class HttpReader:
+    """Reads the requests of one connection, one after the other."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """`connection` blocks, with a time-out; its `OSError` and `TimeoutError` go to the caller."""
+        self._connection = connection
+        self._buffer = bytearray()
+
+    def head(self) -> Head | None:
+        """The next request's head; None where the client is gone. Raises `BadRequestError`."""
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            if len(self._buffer) > _MOST_HEAD_BYTES:
+                raise BadRequestError("the headers are too large")
+            if not self._fill():
+                return None
+        text = self._take(end + 4)[:-4].decode("latin-1")
+        first, *lines = text.split("\r\n")
+        match = _REQUEST_LINE.fullmatch(first)
+        if match is None:
+            raise BadRequestError("the request line is none")
+        method, target, minor = match.groups()
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon or not _NAME.fullmatch(name):
+                raise BadRequestError("a header is none")
+            name, value = name.lower(), value.strip()
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        path, _, query = target.partition("?")
+        connection = headers.get("connection", "").lower()
+        keep_alive = connection == "keep-alive" if minor == "0" else connection != "close"
+        return Head(method, path, query, headers, keep_alive)
+
+    def body(self, head: Head, limit_bytes: int) -> bytes:
+        """What the request carries. Raises `BadRequestError` and, before it is read, `TooLargeError`."""
+        encoding, length = head.headers.get("transfer-encoding"), head.headers.get("content-length")
+        if encoding is not None:
+            if length is not None or encoding.lower() != "chunked":
+                raise BadRequestError("its length is ambiguous")
+            self._continue(head)
+            return self._chunks(head, limit_bytes)
+        if length is None:
+            return b""
+        if not _DECIMAL.fullmatch(length):
+            raise BadRequestError("Content-Length is no number")
+        if int(length) > limit_bytes:
+            raise TooLargeError(head.path)
+        self._continue(head)
+        return self._exactly(int(length))
+
+    def discard(self, limit_bytes: int) -> None:
+        """Read on until the client ends, so that it can read the answer to what it is still sending."""
+        self._buffer.clear()
+        while limit_bytes > 0 and (got := self._connection.recv(_READ_BYTES)):
+            limit_bytes -= len(got)
+
+    def _continue(self, head: Head) -> None:
+        if head.headers.get("expect", "").lower() == "100-continue":
+            self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _chunks(self, head: Head, limit_bytes: int) -> bytes:
+        body = bytearray()
+        while True:
+            size_text = self._line().partition(b";")[0].strip()
+            if not _HEX.fullmatch(size_text):
+                raise BadRequestError("a chunk's size is no number")
+            size = int(size_text, 16)
+            if size == 0:
+                break
+            if len(body) + size > limit_bytes:
+                raise TooLargeError(head.path)
+            body += self._exactly(size)
+            if self._line():
+                raise BadRequestError("a chunk is longer than it says")
+        while self._line():
+            pass  # trailers mean nothing here
+        return bytes(body)
+
+    def _line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            if len(self._buffer) > _MOST_LINE_BYTES:
+                raise BadRequestError("a line is too long")
+            self._fill_or_fail()
+        if end > _MOST_LINE_BYTES:
+            raise BadRequestError("a line is too long")
+        return self._take(end + 2)[:-2]
+
+    def _exactly(self, size: int) -> bytes:
+        have = self._take(min(size, len(self._buffer)))
+        if len(have) == size:
+            return have
+        body = bytearray(size)
+        body[: len(have)] = have
+        view, at = memoryview(body), len(have)
+        while at < size:
+            got = self._connection.recv_into(view[at:])
+            if not got:
+                raise ConnectionResetError("the client left within a body")
+            at += got
+        return bytes(body)
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+    def _fill(self) -> bool:
+        got = self._connection.recv(_READ_BYTES)
+        self._buffer += got
+        return bool(got)
+
+    def _fill_or_fail(self) -> None:
+        if not self._fill():
+            raise ConnectionResetError("the client left within a request")
+
+
+_PROXY_CERT_INFO = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.14")
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """The client of a connection. `trouble` is empty for a certificate that is good."""
+
+    dn: str
+    cn: str
+    trouble: str
+
+
+def peer_of(der: bytes, revocations: Sequence[x509.CertificateRevocationList]) -> Peer:
+    """Judge a certificate whose issuer the handshake has verified: dates, proxies and revocation are left to this."""
+    certificate = x509.load_der_x509_certificate(der)
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return Peer(
+        dn=slash_dn(certificate.subject),
+        cn=str(names[-1].value) if names else "",
+        trouble=_trouble(certificate, revocations),
+    )
+
+
+def _trouble(certificate: x509.Certificate, revocations: Sequence[x509.CertificateRevocationList]) -> str:
+    now = datetime.now(UTC)
+    if now > certificate.not_valid_after_utc:
+        return "certificate has expired"
+    if now < certificate.not_valid_before_utc:
+        return "certificate is not yet valid"
+    if any(extension.oid == _PROXY_CERT_INFO for extension in certificate.extensions):
+        return "proxy certificates not allowed"
+    if any(
+        revocation.issuer == certificate.issuer
+        and revocation.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None
+        for revocation in revocations
+    ):
+        return "certificate revoked"
+    return ""
+
 
 _IDLE_S = 120.0
 _MOST_CONNECTIONS = 256

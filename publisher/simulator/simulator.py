@@ -8,9 +8,9 @@ from typing import Final, Self
 
 from cryptography import x509
 
-from publisher.revocation import RevocationLists
+from publisher.security.revocation import RevocationLists
 from publisher.simulator.ams import Ams
-from publisher.simulator.apel_server import ApelServer, Receiver
+from publisher.simulator.apel import ApelServer, Receiver
 from publisher.simulator.faults import Fault, Faults
 from publisher.simulator.pki import Pki
 from publisher.simulator.server import Server

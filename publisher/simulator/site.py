@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from formats.utilization_report import builtins as report_builtins
+from formats.utilization.report import builtins as report_builtins
 from publisher.simulator import ams, sgas
 from publisher.simulator.faults import Fault, Faults
 from publisher.simulator.server import Request, Response

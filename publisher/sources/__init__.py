@@ -13,36 +13,37 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from publisher import add_ons, config
+from publisher import plugins
+from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.added import AddedSource
 from publisher.sources.base import Source
+from publisher.sources.plugin import AddedSource
 
 BUILT_IN: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "arc": "publisher.sources.arc:ArcSource",
-        "htcondor": "publisher.sources.htcondor:HTCondorSource",
-        "slurm": "publisher.sources.slurm:SlurmSource",
+        "arc": "publisher.sources.arc.source:ArcSource",
+        "htcondor": "publisher.sources.htcondor.source:HTCondorSource",
+        "slurm": "publisher.sources.slurm.source:SlurmSource",
         "dqs": "publisher.sources.dqs:DqsSource",
-        "gridengine": "publisher.sources.gridengine:GridEngineSource",
+        "gridengine": "publisher.sources.gridengine.source:GridEngineSource",
         "lsf": "publisher.sources.lsf:LsfSource",
-        "pbs": "publisher.sources.pbs:PbsProSource",
-        "torque": "publisher.sources.torque:TorqueSource",
+        "pbs": "publisher.sources.pbs.source:PbsProSource",
+        "torque": "publisher.sources.pbs.source:TorqueSource",
     }
 )
 
 
-def make_source(name: str, settings: config.Source) -> Source:
+def make_source(name: str, settings: schema.Source) -> Source:
     """The source of the configuration's table `[sources.NAME]`.
 
     Raises `ConfigError` for an unknown type, naming those that are known, and for an add-on that cannot be loaded.
     """
-    make: Callable[[str, config.Source], Source] | None
+    make: Callable[[str, schema.Source], Source] | None
     if settings.type in BUILT_IN:
         module, _, attribute = BUILT_IN[settings.type].partition(":")
         make = getattr(import_module(module), attribute)
     else:
-        make = add_ons.load(add_ons.SOURCES, settings.type, key=f"sources.{name}.type")
+        make = plugins.load(plugins.SOURCES, settings.type, key=f"sources.{name}.type")
     if make is None:
         kinds = known_kinds()
         near = difflib.get_close_matches(settings.type, kinds, n=1)
@@ -56,4 +57,4 @@ def make_source(name: str, settings: config.Source) -> Source:
 
 def known_kinds() -> list[str]:
     """Every type of source, in order."""
-    return sorted({*BUILT_IN, *add_ons.names(add_ons.SOURCES)})
+    return sorted({*BUILT_IN, *plugins.names(plugins.SOURCES)})

@@ -3,11 +3,15 @@
 A source reads forward from a cursor of its own making and gives pages: runs, input that could not be read, and the
 cursor to go on from. The caller stores a page and its cursor in one transaction, so what was read is never read over
 and never skipped. A source never writes to what it reads.
+
+What parsers of fields in accounting lines share: why a line is no record, its text, numbers written as text.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -15,11 +19,11 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 
 from formats.job import Job
-from publisher import config
+from publisher.config import schema
+from publisher.encoded_run import SealedRun, seal
 from publisher.errors import ConfigError
 from publisher.finding import Finding
-from publisher.plain_text import utf8
-from publisher.sealed import SealedRun, seal
+from publisher.text import utf8
 
 Cursor = Mapping[str, Any]
 """Where reading stopped, as plain JSON values; its meaning is the source's own. Empty: read from the beginning.
@@ -151,7 +155,7 @@ class Window(msgspec.Struct, frozen=True):
         return (self.from_ is None or end >= self.from_) and (self.until is None or end < self.until)
 
 
-def required_path(name: str, settings: config.Source, what: str, example: str) -> Path:
+def required_path(name: str, settings: schema.Source, what: str, example: str) -> Path:
     """The path of a source that cannot do without: of what, and for instance. Raises `ConfigError`."""
     if settings.path is None:
         raise ConfigError(
@@ -209,3 +213,55 @@ class Source(Reader, Protocol):
     def check(self) -> list[Finding]:
         """What an administrator should know: readable, understood, first and last run seen."""
         ...
+
+
+_INTEGER: Final = re.compile(r"-?\d{1,15}", re.ASCII)
+
+
+NUL: Final = "holds NUL bytes: a write that was interrupted"
+
+
+class LineError(ValueError):
+    """A line is no record; the message is the reason as it is shown to the administrator."""
+
+
+class CutError(LineError):
+    """A line ends within a text that a user chose: a line feed in it may have broken the record."""
+
+
+def _json_escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeDecodeError)  # it is registered for decoding
+    return "".join(f"\\\\x{byte:02x}" for byte in error.object[error.start : error.end]), error.end
+
+
+JSON_BYTES: Final = "publisher.json-bytes"
+"""What to do with bytes of JSON that are no UTF-8: its strings have them as `\\xNN` then, as `decoded` has them."""
+
+codecs.register_error(JSON_BYTES, _json_escape)
+
+
+def decoded(raw: bytes) -> str:
+    """Text of a line; bytes that are no UTF-8 are kept as `\\xNN`, so that they can be stored and shown.
+
+    Raises `LineError` for NUL bytes, which an interrupted write leaves behind.
+    """
+    if b"\0" in raw:
+        raise LineError(NUL)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "backslashreplace")
+
+
+def integer(text: str | None) -> int | None:
+    """A decimal number with or without a minus, or None."""
+    if text and len(text) <= 15 and text.isdecimal() and text.isascii():  # nearly always
+        return int(text)
+    return int(text) if text and _INTEGER.fullmatch(text) else None
+
+
+def instant(text: str | None) -> int | None:
+    """Epoch seconds; None for nothing, zero and what is no instant."""
+    if text and text.isdecimal() and len(text) <= 12 and text.isascii():
+        return int(text) or None
+    return None

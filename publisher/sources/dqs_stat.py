@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from publisher.sources.base import Unreadable
-from publisher.sources.logfile import Chunk, LogReader
-from publisher.sources.recognise import KINDS, looks_like
+from publisher.sources.logs.reader import Chunk, LogReader
+from publisher.sources.logs.sniff import KINDS, looks_like
 
 STATES: Final = {
     "a": "alarm", "c": "suspended on complex", "d": "disabled", "e": "enabled", "h": "held", "m": "migrating",

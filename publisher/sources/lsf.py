@@ -2,22 +2,289 @@
 
 A record whose quoted text holds line feeds is put together from its lines. A record that never ends costs itself: the
 next one is known by its beginning.
+
+A record of LSF's lsb.acct: its fields, and the run that a JOB_FINISH tells.
+
+Fields are separated by blanks; text stands in double quotes, a quote in it twice. Positions shift by the number of
+hosts asked for and used. What LSF 7, 8, 9 and 10 add stands behind; older and cut-off records lack it.
+(The facts on sources, 9; the manual of lsb.acct for LSF 6.2, 8, 9.1 and 10.1.)
 """
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from publisher import config
+from formats.identity import run_record_id
+from formats.job import Host, Job, Status
+from publisher.config import schema
 from publisher.finding import Finding
-from publisher.sources import lsf_lines
-from publisher.sources.base import required_path
-from publisher.sources.fields import LineError
-from publisher.sources.lines import Line, LineSource, Outcome, Refused
-from publisher.sources.logfile import LogReader
+from publisher.sources.base import LineError, decoded, instant, integer, required_path
+from publisher.sources.logs.lines import Line, LineSource, Outcome, Refused
+from publisher.sources.logs.reader import LogReader
+
+MAX_SLOTS: Final = 10_000_000
+
+_TYPE: Final = re.compile(rb'"([A-Z][A-Z0-9_]{2,40})" "')
+_FIELD: Final = re.compile(r'(?:"(?:[^"]|"")*"|[^" \r\n]+)(?= |\r?$)')
+_CSV_CHARACTERS: Final = 131_072
+_HOST: Final = re.compile(r"(?:(\d{1,8})\*)?(\S+)", re.ASCII)
+_SECONDS: Final = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+
+_RUSAGE: Final = (
+    "ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss", "ru_isrss", "ru_minflt", "ru_majflt", "ru_nswap", "ru_inblock",
+    "ru_oublock", "ru_ioch", "ru_msgsnd", "ru_msgrcv", "ru_nsignals", "ru_nvcsw", "ru_nivcsw", "ru_exutime",
+)  # fmt: skip
+_FIXED: Final = 23
+"""Fields before the hosts asked for, their number included."""
+
+_LEAST: Final = 35
+"""Fields behind the hosts used, which the oldest known version has: no number that counts is the last, and so cut."""
+
+_EXITS: Final = (
+    "TERM_UNKNOWN", "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_OTHER", "TERM_RUNLIMIT", "TERM_DEADLINE",
+    "TERM_PROCESSLIMIT", "TERM_FORCE_OWNER", "TERM_FORCE_ADMIN", "TERM_REQUEUE_OWNER", "TERM_REQUEUE_ADMIN",
+    "TERM_CPULIMIT", "TERM_CHKPNT", "TERM_OWNER", "TERM_ADMIN", "TERM_MEMLIMIT", "TERM_EXTERNAL_SIGNAL", "TERM_RMS",
+    "TERM_ZOMBIE", "TERM_SWAP", "TERM_THREADLIMIT", "TERM_SLURM", "TERM_BUCKET_KILL", "TERM_CTRL_PID",
+    "TERM_CWD_NOTEXIST",
+)  # fmt: skip
+_LATER_EXITS: Final = {30: "TERM_MC_RECALL", 31: "TERM_RC_RECLAIM", 32: "TERM_CSM_ALLOC"}
+_CANCELLED: Final = frozenset({"TERM_OWNER", "TERM_ADMIN", "TERM_FORCE_OWNER", "TERM_FORCE_ADMIN"})
+_ABORTED: Final = frozenset(
+    {
+        "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_REQUEUE_OWNER", "TERM_REQUEUE_ADMIN", "TERM_CHKPNT",
+        "TERM_ZOMBIE", "TERM_CTRL_PID", "TERM_MC_RECALL", "TERM_RC_RECLAIM", "TERM_CSM_ALLOC",
+    }
+)  # fmt: skip
+_EXIT, _DONE = 32, 64
+
+
+def record_type(raw: bytes) -> str | None:
+    """The type of the record that begins with this line, e.g. JOB_FINISH; None if none begins here."""
+    found = _TYPE.match(raw)
+    return found[1].decode() if found else None
+
+
+def goes_on(raw: bytes) -> bool:
+    """True if a quoted text is still open at the end: the record goes on in the next line."""
+    return raw.count(b'"') % 2 == 1
+
+
+def fields(raw: bytes) -> list[str]:
+    """The fields of a record. Raises `LineError`."""
+    text = decoded(raw)
+    if len(text) > _CSV_CHARACTERS:
+        return _long_fields(text)
+    try:
+        rows = list(csv.reader([text], delimiter=" ", strict=True))
+    except csv.Error as error:
+        raise LineError(f"cannot be split into fields: {error}") from None
+    if len(rows) != 1:
+        raise LineError("cannot be split into fields")
+    return rows[0]
+
+
+def _long_fields(text: str) -> list[str]:
+    """The fields of a record in which one may be longer than the module csv takes, for the whole process."""
+    found = _FIELD.findall(text)
+    if _FIELD.sub("", text).strip(" "):
+        raise LineError("cannot be split into fields")
+    return [each[1:-1].replace('""', '"') if each[0] == '"' else each for each in found]
+
+
+def run(record: Sequence[str], cluster: str | None) -> Job | None:
+    """The run of a JOB_FINISH record; None if the job never started. Raises `LineError`."""
+    number, start, end, submit = (integer(record[at]) if len(record) > at else None for at in (3, 10, 2, 7))
+    if number is None or start is None or end is None or submit is None:
+        raise LineError("cut off, or job id or times are no numbers")
+    asked = _length(record, _FIXED - 1)
+    at = _FIXED + asked
+    used = _length(record, at)
+    hosts = record[at + 1 : at + 1 + used]
+    at += 1 + used
+    if len(record) < at + _LEAST:
+        raise LineError(f"cut off: {len(record)} fields, a job of this many hosts has {at + _LEAST} at least")
+    if start <= 0:
+        return None
+    if end < start:
+        raise LineError(f"ends at {end}, before its start at {start}")
+    by_host = _slots(hosts)
+    slots = sum(by_host.values()) if by_host else integer(record[6])
+    user_ms, system_ms = _milliseconds(record[at + 4]), _milliseconds(record[at + 5])
+    task = integer(record[at + 29]) or 0
+    local = f"{number}[{task}]" if task > 0 else str(number)
+    exit_status = integer(record[at + 25])
+    code = signal = None
+    if exit_status is not None and exit_status >= 0:
+        signal = exit_status & 127 or None
+        code = exit_status >> 8 if signal is None else None
+    exit_info = integer(_at(record, at + 38))
+    status, reason = _ending(integer(record[at]), exit_info)
+    return Job(
+        run_record_id("lsf", cluster or "", local, start),
+        "lsf",  # system
+        status,
+        None,  # global_id
+        local,  # local_id
+        record[at + 2] or None,  # name
+        0,  # run
+        str(number) if task > 0 else None,  # array_id
+        task if task > 0 else None,  # array_task
+        None,  # user_dn
+        None,  # token_subject
+        None,  # token_issuer
+        record[11] or None,  # local_user
+        None,  # local_group
+        None,  # vo
+        None,  # vo_issuer
+        (),  # fqans
+        record[at + 24] or None,  # project
+        None,  # account
+        None,  # department
+        cluster,
+        record[12] or None,  # queue
+        None,  # parallel_environment
+        None,  # endpoint_url
+        None,  # endpoint_type
+        record[16] or None,  # client_host
+        tuple([Host(name, count) for name, count in by_host.items()]),
+        len(by_host) or None,  # nodes
+        slots,  # cores
+        slots,
+        None,  # gpus
+        None,  # infrastructure
+        None,  # lrms
+        None,  # middleware
+        None,  # middleware_version
+        None,  # service_class
+        None,  # system_software
+        (),  # runtime_environments
+        instant(record[7]),  # submit
+        None,  # eligible
+        None,  # lrms_submit
+        start,
+        end,
+        None,  # execution_start
+        None,  # execution_end
+        (),  # events
+        (end - start) * 1000,  # wall_ms
+        None if user_ms is None or system_ms is None else user_ms + system_ms,  # cpu_ms
+        user_ms,  # cpu_user_ms
+        system_ms,  # cpu_system_ms
+        _known(_at(record, at + 30)),  # memory_rss_kib
+        _known(_at(record, at + 31)),  # memory_virtual_kib
+        None,  # swap_kib
+        None,  # scratch_bytes
+        None,  # energy_j
+        None,  # stage_in_ms
+        None,  # stage_out_ms
+        None,  # stage_in_bytes
+        None,  # stage_out_bytes
+        (),  # transfers
+        None,  # charge
+        (),  # process_ids
+        code,  # exit_code
+        signal,  # exit_signal
+        reason,  # end_reason
+        (),  # benchmarks
+        _extras(record, at),
+    )
+
+
+def _at(record: Sequence[str], index: int) -> str:
+    return record[index] if index < len(record) else ""
+
+
+def _length(record: Sequence[str], index: int) -> int:
+    """A number of fields that follow."""
+    count = integer(_at(record, index))
+    if count is None or count < 0 or index + count >= len(record):
+        raise LineError("cut off, or the number of hosts is no number")
+    return count
+
+
+def _slots(hosts: Sequence[str]) -> dict[str, int]:
+    """Slots by host of `16*n1`, or of a host repeated once for each slot."""
+    by_host: dict[str, int] = {}
+    for host in hosts:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            raise LineError("a host is not of the form host or 16*host")
+        by_host[found[2]] = by_host.get(found[2], 0) + int(found[1] or 1)
+    if sum(by_host.values()) > MAX_SLOTS:
+        raise LineError("more slots than any job has")
+    return by_host
+
+
+def _milliseconds(text: str) -> int | None:
+    """Of seconds; LSF writes -1 for what it does not know."""
+    if not _SECONDS.fullmatch(text):
+        raise LineError("a CPU time is no number")
+    seconds = float(text)
+    return None if seconds < 0 else round(seconds * 1000)
+
+
+def _known(text: str) -> int | None:
+    number = integer(text)
+    return None if number is None or number < 0 else number
+
+
+def _ending(job_status: int | None, exit_info: int | None) -> tuple[Status, str | None]:
+    reason = None
+    if exit_info:
+        known = _EXITS[exit_info] if 0 < exit_info < len(_EXITS) else _LATER_EXITS.get(exit_info)
+        reason = known or f"exitInfo {exit_info}"
+    if job_status is not None and job_status & _DONE:
+        return "completed", reason
+    if reason in _CANCELLED:
+        return "cancelled", reason
+    if reason in _ABORTED:
+        return "aborted", reason
+    if job_status is not None and job_status & _EXIT:
+        return "failed", reason
+    return "aborted", reason or f"jStatus {job_status}"
+
+
+def _extras(record: Sequence[str], at: int) -> dict[str, int | float | str]:
+    """What has no field of its own; paths and the command are left out, they may hold secrets."""
+    extras: dict[str, int | float | str] = {
+        "version": record[1],
+        "numProcessors": record[6],
+        "hostFactor": record[at + 1],
+    }
+    figures = record[at + 6 : at + 6 + len(_RUSAGE)]
+    extras.update({name: figure for name, figure in zip(_RUSAGE, figures, strict=True) if figure != "-1"})
+    for name, offset in (
+        ("maxNumProcessors", 26), ("rsvId", 34), ("sla", 35), ("exceptMask", 36), ("additionalInfo", 37),
+        ("chargedSAAP", 41), ("licenseProject", 42), ("app", 43), ("jobGroupName", 46),
+    ):  # fmt: skip
+        value = _at(record, at + offset)
+        if value not in {"", "0"}:
+            extras[name] = value
+    if record[13]:
+        extras["resReq"] = record[13]
+    run_time = _run_time(record, at)
+    if run_time is not None:
+        extras["runTime"] = run_time
+    return extras
+
+
+def _run_time(record: Sequence[str], at: int) -> int | None:
+    """Seconds of running, without suspensions: behind two lists that LSF 9 and 10 write. None where it is not."""
+    pairs = integer(_at(record, at + 53))
+    if pairs is None or not 0 <= pairs <= len(record):
+        return None
+    at += 54 + 2 * pairs
+    for _ in range(min(_known(_at(record, at)) or 0, len(record))):
+        at += 6 + 2 * (_known(_at(record, at + 6)) or 0)
+        if at >= len(record):
+            return None
+    return _known(_at(record, at + 14))
+
 
 MAX_RECORD_BYTES: Final = 131_072
 
@@ -39,14 +306,14 @@ class LsfParser:
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """The run of a record that ends in this line, or why there is none."""
-        kind = lsf_lines.record_type(line)
+        kind = record_type(line)
         if not self._begun and not self._passes_over:
             return self._begins(line, kind) if line.strip() else Line.IGNORED
         if kind is not None:  # in a text a quote stands twice, so no text begins a line so
             given_up = [] if self._passes_over else [self._given_up("a quoted text in it is never closed", present=0)]
             self._passes_over = False
             return [*given_up, self._begins(line, kind)]
-        ends = lsf_lines.goes_on(line)
+        ends = goes_on(line)
         if self._passes_over:
             self._passes_over = not ends
             return Line.IGNORED
@@ -58,7 +325,7 @@ class LsfParser:
             return Line.MORE
         whole, back = b"\n".join(self._begun), len(self._begun) - 1
         self._forget()
-        outcome = self._record(whole, lsf_lines.record_type(whole))
+        outcome = self._record(whole, record_type(whole))
         return msgspec.structs.replace(outcome, raw=whole, back=back) if isinstance(outcome, Refused) else outcome
 
     def file_begins(self, file: str) -> None:
@@ -97,7 +364,7 @@ class LsfParser:
         return Refused(reason, raw=whole[:MAX_RECORD_BYTES], back=back)
 
     def _begins(self, line: bytes, kind: str | None) -> Outcome:
-        if kind is not None and lsf_lines.goes_on(line):
+        if kind is not None and goes_on(line):
             self._keep(line)
             return Line.MORE
         return self._record(line, kind)
@@ -108,7 +375,7 @@ class LsfParser:
         if kind != "JOB_FINISH":
             return Line.SKIPPED
         try:
-            job = lsf_lines.run(lsf_lines.fields(raw), self._cluster)
+            job = run(fields(raw), self._cluster)
         except LineError as error:
             return Refused(str(error))
         return Line.SKIPPED if job is None else job
@@ -117,7 +384,7 @@ class LsfParser:
 class LsfSource(LineSource):
     """The lsb.acct of an LSF cluster with its archived copies, or the folder they are in."""
 
-    def __init__(self, name: str, settings: config.Source) -> None:
+    def __init__(self, name: str, settings: schema.Source) -> None:
         path = required_path(name, settings, "lsb.acct", "/usr/share/lsf/work/cluster1/logdir/lsb.acct")
         cluster = settings.cluster
         reader = LogReader(path, _NAMES, settings.rotated_to)

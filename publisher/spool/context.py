@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from publisher.config import SpoolContext
-from publisher.spool.objects import Kind, Object
+from publisher.config.schema import SpoolContext
+from publisher.spool.base import Kind, Object
 
 
 class Context(Protocol):
@@ -71,7 +71,7 @@ def make_context(settings: SpoolContext) -> Context:
 
 
 def _classic(settings: SpoolContext) -> Context:
-    from publisher.spool.classic import Classic  # noqa: PLC0415 - only the format that is used
+    from publisher.spool.name_value import Classic  # noqa: PLC0415 - only the format that is used
 
     return Classic(settings.folder)
 

@@ -36,9 +36,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from publisher.errors import StoreError
-from publisher.spool import text
-from publisher.spool.errors import SpoolError
-from publisher.spool.objects import Kind, Object, Scalar
+from publisher.spool import name_value
+from publisher.spool.base import Kind, Object, Scalar, SpoolError
 from publisher.store import dialect
 
 _TYPES: Final[Mapping[Scalar, Any]] = {
@@ -246,7 +245,7 @@ def _rows(kind: Kind, name: str, value: Any) -> list[dict[str, Any]]:
     if name in kind.lists:
         rows = [{"a_value": each} for each in value]
     elif name in kind.pairs:
-        rows = [{"a_name": key, "a_value": text.loose(each)} for key, each in dict(value).items()]
+        rows = [{"a_name": key, "a_value": name_value.loose(each)} for key, each in dict(value).items()]
     else:
         rows = [{f"a_{field}": each.get(field) for field in kind.parts[name]} for each in value]
     return [_fitting(row) for row in rows]
@@ -261,7 +260,9 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
     }
     if not odd:
         return {**row, _ODD: None}
-    told = {name: str(value) if isinstance(value, int) else text.escaped(value, "") for name, value in odd.items()}
+    told = {
+        name: str(value) if isinstance(value, int) else name_value.escaped(value, "") for name, value in odd.items()
+    }
     fitting = {name: value.replace("\0", "\ufffd") if isinstance(value, str) else None for name, value in odd.items()}
     return {
         **row,
@@ -275,14 +276,14 @@ def _whole(row: dict[str, Any]) -> dict[str, Any]:
     if row[_ODD] is None:
         return row
     told, numbers = msgspec.json.decode(row[_ODD])
-    return row | {name: int(word) if name in numbers else text.unescaped(word) for name, word in told.items()}
+    return row | {name: int(word) if name in numbers else name_value.unescaped(word) for name, word in told.items()}
 
 
 def _value(kind: Kind, name: str, rows: list[dict[str, Any]]) -> Any:
     if name in kind.lists:
         return tuple(row["a_value"] for row in rows)
     if name in kind.pairs:
-        return {row["a_name"]: text.loose_of(row["a_value"]) for row in rows}
+        return {row["a_name"]: name_value.loose_of(row["a_value"]) for row in rows}
     flags = [field for field, of in kind.parts[name].items() if of == "flag"]
     return tuple(
         {field: (bool(row[f"a_{field}"]) if field in flags else row[f"a_{field}"]) for field in kind.parts[name]}

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from publisher.spool import text
-from publisher.spool.errors import SpoolError
+from publisher.spool import name_value
+from publisher.spool.base import Kind, Object, SpoolError
 from publisher.spool.files import Folder
 from publisher.spool.journal import Journal
-from publisher.spool.objects import Kind, Object
 
 _SUFFIX: Final = ".txt"
 _THERE: Final = "+"
@@ -48,34 +47,36 @@ class Delimited(Journal):
             if rows := item.values.get(part):
                 found[part] = [
                     self._mark.join(
-                        (serial, *(text.scalar(row.get(name), of, self._mark) for name, of in fields.items()))
+                        (serial, *(name_value.scalar(row.get(name), of, self._mark) for name, of in fields.items()))
                     )
                     for row in rows
                 ]
         values = [self._text(kind, name, item.values) for name in kind.attributes]
-        found[""] = [self._mark.join((serial, _THERE, text.escaped(item.key, self._mark), *values))]
+        found[""] = [self._mark.join((serial, _THERE, name_value.escaped(item.key, self._mark), *values))]
         return found
 
     def _text(self, kind: Kind, name: str, values: Any) -> str:
         value = values.get(name)
         if value is None:
-            return text.ABSENT
+            return name_value.ABSENT
         if name in kind.scalars:
-            return text.scalar(value, kind.scalars[name], self._mark)
+            return name_value.scalar(value, kind.scalars[name], self._mark)
         return (
-            text.listed(value, kind.lists[name], self._mark) if name in kind.lists else text.paired(value, self._mark)
+            name_value.listed(value, kind.lists[name], self._mark)
+            if name in kind.lists
+            else name_value.paired(value, self._mark)
         )
 
     def end_of(self, kind: Kind, key: str) -> str:
         """A line with `-`."""
-        return self._mark.join((str(self._next_serial(kind)), _GONE, text.escaped(key, self._mark)))
+        return self._mark.join((str(self._next_serial(kind)), _GONE, name_value.escaped(key, self._mark)))
 
     def key_of_line(self, kind: Kind, line: str) -> tuple[str, bool]:
         """See `Journal`."""
         words = line.split(self._mark, 3)
         if len(words) < len(_HEAD):
             raise SpoolError(f"{kind.name}{_SUFFIX}: a line is no object: {line[:80]!r}")
-        return text.unescaped(words[2]), words[1] == _THERE
+        return name_value.unescaped(words[2]), words[1] == _THERE
 
     def serial_of(self, line: str) -> int:
         """The first field."""
@@ -92,23 +93,25 @@ class Delimited(Journal):
             raise SpoolError(f"{kind.name}{_SUFFIX}: a line has {len(words)} fields, not {len(names)}: {line[:80]!r}")
         values: dict[str, Any] = {}
         for name, word in zip(names[len(_HEAD) :], words[len(_HEAD) :], strict=True):
-            if word == text.ABSENT:
+            if word == name_value.ABSENT:
                 continue
             if name in kind.scalars:
-                values[name] = text.scalar_of(word, kind.scalars[name])
+                values[name] = name_value.scalar_of(word, kind.scalars[name])
             else:
-                values[name] = text.list_of(word, kind.lists[name]) if name in kind.lists else text.pairs_of(word)
+                values[name] = (
+                    name_value.list_of(word, kind.lists[name]) if name in kind.lists else name_value.pairs_of(word)
+                )
         for part, lines in parts.items():
             if lines:
                 values[part] = tuple(self._row(kind, part, each) for each in lines)
-        return Object(kind.name, text.unescaped(words[2]), values)
+        return Object(kind.name, name_value.unescaped(words[2]), values)
 
     def _row(self, kind: Kind, part: str, line: str) -> dict[str, Any]:
         fields = kind.parts[part]
         words = line.split(self._mark)[1:]
         if len(words) != len(fields):
             raise SpoolError(f"{kind.name}.{part}{_SUFFIX}: a line has another number of fields: {line[:80]!r}")
-        return {name: text.scalar_of(word, of) for (name, of), word in zip(fields.items(), words, strict=True)}
+        return {name: name_value.scalar_of(word, of) for (name, of), word in zip(fields.items(), words, strict=True)}
 
     def parts_of(self, kind: Kind) -> Callable[[str], dict[str, list[str]]]:
         """Both files are in the order of their serial numbers."""

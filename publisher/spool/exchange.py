@@ -16,21 +16,21 @@ from sqlalchemy import Connection, insert, select
 
 from formats.identity import digest, encode
 from formats.job import Job
-from publisher.config import SpoolContext
+from publisher.config.schema import SpoolContext
+from publisher.encoded_run import cpu_total_ms, untold
 from publisher.errors import UsageError
 from publisher.grid_identity import TOLD
-from publisher.sealed import cpu_total_ms, untold
-from publisher.spool import reading
+from publisher.spool import kinds
+from publisher.spool.base import Object, SpoolError
 from publisher.spool.context import FILE_FORMATS, Context, make_context
-from publisher.spool.errors import SpoolError
 from publisher.spool.journal import Journal
 from publisher.spool.kinds import EXPORTED, JOBS, REFERENCES, TABLES, VERSIONS, job_of_values, kind_named
-from publisher.spool.objects import Object
-from publisher.store import dialect, integrity, upkeep
+from publisher.store import dialect
+from publisher.store.admin import engine, integrity
+from publisher.store.admin.backup import exclusive
 from publisher.store.classes import JOINED, Interner, Marked
 from publisher.store.database import HEAD, Store
-from publisher.store.exclusive import exclusive
-from publisher.store.tables import metadata, runs, sources, spool_changes, targets, versions
+from publisher.store.schema import metadata, runs, sources, spool_changes, targets, versions
 
 _FORM: Final = "usage-publisher export"
 _VERSION: Final = 1
@@ -69,7 +69,7 @@ def _export(store: Store, folder: Path, form: str) -> Manifest:
         for name in EXPORTED:
             kind = kind_named(name)
             count = 0
-            for item in reading.all_of(connection, name):
+            for item in kinds.all_of(connection, name):
                 context.write_object(kind, item)
                 count += 1
             context.commit()
@@ -127,7 +127,7 @@ def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _ki
                     f"{folder}: {manifest.objects.get(name, 0)} {name} were exported, {count} are there",
                     hint="Nothing was imported; export again",
                 )
-        upkeep.set_sequences(connection, [table for table in metadata.sorted_tables if "id" in table.c])
+        engine.set_sequences(connection, [table for table in metadata.sorted_tables if "id" in table.c])
         wrong = [f"{found.subject}: {found.message}" for found in integrity.check(connection) if found.level == "red"]
         if wrong:
             raise SpoolError(f"{folder}: what was exported does not agree with itself: {'; '.join(wrong)}")

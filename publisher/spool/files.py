@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from publisher.spool.errors import SpoolError
+from publisher.spool.base import SpoolError
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from publisher.spool.base import Kind, Object
 from publisher.spool.files import Folder
-from publisher.spool.objects import Kind, Object
 
 _MANY: Final = 5000
 

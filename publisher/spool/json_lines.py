@@ -14,10 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.spool.errors import SpoolError
+from publisher.spool.base import Kind, Object, SpoolError
 from publisher.spool.files import Folder
 from publisher.spool.journal import Journal
-from publisher.spool.objects import Kind, Object
 
 _SUFFIX: Final = ".jsonl"
 

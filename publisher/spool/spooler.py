@@ -3,25 +3,145 @@
 What changes is put down in the transaction that changes it, by triggers; when it is committed it is written to every
 context, and then crossed off. So a kill at any instant leaves contexts that the next process brings up to date. Trouble
 with a context stops nothing else: somebody is told, and it is filled anew by the next process that finds it usable.
+
+What changed, put down by the database in the transaction that changes it: nothing can be forgotten.
+
+The triggers are there as long as contexts are configured. They count how often an object changed, so that what changes
+while it is written out is written again.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, func, insert, select, text
 
-from publisher.config import SpoolContext
+from publisher.config.schema import SpoolContext
 from publisher.errors import PublisherError
-from publisher.spool import reading, triggers
+from publisher.spool import kinds as spool_kinds
+from publisher.spool.base import Kind, Object
 from publisher.spool.context import Context, make_context
 from publisher.spool.kinds import kind_named
-from publisher.spool.objects import Kind, Object
 from publisher.store.database import Store
+from publisher.store.schema import runs, spool_changes
+
+_GENERATION: Final = "generation"
+_BROKEN: Final = "broken"
+_NO_CHANGES: Final = (_GENERATION, _BROKEN)
+_COUNTED: Final = "ON CONFLICT (kind, key, target) DO UPDATE SET times = spool_changes.times + 1"
+
+
+def _change(kind: str, key: str, target: str = "''") -> str:
+    values = f"SELECT '{kind}', {key}, {target}, 1 WHERE true"
+    return f"INSERT INTO spool_changes (kind, key, target, times) {values} {_COUNTED};"
+
+
+def _of_delivery(row: str) -> str:
+    key = f"(SELECT record_id FROM runs WHERE id = {row}.run_id)"  # noqa: S608 - of our own words
+    return _change("deliveries", key, f"(SELECT name FROM targets WHERE id = {row}.target_id)")  # noqa: S608
+
+
+_BODIES: Final[dict[str, Callable[[str], str]]] = {
+    "runs": lambda row: _change("jobs", f"{row}.record_id"),
+    "deliveries": _of_delivery,
+    "batches": lambda row: _change("messages", f"CAST({row}.id AS TEXT)"),
+}
+_EVENTS: Final = (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD"))
+_TOLD_OF_RUNS: Final = f" OF {', '.join(column.name for column in runs.c if column is not runs.c.mark)}"
+"""The columns of a run whose change is one of the object: its mark only tells that it is still what it was."""
+
+
+def install(connection: Connection) -> str:
+    """Put the triggers in place, where they are not; gives their generation, another one after they were gone."""
+    known = generation(connection)
+    if known is not None:
+        return known
+    remove(connection)  # what a copy by other means may have left
+    for table, body in _BODIES.items():
+        for happening, row in _EVENTS:
+            _install(connection, table, happening, body(row))
+    fresh = secrets.token_hex(8)
+    connection.execute(insert(spool_changes).values(kind=_GENERATION, key=fresh, target="", times=1))
+    return fresh
+
+
+def _install(connection: Connection, table: str, happening: str, body: str) -> None:
+    name = f"spool_{table}_{happening}"
+    event = happening.upper() + (_TOLD_OF_RUNS if (table, happening) == ("runs", "update") else "")
+    if connection.dialect.name == "sqlite":
+        connection.execute(text(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END"))
+        return
+    connection.execute(
+        text(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} RETURN NULL; END $$")
+    )
+    connection.execute(text(f"CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()"))
+
+
+def remove(connection: Connection) -> None:
+    """Take the triggers away, and what they put down."""
+    for table in _BODIES:
+        for happening, _ in _EVENTS:
+            name = f"spool_{table}_{happening}"
+            if connection.dialect.name == "sqlite":
+                connection.execute(text(f"DROP TRIGGER IF EXISTS {name}"))
+            else:
+                connection.execute(text(f"DROP FUNCTION IF EXISTS {name}() CASCADE"))
+    connection.execute(delete(spool_changes))
+
+
+def generation(connection: Connection) -> str | None:
+    """Of the triggers; None where there are none."""
+    query = select(spool_changes.c.key).where(spool_changes.c.kind == _GENERATION)
+    return connection.execute(query).scalar_one_or_none()
+
+
+def pending(connection: Connection, limit: int) -> list[tuple[str, str, str, int]]:
+    """Changes that were not written yet: (kind, key, target, how often)."""
+    query = (
+        select(spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target, spool_changes.c.times)
+        .where(spool_changes.c.kind.not_in(_NO_CHANGES))
+        .order_by(spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target)
+        .limit(limit)
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(query)]
+
+
+def count(connection: Connection) -> int:
+    """How many objects changed that were not written yet."""
+    query = select(func.count()).select_from(spool_changes).where(spool_changes.c.kind.not_in(_NO_CHANGES))
+    return connection.execute(query).scalar_one()
+
+
+def broken(connection: Connection) -> frozenset[str]:
+    """The contexts that could not be written: what they missed is not put down for them, they are filled anew."""
+    query = select(spool_changes.c.key).where(spool_changes.c.kind == _BROKEN)
+    return frozenset(connection.execute(query).scalars())
+
+
+def set_broken(connection: Connection, name: str, *, is_broken: bool) -> None:
+    """Remember that a context is to be filled anew, or that it was."""
+    connection.execute(delete(spool_changes).where(spool_changes.c.kind == _BROKEN, spool_changes.c.key == name))
+    if is_broken:
+        connection.execute(insert(spool_changes).values(kind=_BROKEN, key=name, target="", times=1))
+
+
+def written(connection: Connection, changes: list[tuple[str, str, str, int]]) -> None:
+    """These changes are written; what changed again meanwhile stays."""
+    for kind, key, target, times in changes:
+        connection.execute(
+            delete(spool_changes).where(
+                spool_changes.c.kind == kind,
+                spool_changes.c.key == key,
+                spool_changes.c.target == target,
+                spool_changes.c.times == times,
+            )
+        )
+
 
 _LOCK: Final = "spool"
 _PAGE: Final = 500
@@ -56,10 +176,10 @@ class Spooler:
     def startup(self) -> None:
         """Make the contexts ready, fill those that are new, and write what an earlier process could not."""
         with self._store.read() as connection:
-            known = triggers.generation(connection)
+            known = generation(connection)
         if known is None:
             with self._store.write() as connection:
-                known = triggers.install(connection)
+                known = install(connection)
         self._generation = known
         for name in self._contexts:
             self._make_ready(name)
@@ -71,7 +191,7 @@ class Spooler:
         context = self._contexts[name]
         note = f"{self._generation} {' '.join(sorted(self._settings[name].kinds))}"
         with self._store.read() as connection:
-            was_broken = name in triggers.broken(connection)
+            was_broken = name in broken(connection)
         try:
             context.startup()
             if (was_broken or context.noted() != note) and not self._fill(name, context, note):
@@ -82,7 +202,7 @@ class Spooler:
         self._trouble.pop(name, None)
         if was_broken:
             with self._store.write() as connection:
-                triggers.set_broken(connection, name, is_broken=False)
+                set_broken(connection, name, is_broken=False)
 
     def _fill(self, name: str, context: Context, note: str) -> bool:
         """Write everything; False where another process is at it."""
@@ -94,7 +214,7 @@ class Spooler:
                 kind = kind_named(each)
                 context.clear(kind)
                 with self._store.read() as connection:
-                    for count, item in enumerate(reading.all_of(connection, each)):
+                    for count, item in enumerate(spool_kinds.all_of(connection, each)):
                         context.write_object(kind, item)
                         if count % _COMMIT_EVERY == 0:
                             context.commit()
@@ -104,7 +224,7 @@ class Spooler:
 
     def prepare(self, connection: Connection) -> None:
         """Whether the transaction leaves something to be written."""
-        if triggers.pending(connection, 1):
+        if pending(connection, 1):
             self._due.set()
 
     def commit(self) -> None:
@@ -125,11 +245,11 @@ class Spooler:
     def _write_pending(self) -> None:
         while True:
             with self._store.read() as connection:
-                changes = triggers.pending(connection, _PAGE)
+                changes = pending(connection, _PAGE)
                 keys: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
                 for kind, key, target, _times in changes:
                     keys[kind].append((key, target))
-                found = {kind: list(reading.some_of(connection, kind, each)) for kind, each in keys.items()}
+                found = {kind: list(spool_kinds.some_of(connection, kind, each)) for kind, each in keys.items()}
             if not changes:
                 return
             for name, context in self._contexts.items():
@@ -142,7 +262,7 @@ class Spooler:
                 except Exception as error:  # noqa: BLE001 - see above
                     self._give_up(name, error)
             with self._store.write() as connection:  # observed as well, and not due
-                triggers.written(connection, changes)
+                written(connection, changes)
 
     def _give_up(self, name: str, error: Exception) -> None:
         """Leave a context alone in this process; it is filled anew when it can be."""
@@ -150,7 +270,7 @@ class Spooler:
         self._tell(name, text)
         self._trouble[name] = text
         with self._store.write() as connection:
-            triggers.set_broken(connection, name, is_broken=True)
+            set_broken(connection, name, is_broken=True)
 
     def maintain(self) -> None:
         """Try contexts again that were given up, write what is put down, and tidy up."""

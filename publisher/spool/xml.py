@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from lxml import etree
 
-from publisher.spool import text
-from publisher.spool.errors import SpoolError
+from publisher.spool import name_value
+from publisher.spool.base import Kind, Object, Scalar, SpoolError
 from publisher.spool.files import Folder, name_of, part_of
-from publisher.spool.objects import Kind, Object, Scalar
 
 _SUFFIX: Final = ".xml"
 _PARSER: Final = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
@@ -79,23 +78,23 @@ class Xml:
 
 
 def _element(kind: Kind, item: Object) -> etree._Element:
-    root = etree.Element(kind.name, key=text.escaped(item.key, ""))
+    root = etree.Element(kind.name, key=name_value.escaped(item.key, ""))
     for name, value in item.values.items():
         one = etree.SubElement(root, name)
         if name in kind.scalars:
-            one.text = text.scalar(value, kind.scalars[name], "")
+            one.text = name_value.scalar(value, kind.scalars[name], "")
         elif name in kind.lists:
             for each in value:
-                etree.SubElement(one, "item").text = text.scalar(each, kind.lists[name], "")
+                etree.SubElement(one, "item").text = name_value.scalar(each, kind.lists[name], "")
         elif name in kind.pairs:
             for key, each in value.items():
-                etree.SubElement(one, "pair", name=text.escaped(key, "")).text = text.loose(each)
+                etree.SubElement(one, "pair", name=name_value.escaped(key, "")).text = name_value.loose(each)
         else:
             for row in value:
                 part = etree.SubElement(one, "part")
                 for field, of in kind.parts[name].items():
                     if row.get(field) is not None:
-                        etree.SubElement(part, field).text = text.scalar(row[field], of, "")
+                        etree.SubElement(part, field).text = name_value.scalar(row[field], of, "")
     return root
 
 
@@ -104,16 +103,18 @@ def _object(kind: Kind, root: etree._Element) -> Object:
     for one in root:
         name = str(one.tag)
         if name in kind.scalars:
-            values[name] = text.scalar_of(one.text or "", kind.scalars[name])
+            values[name] = name_value.scalar_of(one.text or "", kind.scalars[name])
         elif name in kind.lists:
-            values[name] = tuple(text.scalar_of(each.text or "", kind.lists[name]) for each in one)
+            values[name] = tuple(name_value.scalar_of(each.text or "", kind.lists[name]) for each in one)
         elif name in kind.pairs:
-            values[name] = {text.unescaped(str(each.get("name"))): text.loose_of(each.text or "") for each in one}
+            values[name] = {
+                name_value.unescaped(str(each.get("name"))): name_value.loose_of(each.text or "") for each in one
+            }
         else:
             values[name] = tuple(_row(kind.parts[name], part) for part in one)
-    return Object(kind.name, text.unescaped(str(root.attrib["key"])), values)
+    return Object(kind.name, name_value.unescaped(str(root.attrib["key"])), values)
 
 
 def _row(fields: Mapping[str, Scalar], part: etree._Element) -> dict[str, Any]:
     there = {str(each.tag): each.text or "" for each in part}
-    return {name: text.scalar_of(there[name], of) if name in there else None for name, of in fields.items()}
+    return {name: name_value.scalar_of(there[name], of) if name in there else None for name, of in fields.items()}

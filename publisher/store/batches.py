@@ -1,4 +1,7 @@
-"""Batches: the messages that were sent, with what the services answered."""
+"""Batches: the messages that were sent, with what the services answered.
+
+Windows that are being sent again: one a target, from the request until nothing waits for the target any more.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
-from publisher.store import dialect
-from publisher.store.states import BatchState
-from publisher.store.tables import batches
+from publisher.store import deliveries, dialect
+from publisher.store.schema import BatchState, State, batches, resends
 
 ROOM_BYTES: Final = 256 * 1024
 """Enough to record a message as in flight and what became of it, but for its runs."""
@@ -132,3 +134,47 @@ def get(connection: Connection, batch_id: int) -> BatchRow | None:
         receipt=msgspec.json.decode(row["receipt"]) if row["receipt"] else {},
         answer=row["answer"],
     )
+
+
+class Resend(msgspec.Struct, frozen=True):
+    """What somebody asked for: runs that ended from `begins` until `ends` (exclusive); all, or only missing ones."""
+
+    begins: int
+    ends: int
+    only_missing: bool
+
+
+def begin(connection: Connection, target_id: int, asked: Resend, now: int) -> None:
+    """Remember a request, in place of an earlier one of this target: what that let wait still waits."""
+    row = {
+        "target_id": target_id,
+        "begins": asked.begins,
+        "ends": asked.ends,
+        "only_missing": int(asked.only_missing),
+        "asked_at": now,
+    }
+    dialect.upsert(connection, resends, [row], keys=("target_id",))
+
+
+def asked_at(connection: Connection, target_id: int, asked: Resend) -> int | None:
+    """When the same was asked for, if that is not done yet."""
+    query = select(resends.c.asked_at).where(
+        resends.c.target_id == target_id,
+        resends.c.begins == asked.begins,
+        resends.c.ends == asked.ends,
+        resends.c.only_missing == int(asked.only_missing),
+    )
+    found: int | None = connection.execute(query).scalar_one_or_none()
+    return found
+
+
+def under_way(connection: Connection, target_id: int) -> bool:
+    """Whether anything was asked for that is not done yet."""
+    return connection.execute(select(resends.c.target_id).where(resends.c.target_id == target_id)).first() is not None
+
+
+def end_if_done(connection: Connection, target_id: int) -> None:
+    """Forget the request of a target for which nothing waits any more. Called after a run that went well."""
+    counts = deliveries.of_target(connection, target_id)
+    if not counts[State.WAITING] and not counts[State.IN_FLIGHT]:
+        connection.execute(delete(resends).where(resends.c.target_id == target_id))

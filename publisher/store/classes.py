@@ -3,25 +3,68 @@
 Who, where, and with which benchmark decides what a run is worth to a target and into which summary it folds; the run
 itself only adds its times. Runs therefore point to their class, wishes are decided once a class, and a month is folded
 from sums by class. A class is stored as a `Job` that has only these facts (`formats.identity` encodes it).
+
+Jobs as stored, read back: what a later program stored, or what is damaged, is an error of the store.
+
+Keeps the promise that nothing is guessed: a record that this program cannot read whole is not read in part.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, select, update
 
+from formats import identity
 from formats.identity import DIGEST_BYTES, encode
 from formats.job import Job
-from publisher.sealed import SHARED, SealedRun, class_key
+from publisher.encoded_run import LOCAL, SHARED, SealedRun, class_key, hosts_tell, local_tells
+from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.store import dialect
-from publisher.store.stored import decode
-from publisher.store.tables import classes, runs, sources
-from publisher.told import LOCAL, hosts_tell, local_tells
+from publisher.store.schema import classes, runs, sources
+
+
+def decode(stored: bytes) -> Job:
+    """The job of its stored form. Raises `StoreNewerError` and `StoreCorruptError`."""
+    try:
+        return identity.decode(stored)
+    except identity.UnknownEncodingError as error:
+        raise StoreNewerError(
+            f"the store holds records of a later version of this program: {error}",
+            hint="Install that version again; nothing was changed",
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreCorruptError(
+            f"the store holds a record that cannot be read: {error}",
+            hint="Restore the store from a backup; keep the damaged file for study",
+        ) from error
+
+
+class Names(msgspec.Struct, frozen=True, gc=False):
+    """What a job is called."""
+
+    local_id: str | None = None
+    name: str | None = None
+    global_id: str | None = None
+
+
+_VERSION: Final = bytes([identity.ENCODING_VERSION])
+_NAMES: Final = msgspec.msgpack.Decoder(Names)
+
+
+def names(stored: bytes) -> Names:
+    """What a job is called, of its stored form: the rest of it is not looked at. Raises as `decode`."""
+    if stored[:1] == _VERSION:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):  # `decode` says what is wrong
+            return _NAMES.decode(memoryview(stored)[1:])
+    job = decode(stored)
+    return Names(job.local_id, job.name, job.global_id)
+
 
 _shared: Final = attrgetter(*SHARED)
 _local: Final = attrgetter(*LOCAL)

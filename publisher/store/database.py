@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from publisher.errors import StoreError, StoreMissingError, StoreNewerError
 from publisher.store import dialect
-from publisher.store.tables import metadata
+from publisher.store.schema import metadata
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 HEAD: Final = "0012"
@@ -94,16 +94,16 @@ class Store:
         dialect.refresh_statistics(self._engine)
 
     def back_up(self, file: Path) -> None:
-        """Write a copy beside the file to be: see `publisher.store.upkeep`."""
-        from publisher.store import upkeep  # noqa: PLC0415 - for one command
+        """Write a copy beside the file to be: see `publisher.store.admin.engine`."""
+        from publisher.store.admin import engine as admin_engine  # noqa: PLC0415 - for one command
 
-        upkeep.back_up(self._engine, file)
+        admin_engine.back_up(self._engine, file)
 
     def vacuum(self) -> None:
         """Give the space of what was taken out back to the system. Raises `StoreError` and its kinds."""
-        from publisher.store import upkeep  # noqa: PLC0415
+        from publisher.store.admin import engine as admin_engine  # noqa: PLC0415
 
-        upkeep.vacuum(self._engine)
+        admin_engine.vacuum(self._engine)
 
     def close(self) -> None:
         """Close all connections."""

@@ -4,7 +4,19 @@ A run may change, or be no longer wanted, while it is being sent: collecting doe
 the changes since a delivery was put down or taken off, so that nothing which was decided from an earlier version
 settles a later one; it is `UNWANTED` for a run in flight that is no longer wanted. Counters follow the rows that a
 statement really touched. `sent_digest` is that of the version which the service has, or may have;
-`publisher.store.flights.SEVERAL` where it keeps the first that reaches it, and that may be one of several.
+`publisher.store.in_flight.SEVERAL` where it keeps the first that reaches it, and that may be one of several.
+
+Confirmations: deliveries and groups that `reconcile` saw at the service, as they were sent.
+
+Only what is accepted can be confirmed. Whatever takes a delivery out of that state takes its confirmation back, in the
+same transaction, and the counter that `status` reads follows the rows that were really touched.
+
+Deliveries by target and state: kept in the transaction that changes them, so that `status` never counts.
+
+A part of a target's deliveries, so that several publishers can work on a large backlog at once.
+
+Parts are told apart by the run's number, so no two publishers read, render or lock the same rows, and none waits for
+another. Who holds the lock of a part is alone with it; a lock goes with its process.
 """
 
 from __future__ import annotations
@@ -24,14 +36,110 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    null,
     select,
     update,
 )
 
-from publisher.store import confirmations, counters, dialect
+from publisher.store import dialect
 from publisher.store.runs import Put
-from publisher.store.states import State
-from publisher.store.tables import ARE_ASSUMED, ASSUMED, OPEN, deliveries
+from publisher.store.schema import ARE_ASSUMED, ASSUMED, OPEN, State, counters, deliveries, groups
+
+CONFIRMED: Final = 101
+"""Not a state: confirmed deliveries are accepted ones, counted a second time."""
+
+
+def add(connection: Connection, target_id: int, changes: Mapping[State, int]) -> None:
+    """Add these differences to the counters of a target."""
+    for state, jobs in changes.items():
+        if jobs:
+            row = {"target_id": target_id, "state": int(state), "jobs": jobs}
+            dialect.add_up(connection, counters, row, keys=("target_id", "state"), column="jobs")
+
+
+def add_confirmed(connection: Connection, target_id: int, jobs: int) -> None:
+    """Add this difference to the confirmed deliveries of a target."""
+    if jobs:
+        row = {"target_id": target_id, "state": CONFIRMED, "jobs": jobs}
+        dialect.add_up(connection, counters, row, keys=("target_id", "state"), column="jobs")
+
+
+def of_target(connection: Connection, target_id: int) -> dict[State, int]:
+    """How many deliveries of a target are in each state; all states are there."""
+    found = _all(connection, target_id)
+    return {state: found.get(state, 0) for state in State}
+
+
+def confirmed(connection: Connection, target_id: int) -> int:
+    """How many of a target's accepted deliveries were seen at the service by `reconcile`."""
+    return _all(connection, target_id).get(CONFIRMED, 0)
+
+
+def _all(connection: Connection, target_id: int) -> dict[int, int]:
+    query = select(counters.c.state, counters.c.jobs).where(counters.c.target_id == target_id)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+_one: Final = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == bindparam("run"))
+_ACCEPTED: Final[ColumnElement[int]] = literal_column(str(int(State.ACCEPTED)))
+_confirm: Final = dialect.Bulk(
+    update(deliveries)
+    .where(_one, deliveries.c.state == _ACCEPTED, deliveries.c.confirmed_at.is_(None))
+    .values(confirmed_at=bindparam("confirmed_at")),
+    ("confirmed_at", "target", "run"),
+)
+_withdraw: Final = dialect.Bulk(
+    update(deliveries).where(_one, deliveries.c.confirmed_at.is_not(None)).values(confirmed_at=null()),
+    ("target", "run"),
+)
+
+
+def confirm(connection: Connection, target_id: int, run_ids: Iterable[int], now: int) -> int:
+    """Confirm deliveries that are accepted, and were not confirmed before; gives how many."""
+    confirmed = _confirm.run(connection, [(now, target_id, run_id) for run_id in run_ids])
+    add_confirmed(connection, target_id, confirmed)
+    return confirmed
+
+
+def withdraw(connection: Connection, target_id: int, run_ids: Iterable[int]) -> int:
+    """Take back the confirmations of these runs' deliveries; gives how many there were."""
+    withdrawn = _withdraw.run(connection, [(target_id, run_id) for run_id in run_ids])
+    add_confirmed(connection, target_id, -withdrawn)
+    return withdrawn
+
+
+def withdraw_where(connection: Connection, target_id: int, chosen: ColumnElement[bool]) -> int:
+    """Take back the confirmations of the deliveries of a target for which a condition holds; gives how many."""
+    withdrawn = connection.execute(
+        update(deliveries)
+        .where(deliveries.c.target_id == target_id, chosen, deliveries.c.confirmed_at.is_not(None))
+        .values(confirmed_at=null())
+    ).rowcount
+    add_confirmed(connection, target_id, -withdrawn)
+    return withdrawn
+
+
+def confirm_groups(
+    connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str], now: int | None
+) -> None:
+    """Confirm groups of a month by their keys, where they are accepted; with `now` None take it back."""
+    rows = [(now, target_id, kind, month, key, int(State.ACCEPTED)) for key in keys]
+    _confirm_groups.run(connection, rows)
+
+
+_confirm_groups: Final = dialect.Bulk(
+    update(groups)
+    .where(
+        groups.c.target_id == bindparam("target"),
+        groups.c.kind == bindparam("of_kind"),
+        groups.c.month == bindparam("of_month"),
+        groups.c.key == bindparam("of_key"),
+        groups.c.state == bindparam("before"),
+    )
+    .values(confirmed_at=bindparam("confirmed_at")),
+    ("confirmed_at", "target", "of_kind", "of_month", "of_key", "before"),
+)
+
 
 _NEW: Final = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
 _insert_deliveries: Final = dialect.Bulk(insert(deliveries).values({name: bindparam(name) for name in _NEW}), _NEW)
@@ -94,7 +202,7 @@ def put_down(connection: Connection, target_id: int, rows: Iterable[tuple[Put, S
         for put, state in rows
     ]
     _insert_deliveries.run(connection, listed)
-    counters.add(connection, target_id, Counter(State(row[2]) for row in listed))
+    add(connection, target_id, Counter(State(row[2]) for row in listed))
 
 
 def assumed(connection: Connection, target_id: int) -> int:
@@ -159,10 +267,10 @@ def _move_all(
     total = 0
     for (before, after), rows in by_kind.items():
         if before is State.ACCEPTED:
-            confirmations.withdraw(connection, target_id, [row[_RUN] for row in rows])
+            withdraw(connection, target_id, [row[_RUN] for row in rows])
         moved = statement.run(connection, rows)
-        counters.add(connection, target_id, {before: -moved})
-        counters.add(connection, target_id, {after: moved})
+        add(connection, target_id, {before: -moved})
+        add(connection, target_id, {after: moved})
         total += moved
     return total
 
@@ -207,11 +315,11 @@ def remove(connection: Connection, target_id: int, gone: Iterable[tuple[int, Sta
     """Take back deliveries of runs that the target no longer wants and never got: (run id, state it has)."""
     changes: Counter[State] = Counter()
     gone = list(gone)
-    confirmations.withdraw(connection, target_id, [run_id for run_id, state in gone if state is State.ACCEPTED])
+    withdraw(connection, target_id, [run_id for run_id, state in gone if state is State.ACCEPTED])
     for run_id, state in gone:
         connection.execute(delete(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id == run_id))
         changes[state] -= 1
-    counters.add(connection, target_id, changes)
+    add(connection, target_id, changes)
 
 
 def note(connection: Connection, target_id: int, notes: Mapping[int, str]) -> None:
@@ -248,5 +356,19 @@ def move_between(
     moved = connection.execute(
         update(deliveries).where(chosen).values(state=int(after), reason=reason, changed_at=now)
     ).rowcount
-    counters.add(connection, target_id, {before: -moved, after: moved})
+    add(connection, target_id, {before: -moved, after: moved})
     return moved
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The runs whose number leaves `index` when divided by `of`. The default is all of them."""
+
+    index: int = 0
+    of: int = 1
+
+    def has(self, run_id: ColumnElement[Any]) -> ColumnElement[bool]:
+        """The condition that a run is in it."""
+        return run_id % self.of == self.index
+
+
+WHOLE = Part()

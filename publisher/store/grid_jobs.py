@@ -11,9 +11,10 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, upd
 from formats.identity import index_key
 from publisher.grid_identity import Entry, local_id
 from publisher.sources.base import Cursor, cursor_of, text_of
-from publisher.store import dialect, erased
+from publisher.store import dialect
+from publisher.store.admin import erase
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
-from publisher.store.tables import classes, grid_jobs, grid_logs, grid_waits, runs, sources
+from publisher.store.schema import classes, grid_jobs, grid_logs, grid_waits, runs, sources
 
 _MANY: Final = 500
 
@@ -32,7 +33,7 @@ def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
 
 def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> None:
     """Keep entries; those that are there already stay as they are. Persons who were erased stay erased."""
-    veil = erased.veil(connection)
+    veil = erase.veil(connection)
     rows = [
         {
             "source_id": source_id,

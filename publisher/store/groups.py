@@ -1,6 +1,6 @@
 """Summaries, reports and sync counts as last sent, by target, month or day, and key; and which months are marked.
 
-The month of a group is a number: of a month (`formats.month`), for reports of a period (`formats.period`).
+The month of a group is a number: of a month (`formats.calendar`), for reports of a period (`formats.calendar`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, delete, func, literal, select, update
 
-from formats.month import Month, month_numbered, month_of
+from formats.calendar import Month, month_numbered, month_of
 from publisher.store import dialect
-from publisher.store.states import State
-from publisher.store.tables import groups
+from publisher.store.schema import State, groups
 
 SUMMARY: Final = "summary"
 SYNC: Final = "sync"

@@ -16,13 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from publisher.errors import (
-    StoreBusyError,
-    StoreCorruptError,
-    StoreError,
-    StoreFullError,
-    StoreUnreachableError,
-)
+from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreUnreachableError
 
 READING: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 """Options of a connection that is to see one state from its first query on."""

@@ -1,8 +1,15 @@
-"""Sources and targets as the store knows them: by name, with their cursor, wishes and fortunes."""
+"""Sources and targets as the store knows them: by name, with their cursor, wishes and fortunes.
+
+What people did: republish, retry, waive, purge, import ... with who, when and to what.
+
+Which troubles somebody was told of, so that he is told once.
+"""
 
 from __future__ import annotations
 
+import getpass
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,10 +17,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
-from publisher.plain_text import utf8
 from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
 from publisher.store import dialect
-from publisher.store.tables import classes, runs, sources, targets, unreadable
+from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
+from publisher.text import utf8
 
 LISTED: Final = 1000
 """Pieces of unreadable input that are listed, and settled, at a time."""
@@ -334,3 +341,63 @@ def target_fared(connection: Connection, target_id: int, *, success: bool, error
     if success:
         values["last_success"] = now
     connection.execute(update(targets).where(targets.c.id == target_id).values(values))
+
+
+LOG_IN: Final = "log in"
+"""To the page: what changes nothing in the store."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Something that somebody did."""
+
+    at: int
+    who: str
+    action: str
+    subject: str
+    detail: str
+
+
+def who() -> str:
+    """The user who runs the program, and the one behind `sudo` where there is one."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    behind = os.environ.get("SUDO_USER")
+    return f"{user} (as {behind})" if behind and behind != user else user
+
+
+def note(connection: Connection, action: str, subject: str, detail: str, now: int) -> None:
+    """Put down what is done, in the transaction that does it."""
+    connection.execute(insert(audit).values(at=now, who=who(), action=action, subject=subject, detail=detail))
+
+
+def count(connection: Connection) -> int:
+    """How many entries there are."""
+    return connection.execute(select(func.count()).select_from(audit)).scalar_one()
+
+
+def entries(connection: Connection, limit: int | None = 1000) -> list[Entry]:
+    """The latest entries, newest first; None: all."""
+    query = (
+        select(audit.c.at, audit.c.who, audit.c.action, audit.c.subject, audit.c.detail)
+        .order_by(audit.c.id.desc())
+        .limit(limit)
+    )
+    return [Entry(*row) for row in connection.execute(query)]
+
+
+def known(connection: Connection) -> dict[str, int]:
+    """When each trouble that goes on was told of, by its key."""
+    return {row.key: row.told_at for row in connection.execute(select(notices).order_by(notices.c.told_at))}
+
+
+def remember(connection: Connection, keys: Sequence[str], now: int) -> None:
+    """These were told of now."""
+    dialect.insert_missing(connection, notices, [{"key": key, "told_at": now} for key in keys])
+
+
+def forget(connection: Connection, keys: Sequence[str]) -> None:
+    """These are over."""
+    if keys:
+        connection.execute(delete(notices).where(notices.c.key.in_(keys)))

@@ -11,12 +11,11 @@ from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from formats.identity import index_key, record_key
 from formats.job import Job
+from publisher.encoded_run import SealedRun, class_key
 from publisher.grid_identity import TOLD
-from publisher.sealed import SealedRun, class_key
 from publisher.store import dialect
-from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log
-from publisher.store.stored import decode
-from publisher.store.tables import classes, runs, sources, versions
+from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode
+from publisher.store.schema import classes, runs, sources, versions
 
 _COLUMNS: Final = dialect.column_names(runs.c)
 _insert_runs: Final = dialect.Bulk(insert(runs), _COLUMNS)

@@ -1,7 +1,7 @@
 """Sums of runs by class and state of their delivery, read from the index over their ends: no record is decoded.
 
-A class and a run's end, wall and CPU time are all that decides what the run is in a summary (`publisher.told`), and
-they stand in columns. Runs of which the columns do not say it are told apart: those that lack an amount, and those
+A class and a run's end, wall and CPU time are all that decides what the run is in a summary (`publisher.encoded_run`),
+and they stand in columns. Runs of which the columns do not say it are told apart: those that lack an amount, and those
 with an amount or an end that no message takes. Memory does not grow with the runs: pages are summed one by one.
 """
 
@@ -28,8 +28,7 @@ from sqlalchemy import (
 
 from formats.summary import LATEST_END, LONGEST_MS, Sums
 from publisher.store import dialect
-from publisher.store.states import State
-from publisher.store.tables import OPEN, deliveries, runs
+from publisher.store.schema import OPEN, State, deliveries, runs
 
 PAGE: Final = 20_000
 _NOT_OWED: Final = frozenset({State.WAIVED, State.SUPERSEDED})

@@ -11,12 +11,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from publisher import add_ons
+from publisher import plugins
 from publisher.errors import ConfigError
 
 if TYPE_CHECKING:
     from publisher.targets.base import Target
-    from publisher.targets.context import TargetContext
+    from publisher.targets.identity import TargetContext
 
 TargetFactory: TypeAlias = "Callable[[str, Any, TargetContext], Target]"
 
@@ -40,10 +40,10 @@ def _factory(name: str, kind: str) -> TargetFactory:
     if kind in _BUILT_IN:
         module, attribute = _BUILT_IN[kind]
         return cast("TargetFactory", getattr(import_module(module), attribute))
-    made = add_ons.load(add_ons.TARGETS, kind, key=f"targets.{name}.type")
+    made = plugins.load(plugins.TARGETS, kind, key=f"targets.{name}.type")
     if made is None:
-        known = ", ".join([*_BUILT_IN, *add_ons.names(add_ons.TARGETS)])
+        known = ", ".join([*_BUILT_IN, *plugins.names(plugins.TARGETS)])
         raise ConfigError(f"there is no kind of target {kind!r}; known are {known}", key=f"targets.{name}.type")
-    from publisher.targets.added import added_target  # noqa: PLC0415
+    from publisher.targets.plugin import added_target  # noqa: PLC0415
 
     return partial(added_target, kind, made)

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from publisher import config
+from publisher.config import schema
 from publisher.finding import Finding
-from publisher.targets import answers, checks
+from publisher.security.http import Failure, Reply
+from publisher.targets import answers
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Transient, Unauthorised, Unknown
-from publisher.targets.context import Identity, TargetContext, largest_payload
-from publisher.transport import Failure, Reply
+from publisher.targets.identity import Identity, TargetContext, largest_payload
 
 _TOKEN_PORT = 8443
 MOST_BODY_BYTES = 1_400_000
@@ -44,7 +44,7 @@ class AmsTarget:
 
     kind = "ams"
 
-    def __init__(self, name: str, settings: config.AmsTarget, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: schema.AmsTarget, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send the token in plain text."""
         self.name = name
         base = settings.url.rstrip("/")
@@ -81,15 +81,15 @@ class AmsTarget:
 
     def check(self) -> list[Finding]:
         """Fetches a token, and asks for the topic with it: publishers may not read it, but a wrong name shows."""
-        findings = checks.certificate(self.name, self._identity)
-        if checks.is_red(findings):
+        findings = answers.certificate(self.name, self._identity)
+        if answers.is_red(findings):
             return findings
         reply = self._token_client.request("GET", self._token_url)
-        findings += checks.reached(self.name, self._token_url, reply, self._identity.clock(), expected={200})
+        findings += answers.reached(self.name, self._token_url, reply, self._identity.clock(), expected={200})
         registered = "Where a token is refused: this name must be registered as glite-APEL service endpoint in GOCDB"
-        refused = isinstance(reply, Reply) and checks.is_red(findings)
-        findings.append(checks.registration(self.name, self._identity, registered, "red" if refused else "green"))
-        if not checks.is_red(findings):
+        refused = isinstance(reply, Reply) and answers.is_red(findings)
+        findings.append(answers.registration(self.name, self._identity, registered, "red" if refused else "green"))
+        if not answers.is_red(findings):
             refusal = self._authenticate()
             topic_url = self._publish_url.removesuffix(":publish")
             topic = self._client.request("GET", topic_url, headers=self._headers()) if refusal is None else None

@@ -1,7 +1,7 @@
 """What a target is: the one seam between the ledger and the services that take usage records.
 
 A target posts one finished message and says what became of it. It does not retry, does not split and keeps no state but
-its connection and token: what happens next is decided by `publisher.pipeline.send`, and remembered by the store.
+its connection and token: what happens next is decided by `publisher.publish.sender`, and remembered by the store.
 """
 
 from __future__ import annotations

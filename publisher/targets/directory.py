@@ -21,13 +21,13 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from publisher import config
+from publisher.config import schema
 from publisher.errors import TargetError
 from publisher.finding import Finding
-from publisher.targets import checks
+from publisher.targets import answers
 from publisher.targets.ams import MOST_BODY_BYTES, body_size_bound
 from publisher.targets.base import Accepted, Kept, Message, Outcome, Oversized, Transient, Unauthorised
-from publisher.targets.context import Identity, TargetContext, largest_payload
+from publisher.targets.identity import Identity, TargetContext, largest_payload
 
 _QUEUE_DIRECTORY = re.compile(r"[0-9a-f]{8}")
 _MOST_BYTES = 64 * 2**20 + 1
@@ -59,7 +59,7 @@ class DirectoryTarget:
 
     kind = "directory"
 
-    def __init__(self, name: str, settings: config.DirectoryTarget, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: schema.DirectoryTarget, context: TargetContext) -> None:
         """The directory is made when it is first written to; its parent must be there."""
         self.name = name
         self._path = settings.path
@@ -125,7 +125,7 @@ class DirectoryTarget:
 
     def check(self) -> list[Finding]:
         """Writes a file, and removes it."""
-        findings = checks.certificate(self.name, self._identity) if self._signs else []
+        findings = answers.certificate(self.name, self._identity) if self._signs else []
         subject = f"{self.name}: directory"
         try:
             with _directory(self._path) as descriptor:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from publisher import config
-from publisher.credentials import read_secret
+from publisher.config import schema
 from publisher.errors import CredentialError
 from publisher.finding import Finding
-from publisher.targets import answers, checks
+from publisher.security.credentials import read_secret
+from publisher.security.http import Reply
+from publisher.targets import answers
 from publisher.targets.base import Accepted, Message, Outcome, Refused
-from publisher.targets.context import Identity, TargetContext, largest_payload
-from publisher.transport import Reply
+from publisher.targets.identity import Identity, TargetContext, largest_payload
 
 _SIGNED_TYPE = "message/rfc822"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")
@@ -28,7 +28,7 @@ class HttpsTarget:
 
     kind = "https"
 
-    def __init__(self, name: str, settings: config.HttpsTarget, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: schema.HttpsTarget, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send records in plain text."""
         self.name = name
         self._url = settings.url
@@ -62,18 +62,18 @@ class HttpsTarget:
 
     def check(self) -> list[Finding]:
         """Asks which methods the URL takes: harmless everywhere, and an answer of any kind shows that it is reached."""
-        findings = checks.certificate(self.name, self._identity)
+        findings = answers.certificate(self.name, self._identity)
         try:
             headers = self._authorisation()
         except CredentialError as error:
             return [*findings, Finding(f"{self.name}: token", "red", error.message, error.hint)]
-        if checks.is_red(findings):
+        if answers.is_red(findings):
             return findings
         reply = self._client.request("OPTIONS", self._url, headers=headers)
         expected = {200, 204, 404, 405, 501}
-        findings += checks.reached(self.name, self._url, reply, self._identity.clock(), expected=expected)
+        findings += answers.reached(self.name, self._url, reply, self._identity.clock(), expected=expected)
         where = "This name must be known to the service, where it asks for a certificate"
-        return [*findings, checks.registration(self.name, self._identity, where)]
+        return [*findings, answers.registration(self.name, self._identity, where)]
 
     def close(self) -> None:
         """Close the connection; forget token, credentials and signer."""

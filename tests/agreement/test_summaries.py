@@ -21,8 +21,7 @@ import pytest
 
 from formats.job import Job
 from formats.registry import summary_format, sync_format
-from formats.summary import Fold
-from formats.sync_count import SyncFold
+from formats.summary import Fold, SyncFold
 from formats.view import View
 from tests.agreement.fields import records_of_text
 from tests.agreement.test_records import AS_ARC, DEFAULT

@@ -7,8 +7,9 @@ import json
 import sqlite3
 from pathlib import Path
 
-from publisher import config
-from publisher.sources import grid_log, make_source
+from publisher.config import schema
+from publisher.sources import blah as sources_blah
+from publisher.sources import make_source
 from tests.bench import inputs
 from tests.bench.measure import Bench
 from tests.bench.rows import Sizes, row
@@ -21,7 +22,7 @@ def read(bench: Bench, kind: str, path: Path, timezone: str | None = None) -> No
     """Read a source from its beginning to its end."""
     settings = {"type": kind, "path": path} | ({"timezone": timezone} if timezone else {})
     for _ in range(RUNS):
-        source = make_source("ce1", config.Source.model_validate(settings))
+        source = make_source("ce1", schema.Source.model_validate(settings))
         with bench.timed(bench.size):
             read = sum(page.read for page in source.pages({}))
         assert read >= bench.size
@@ -180,7 +181,7 @@ def blah(bench: Bench) -> None:
     path = inputs.blah_log(bench)
     for _ in range(RUNS):
         with bench.timed(bench.size):
-            assert sum(len(page.entries) for page in grid_log.pages(path, {})) == bench.size
+            assert sum(len(page.entries) for page in sources_blah.pages(path, {})) == bench.size
 
 
 @row("parse slurm", SIZES, beside=("csv.DictReader", plain_sacct))

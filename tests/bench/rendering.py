@@ -10,15 +10,15 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from lxml import etree
 
-from formats.apel_text import parse
+from formats.apel.text import parse
 from formats.job import Job
 from formats.registry import record_format, report_format, summary_format
 from formats.summary import Fold
-from formats.utilization import Bins, Ran, Sums, Tally, measured
-from formats.utilization_report import UtilizationReport
+from formats.utilization.measure import Bins, Ran, Sums, Tally, measured
+from formats.utilization.report import UtilizationReport
 from formats.view import View
-from publisher.credentials import ClientCredentials, load_credentials
-from publisher.signing import Signer
+from publisher.security.credentials import ClientCredentials, load_credentials
+from publisher.security.sign import Signer
 from publisher.simulator.pki import make_pki
 from tests.bench import inputs, plain
 from tests.bench.measure import Bench

@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from formats.month import Month
-from formats.tally_columns import Ints
-from formats.utilization import Bins, Ran, measured
+from formats.calendar import Month
+from formats.utilization.columns import Ints
+from formats.utilization.measure import Bins, Ran, measured
 from publisher.api import Publisher
+from publisher.report.archive import ArchiveRuns
+from publisher.report.archive_export import write_month
+from publisher.report.cache import Kept
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
-from publisher.report.kept import Kept
-from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
-from publisher.report.stored import StoreRuns
+from publisher.report.runs import Context, StoreRuns
 from publisher.report.views import make
-from publisher.scale.archive import ArchiveRuns
-from publisher.scale.export import write_month
 from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
 from tests.bench.measure import COMMAND, Bench
 from tests.bench.rows import Sizes, row

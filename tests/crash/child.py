@@ -92,13 +92,13 @@ class Nursery:
 
 
 def _copy(publisher: Publisher, task: Task) -> None:
-    from publisher.keeper import copy_store
+    from publisher.maintenance import copy_store
 
     copy_store(publisher.config.store.url, task.what, 1, lambda _table: None)
 
 
 def _purge(publisher: Publisher, task: Task) -> None:
-    from formats.month import month_numbered
+    from formats.calendar import month_numbered
 
     publisher.keeper.purge(month_numbered(int(task.what)))
 
@@ -134,7 +134,7 @@ def live(task: Task) -> None:
 
     from publisher.api import Publisher
     from publisher.cli.signals import told_to_stop, wait
-    from publisher.pipeline.tools import Tools
+    from publisher.publish.context import Tools
     from publisher.sources.base import Window
 
     count = 0
@@ -210,13 +210,13 @@ def main() -> None:
     import alembic.config  # noqa: F401 - loaded for all children
 
     import publisher.api
-    import publisher.keeper
-    import publisher.pipeline.deliver
-    import publisher.pipeline.republish
+    import publisher.maintenance
+    import publisher.publish.publish
+    import publisher.publish.republish
+    import publisher.security.http
     import publisher.spool.exchange
-    import publisher.transport
 
-    publisher.transport._GRACE_S = 0.3  # several seconds, for those who wait for a test
+    publisher.security.http._GRACE_S = 0.3  # several seconds, for those who wait for a test
     for line in sys.stdin.buffer:
         fate = bear(msgspec.json.decode(line, type=Task))
         sys.stdout.buffer.write(msgspec.json.encode(fate) + b"\n")

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from publisher.simulator import Simulator
-from publisher.store.states import BatchState, State
+from publisher.store.schema import BatchState, State
 from publisher.targets.base import Message
 from tests import oracle
 from tests.crash.child import Command, Fate, Nursery, Task, Unit

@@ -9,10 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from formats.month import Month, month_of
+from formats.calendar import Month, month_of
 from publisher.errors import UsageError
 from publisher.spool.exchange import read_manifest
-from publisher.store import integrity
+from publisher.store.admin import integrity
 from publisher.store.database import open_store
 from tests import oracle
 from tests.crash.child import Fate, Keeping, Nursery, Task

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests import oracle
 from tests.crash.child import Fate, Keeping, Nursery
 from tests.crash.conftest import Make

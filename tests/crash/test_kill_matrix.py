@@ -17,7 +17,7 @@ import pytest
 
 from publisher.simulator import Fault
 from publisher.store.database import HEAD
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.crash.child import Command, Unit
 from tests.crash.conftest import Make
 from tests.crash.ground import BATCH, KINDS, Ground, Kind, Toll

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.crash.child import ROOT
 from tests.crash.conftest import Make
 from tests.crash.ground import Ground

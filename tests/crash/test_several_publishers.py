@@ -14,7 +14,7 @@ import msgspec
 import psycopg
 import pytest
 
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests import oracle
 from tests.crash.child import ROOT, Task
 from tests.crash.conftest import Make

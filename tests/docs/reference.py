@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic.fields import FieldInfo
 
-from publisher.config import (
+from publisher.config.reports import Adjustment, Amount, Charges, Factor, Node, Price
+from publisher.config.schema import (
     AddOnTarget,
     AmsTarget,
     Benchmark,
@@ -34,10 +35,9 @@ from publisher.config import (
     When,
     ZoneName,
 )
-from publisher.config_reports import Adjustment, Amount, Charges, Factor, Node, Price
-from publisher.config_serve import Serve
-from publisher.config_types import Patterns
-from publisher.times import duration_s, instant_s, months_of_age
+from publisher.config.services import Serve
+from publisher.config.types import Patterns
+from publisher.text import duration_s, instant_s, months_of_age
 
 TABLES: dict[str, type[Settings]] = {
     "[site]": Site,

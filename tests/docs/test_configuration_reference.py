@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from publisher.config import (
+from publisher.config.file import load, parse
+from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
+from publisher.config.schema import (
     BUILT_IN_TARGETS,
     Benchmark,
     BenchmarkRule,
@@ -26,11 +28,11 @@ from publisher.config import (
     TargetSettings,
     When,
 )
-from publisher.config_file import load, parse
-from publisher.config_reports import Adjustment, Charges, Factor, Node, Price
 from tests.docs import reference
 
-BEGIN = "<!-- made from the types by `pytest tests/docs --rewrite-golden`; edit publisher/config.py instead -->\n"
+BEGIN = (
+    "<!-- made from the types by `pytest tests/docs --rewrite-golden`; edit publisher/config/schema.py instead -->\n"
+)
 SETTING_THAT_IS_OFF = re.compile(r"^#(?=[a-z_]+ = |\[)", re.MULTILINE)
 
 

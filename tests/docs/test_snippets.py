@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from publisher.config_file import parse
-from publisher.page.people import People
+from publisher.config.file import parse
+from publisher.page.auth import People
 from tests.conftest import ROOT
 from tests.docs.test_commands import command_lines
 from tests.docs.test_pages import FENCE, PAGES, page_id

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
-from publisher.observe.events import BatchInFlight, Event
+from publisher.events import BatchInFlight, Event
 from tests.publisher.site import Site
 
 

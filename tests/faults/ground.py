@@ -13,9 +13,9 @@ import msgspec
 from formats.job import Job
 from publisher.cli import exit_code
 from publisher.errors import PublisherError
-from publisher.observe.events import BatchAnswered, BatchSettled, Event
+from publisher.events import BatchAnswered, BatchSettled, Event
 from publisher.simulator import Fault, Simulator
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests import oracle
 from tests.oracle import Balance
 from tests.publisher.site import ListSource, Site, make_job, make_jobs

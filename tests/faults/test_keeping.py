@@ -10,11 +10,11 @@ from typing import Final, Literal, get_args
 
 import pytest
 
-from formats.month import Month
+from formats.calendar import Month
 from publisher.errors import StoreError, UsageError
-from publisher.keeper import copy_store
+from publisher.maintenance import copy_store
 from publisher.simulator import Fault, Simulator
-from publisher.spool.errors import SpoolError
+from publisher.spool.base import SpoolError
 from tests.faults.full_disk import SmallDisk, every_connection, files_no_larger_than, may_mount, pages_of
 from tests.faults.ground import BATCH, JOBS, Ground, Outcome
 from tests.faults.guarantees import Guarantees

@@ -12,7 +12,7 @@ import pytest
 
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki, make_pki
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.faults.ground import BATCH, JOBS, Ground, Outcome, make_job, make_jobs
 from tests.faults.guarantees import Guarantees
 from tests.publisher.server import Connection, Request, serve
@@ -54,8 +54,8 @@ def time_runs_out(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None
         struck = sum(times for _, times in simulator.faults.struck())
         return time.monotonic() + 2 * SLOW * struck
 
-    monkeypatch.setattr("publisher.transport.time", SimpleNamespace(monotonic=now))
-    monkeypatch.setattr("publisher.transport._LOOK_S", 0.02)
+    monkeypatch.setattr("publisher.security.http.time", SimpleNamespace(monotonic=now))
+    monkeypatch.setattr("publisher.security.http._LOOK_S", 0.02)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_our_certificate_expires_between_two_batches(
     tmp_path: Path, simulator: Simulator, pki: Pki, monkeypatch: pytest.MonkeyPatch, ends_well: Ending
 ) -> None:
     later = 0.0
-    monkeypatch.setattr("publisher.pipeline.deliver.time", SimpleNamespace(time=lambda: time.time() + later))
+    monkeypatch.setattr("publisher.publish.publish.time", SimpleNamespace(time=lambda: time.time() + later))
 
     def a_year_goes_by() -> None:
         nonlocal later

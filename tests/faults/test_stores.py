@@ -13,7 +13,7 @@ import pytest
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError
 from publisher.simulator import Fault, Simulator
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.faults.full_disk import SmallDisk, every_connection, full_when, may_mount, pages_of
 from tests.faults.ground import BATCH, JOBS, Ground
 from tests.faults.guarantees import Guarantees

@@ -1,4 +1,4 @@
-"""The APEL server's reading of text messages, written again from the facts, independently of `formats.apel_text`.
+"""The APEL server's reading of text messages, written again from the facts, independently of `formats.apel.text`.
 
 `load` returns the rows that its tables would hold, or raises `RefusedError` with what the server would say.
 """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from formats.utilization import RATE, Bins, Ran, Sums
+from formats.utilization.measure import RATE, Bins, Ran, Sums
 
 
 def walk(jobs: Iterable[Ran], bins: Bins) -> list[Sums]:
-    """What the jobs used in each bin, CPU rounded as `formats.utilization` says: job by job, bin by bin."""
+    """What the jobs used in each bin, CPU rounded as `formats.utilization.measure` says: job by job, bin by bin."""
     used = [[0] * 5 for _ in range(bins.count)]
     for job in jobs:
         for place, inside_s in parts(job, bins):

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import example, given
 from lxml import etree
 
+from formats.base import CannotRenderError, RecordFormat, Rendered
+from formats.check.grammar import standard_part, validate
 from formats.job import Benchmark, Job
-from formats.read_xml import read
-from formats.record import CannotRenderError, RecordFormat, Rendered
 from formats.registry import record_format
 from formats.rules import is_host_name
 from formats.signed_text import why_not_signable
-from formats.validate import standard_part, validate
 from formats.view import NamespaceStyle, View
-from formats.xml_text import duration_seconds
+from formats.xml.read import read
+from formats.xml.text import duration_seconds
 from tests.strategies import HOSTILE, jobs, often, plain_jobs
 
 CREATED = 1_795_000_000

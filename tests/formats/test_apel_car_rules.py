@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from formats.apel_rules import compared
-from formats.emi_car import ComputeRecordFormat
+from formats.base import CannotRenderError, Rendered
 from formats.job import Benchmark, Job
-from formats.record import CannotRenderError, Rendered
 from formats.registry import record_format
+from formats.rules import compared
 from formats.summary import Fold
 from formats.view import View
-from publisher.simulator.car_records import read_car
+from formats.xml.emi_car import ComputeRecordFormat
+from publisher.simulator.apel_tables import read_car
 from tests.formats.apel_server import load
 from tests.strategies import any_text, fqans, often, plain_jobs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from formats.apel_check import check_text
+from formats.check.apel import check_text
 from tests.strategies import hostile_text
 
 NOW = 1_795_000_000

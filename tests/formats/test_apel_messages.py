@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.apel_check import check_text
-from formats.apel_job import ApelJobFormat, read_job
-from formats.apel_summary import SummaryFormat, read_group
-from formats.apel_sync import SyncFormat, read_count
-from formats.apel_text import carried, parse
+from formats.apel.job import ApelJobFormat, read_job
+from formats.apel.summary import SummaryFormat, SyncFormat, read_count, read_group
+from formats.apel.text import carried, parse
+from formats.base import CannotRenderError
+from formats.check.apel import check_text
 from formats.job import Benchmark, Job
-from formats.record import CannotRenderError
 from formats.registry import SUMMARY_FORMATS, UnknownFormatError, record_format, summary_format, sync_format
-from formats.summary import Fold, Group, normalised_seconds
-from formats.sync_count import SyncFold
+from formats.summary import Fold, Group, SyncFold, normalised_seconds
 from formats.view import View
-from formats.xml_text import duration_seconds
+from formats.xml.text import duration_seconds
 from tests.formats import apel_server
 from tests.formats.golden_jobs import CREATED, GOLDEN
 from tests.formats.test_summary import NOVEMBER, job

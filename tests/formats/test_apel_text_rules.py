@@ -8,9 +8,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from formats.apel_check import check_text
-from formats.apel_job import ApelJobFormat, read_job
-from formats.apel_rules import (
+from formats.apel.job import ApelJobFormat, read_job
+from formats.apel.score import preferred_score, read_scores
+from formats.apel.summary import SummaryFormat, read_group
+from formats.apel.text import parse
+from formats.base import CannotRenderError
+from formats.check.apel import check_text
+from formats.check.message import inspect_message
+from formats.job import Benchmark, Job
+from formats.rules import (
     JOB_03,
     JOB_04,
     MESSAGE_TYPES,
@@ -23,14 +29,7 @@ from formats.apel_rules import (
     MessageType,
     type_of,
 )
-from formats.apel_score import preferred_score, read_scores
-from formats.apel_summary import SummaryFormat, read_group
-from formats.apel_text import parse
-from formats.inspection import inspect_message
-from formats.job import Benchmark, Job
-from formats.record import CannotRenderError
-from formats.summary import Fold, normalised_seconds
-from formats.sync_count import SyncFold
+from formats.summary import Fold, SyncFold, normalised_seconds
 from formats.view import View
 from tests.formats.test_apel_check import BASES, HEADERS, JOB, NOW, SUMMARY, found, message
 from tests.formats.test_summary import NOVEMBER, fold, job

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from formats.base import CannotRenderError, Note
 from formats.benchmark import choose_benchmark, require_benchmark
+from formats.hosts import apel_submit_host, car_submit_host
 from formats.job import Benchmark, Job
-from formats.record import CannotRenderError, Note
+from formats.names import Fqan, distinct_fqans, parse_fqan, vo_of
 from formats.registry import UnknownFormatError, record_format
-from formats.submit_host import apel_submit_host, car_submit_host
 from formats.view import View
-from formats.vo import Fqan, distinct_fqans, parse_fqan, vo_of
 
 
 def run(**facts: object) -> Job:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from formats.apel_job import ApelJobFormat
-from formats.emi_car import NAMESPACES as CAR
-from formats.emi_car import ComputeRecordFormat
+from formats.apel.job import ApelJobFormat
+from formats.base import CannotRenderError, RecordFormat
+from formats.check.grammar import validate
 from formats.job import Benchmark, Host, Job
-from formats.ogf_ur import UsageRecordFormat
-from formats.record import CannotRenderError, RecordFormat
 from formats.summary import Fold
-from formats.validate import validate
 from formats.view import View
+from formats.xml.emi_car import NAMESPACES as CAR
+from formats.xml.emi_car import ComputeRecordFormat
+from formats.xml.ogf_ur import UsageRecordFormat
 
 VIEW = View(site="S")
 FACTS: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.inspection import (
+from formats.check.message import (
     ENOUGH_VIOLATIONS,
     LARGEST_TEXT_BYTES,
     MOST_RECORDS,

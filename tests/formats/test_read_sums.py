@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from formats.base import CannotRenderError
 from formats.job import Job
-from formats.read_xml import CAR, UR, NotAMessageError, read, read_sums
-from formats.record import CannotRenderError
 from formats.registry import record_format
 from formats.view import View
-from publisher.sealed import cpu_total_ms
+from formats.xml.read import CAR, UR, NotAMessageError, read, read_sums
+from publisher.encoded_run import cpu_total_ms
 from tests.strategies import jobs
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from formats.check.fields import Fields, changed_fields, fields_of
 from formats.job import Job
-from formats.record_fields import Fields, changed_fields, fields_of
 from formats.registry import record_format
 from formats.view import View
 from tests.formats.golden_jobs import ARC, CREATED

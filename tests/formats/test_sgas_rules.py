@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from formats.inspection import inspect_message
+from formats.base import CannotRenderError, Rendered
+from formats.check.message import inspect_message
 from formats.job import Benchmark, Host, Job, Transfer
-from formats.ogf_ur import UsageRecordFormat
-from formats.record import CannotRenderError, Rendered
 from formats.view import View
-from publisher.simulator.sgas_records import usage_record
-from publisher.simulator.usage_records import read
+from formats.xml.ogf_ur import UsageRecordFormat
+from publisher.simulator.sgas_records import read, usage_record
 
 CREATED = 1_795_000_000
 VIEW = View(site="EXAMPLE-SITE")

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.tally_columns import ColumnTally, ExactSums, sum_by
-from formats.utilization import Bins, Ran, Tally
+from formats.utilization.columns import ColumnTally, ExactSums, sum_by
+from formats.utilization.measure import Bins, Ran, Tally
 from tests.formats.dqs_walk import walk
 
 instants = st.integers(-50, 150) | st.sampled_from([-(10**11), 10**11])

@@ -8,10 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.element import text_element
-from formats.record import CannotRenderError, Note
+from formats.base import CannotRenderError, Note
 from formats.rules import NumberRule, TextRule
-from formats.template import Call, Duration, Instant, Number, Text, compiled, together
+from formats.xml.layout import Call, Duration, Instant, Number, Text, compiled, text_element, together
 from tests.strategies import any_int, any_text
 
 COUNT = NumberRule("Count", 1, 2**31 - 1, "a rule")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.utilization import MOST_BINS, Bins, Ran, Tally
+from formats.utilization.measure import MOST_BINS, Bins, Ran, Tally
 from tests.formats.dqs_walk import exactly, walk
 
 EXAMPLE = {

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.inspection import inspect_message
+from formats.check.grammar import validate
+from formats.check.message import inspect_message
 from formats.registry import UnknownFormatError, report_format
-from formats.utilization import Bins, Ran, Tally
-from formats.utilization_report import NotAReportError, UtilizationReport, check_report, read_report
-from formats.validate import validate
+from formats.utilization.measure import Bins, Ran, Tally
+from formats.utilization.report import NotAReportError, UtilizationReport, check_report, read_report
 from formats.view import View
 from tests.formats.test_utilization import EXAMPLE, INTERVAL, intervals, jobs, tally
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from formats.check.grammar import UnknownGrammarError, Violation, standard_part, validate
 from formats.job import Job
-from formats.read_xml import NotAMessageError, parse
 from formats.registry import record_format
-from formats.validate import UnknownGrammarError, Violation, standard_part, validate
 from formats.view import View
+from formats.xml.read import NotAMessageError, parse
 from tests.formats.test_any_job import CREATED, official_schema, with_names_of_the_schema
 from tests.strategies import plain_jobs
 

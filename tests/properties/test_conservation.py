@@ -30,10 +30,10 @@ from hypothesis.stateful import (
 )
 
 from formats.job import Job
+from publisher.collect.wants import ARC_STATUSES
 from publisher.errors import UsageError
-from publisher.pipeline.wish import ARC_STATUSES
 from publisher.sources.base import Unreadable
-from publisher.store.states import State
+from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
     Message,

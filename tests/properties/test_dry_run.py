@@ -18,10 +18,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from publisher.errors import UsageError
-from publisher.pipeline.rehearse import rehearse
-from publisher.pipeline.render import Rendering
+from publisher.preview.render import Rendering
+from publisher.publish.rehearse import rehearse
 from publisher.sources.base import Window
-from publisher.store.states import State
+from publisher.store.schema import State
 from publisher.targets.base import Message
 from tests.properties.test_conservation import stores
 from tests.publisher.receivers import Receiver, SummaryReceiver

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from publisher import config_file
 from publisher.api import Publisher
-from publisher.observe.events import ignore
-from publisher.pipeline.tools import Tools
-from publisher.store.states import State
+from publisher.config import file as config_file
+from publisher.events import ignore
+from publisher.publish.context import Tools
+from publisher.store.schema import State
 from tests.publisher.site import store_url_of
 
 NOW: Final = 1_795_200_000

@@ -1,4 +1,4 @@
-"""Which store a test's sites have: a file, or a database on a server that runs as long as the tests do.
+"""Which store a test's sites have: a file, or a database on a server that runs as long as the tests do; simulators.
 
 A module whose tests are to hold on both says `pytestmark = pytest.mark.either_store`.
 """
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from publisher.simulator import Simulator
+from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.site import stores_on
 from tests.publisher.store.server import Server, serving
 
@@ -34,3 +36,15 @@ def _store_of_sites(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with stores_on(request.getfixturevalue("postgresql")):
         yield
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return make_pki(tmp_path_factory.mktemp("pki"), client_key="ec")
+
+
+@pytest.fixture
+def simulator(pki: Pki) -> Iterator[Simulator]:
+    """SGAS and AMS on the loopback interface, with TLS."""
+    with Simulator(pki) as running:
+        yield running

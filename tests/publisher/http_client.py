@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from publisher.credentials import ClientCredentials, load_credentials
+from publisher.security.credentials import ClientCredentials, load_credentials
+from publisher.security.http import Failure, HttpClient, Reply
+from publisher.security.tls import Trust
 from publisher.simulator.pki import Credential, Pki
-from publisher.tls import Trust
-from publisher.transport import Failure, HttpClient, Reply
 from tests.publisher.server import Connection, Request, Server
 
 

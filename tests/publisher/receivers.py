@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from formats.apel_summary import read_group
-from formats.apel_text import parse
+from formats.apel.summary import read_group
+from formats.apel.text import parse
 from publisher.finding import Finding
 from publisher.targets.base import Accepted, Message, Outcome, Refused
 

@@ -15,19 +15,19 @@ from unittest import mock
 import psycopg
 
 from formats.job import Benchmark, Job
-from publisher import config_file
 from publisher.api import Publisher
-from publisher.config import Config
+from publisher.collect.collect import Collected
+from publisher.config import file as config_file
+from publisher.config.schema import Config
 from publisher.errors import SourceError, StoreError
+from publisher.events import Event
 from publisher.finding import Finding
-from publisher.observe.events import Event
-from publisher.pipeline.circuit import Circuits
-from publisher.pipeline.collect import Collected
-from publisher.pipeline.deliver import Delivery
-from publisher.pipeline.tools import Tools
+from publisher.publish.circuit import Circuits
+from publisher.publish.context import Tools
+from publisher.publish.publish import Delivery
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store.database import open_store
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
 from tests.publisher.store.server import Server
 
@@ -271,7 +271,7 @@ class Site:
 
     def _services(self) -> Any:
         return mock.patch(
-            "publisher.pipeline.deliver.make_target", lambda name, _settings, _context: self.receivers[name]
+            "publisher.publish.publish.make_target", lambda name, _settings, _context: self.receivers[name]
         )
 
     # --- looking into the store, past the program

@@ -10,7 +10,7 @@ import pytest
 from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.sources.base import Window
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 

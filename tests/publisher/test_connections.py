@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from publisher.connections import Connection, Listener
+from publisher.security.connections import Connection, Listener
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_at_the_end_nobody_is_kept_waiting(stack: ExitStack) -> None:
 
 
 def test_networks_of_ipv6_count_as_one_address(stack: ExitStack) -> None:
-    from publisher.connections import _party
+    from publisher.security.connections import _party
 
     assert _party("2001:db8::1") == _party("2001:db8::ffff:2") != _party("2001:db8:0:1::1")
     assert _party("::ffff:192.0.2.1") == _party("192.0.2.1") != _party("192.0.2.2")

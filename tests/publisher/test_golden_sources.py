@@ -12,17 +12,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from formats.base import CannotRenderError, Note
 from formats.benchmark import has_usable_benchmark
+from formats.calendar import period_of
 from formats.job import Benchmark, Job
-from formats.period import period_of
-from formats.record import CannotRenderError, Note
 from formats.registry import FORMAT_NAMES, record_format, report_format, summary_format, sync_format
-from formats.summary import Fold
-from formats.sync_count import SyncFold
-from formats.utilization import Bins, Tally
-from formats.utilization_report import UtilizationReport
+from formats.summary import Fold, SyncFold
+from formats.utilization.measure import Bins, Tally
+from formats.utilization.report import UtilizationReport
 from formats.view import View
-from publisher.entries import entries_of, rans_of
+from publisher.messages.entries import entries_of, rans_of
 from tests.generators.arc_database import load
 from tests.publisher.sources.arc_reading import Read
 from tests.publisher.sources.arc_reading import source as arc_source

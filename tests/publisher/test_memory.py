@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from publisher import memory
+from publisher import subprocess_worker
 
 THREADS = """
 import ctypes, threading
-from publisher import memory
+from publisher import subprocess_worker
 {before}
 kept, ready = [], threading.Barrier(4)
 def take():
@@ -27,7 +27,7 @@ ctypes.CDLL(None).malloc_stats()
 """
 LARGE = """
 import ctypes
-from publisher import memory
+from publisher import subprocess_worker
 {before}
 class Told(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in
@@ -41,7 +41,7 @@ print(library.mallinfo2().hblkhd - before)
 """
 
 
-@pytest.mark.parametrize(("before", "shared"), [("", False), ("memory.keep_little()", True)])
+@pytest.mark.parametrize(("before", "shared"), [("", False), ("subprocess_worker.keep_little()", True)])
 def test_threads_share_one_place(before: str, shared: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", THREADS.format(before=before)], capture_output=True, text=True, check=True
@@ -51,7 +51,7 @@ def test_threads_share_one_place(before: str, shared: bool) -> None:
 
 @pytest.mark.parametrize(
     ("before", "environment"),
-    [("memory.keep_little()", {}), ("", memory.ENVIRONMENT)],
+    [("subprocess_worker.keep_little()", {}), ("", subprocess_worker.ENVIRONMENT)],
     ids=["a command", "a process apart"],
 )
 def test_a_large_piece_is_not_taken_from_where_small_ones_are(before: str, environment: dict[str, str]) -> None:

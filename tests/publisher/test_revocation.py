@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from publisher import smime
-from publisher.revocation import RevocationLists
+from publisher.security import verify
+from publisher.security.http import Failure, HttpClient, Reply
+from publisher.security.revocation import RevocationLists
+from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
-from publisher.tls import Trust
-from publisher.transport import Failure, HttpClient, Reply
 from tests.publisher.chain import Chain, certificate_of, indirect, only
 from tests.publisher.http_client import client, ok, post
 from tests.publisher.server import Connection, Request, serve
@@ -148,7 +148,7 @@ def test_nothing_is_sent_where_a_certificate_of_the_chain_is_revoked(
 
 def verify_signer(chain: Chain) -> None:
     authorities = [certificate_of(chain.root), certificate_of(chain.sub)]
-    smime.verify_issued(chain.leaf, authorities, datetime.now(UTC), RevocationLists(chain.directory))
+    verify.verify_issued(chain.leaf, authorities, datetime.now(UTC), RevocationLists(chain.directory))
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
@@ -161,7 +161,7 @@ def test_a_signer_that_is_not_revoked_is_accepted(chain: Chain, case: str) -> No
 def test_a_signer_is_refused_where_a_certificate_of_the_chain_is_revoked(chain: Chain, case: str) -> None:
     prepare, said = REFUSED[case]
     prepare(chain)
-    with pytest.raises(smime.SmimeError, match=said):
+    with pytest.raises(verify.SmimeError, match=said):
         verify_signer(chain)
 
 

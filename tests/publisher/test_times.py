@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.times import duration_s, instant_s, iso, moment_s, months_of_age
+from publisher.text import duration_s, instant_s, iso, moment_s, months_of_age
 
 NOW = 1_795_200_000
 

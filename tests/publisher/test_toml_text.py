@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.toml_text import quoted, text_of
+from publisher.text import quoted, text_of
 
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 values = st.one_of(text, st.integers(-(2**63), 2**63 - 1), st.booleans(), st.lists(text, max_size=3))

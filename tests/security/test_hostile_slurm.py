@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
-from publisher.config import Source as Settings
+from publisher.config.schema import Source as Settings
 from publisher.sources.limits import IDENTITY_CHARACTERS
-from publisher.sources.slurm import SlurmSource
-from publisher.sources.slurm_sacct import COLUMNS
+from publisher.sources.slurm.sacct import COLUMNS
+from publisher.sources.slurm.source import SlurmSource
 from tests.publisher.sources.log_reading import Seen, read_on
 from tests.publisher.sources.test_slurm_sacct import T0, Sacct, row, source
 from tests.security.hostile_text import assert_harmless, hostile_texts

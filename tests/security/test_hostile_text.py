@@ -20,10 +20,11 @@ from typing import Final
 
 import pytest
 
-from publisher import config
+from publisher.config import schema
 from publisher.errors import SourceError
 from publisher.grid_identity import Entry
-from publisher.sources import grid_log, make_source
+from publisher.sources import blah as sources_blah
+from publisher.sources import make_source
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs_stat import QueueSample, read_samples
 from tests.generators import arc_database
@@ -69,7 +70,7 @@ class Written(ABC):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / self.file).write_bytes(content)
-        settings = config.Source(type=self.kind, path=folder / self.file, cluster="c1", timezone="UTC")
+        settings = schema.Source(type=self.kind, path=folder / self.file, cluster="c1", timezone="UTC")
         source = make_source("ce1", settings)
         seen = Seen()
         try:
@@ -553,7 +554,7 @@ def blah(escaped: bool, field: str, text: bytes) -> bytes:
 
 def entries_of(path: Path, content: bytes) -> tuple[list[Entry], list[Unreadable]]:
     path.write_bytes(content)
-    pages = list(grid_log.pages(path, {}))
+    pages = list(sources_blah.pages(path, {}))
     return [one for page in pages for one in page.entries], [one for page in pages for one in page.unreadable]
 
 

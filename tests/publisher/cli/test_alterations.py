@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from formats.record import Note
+from formats.base import Note
 from publisher.cli.alterations import held_lines, note_lines
-from publisher.pipeline.render import Held, Noted
+from publisher.preview.render import Held, Noted
 
 
 def test_held_records_are_told_by_reason() -> None:

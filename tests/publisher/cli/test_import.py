@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.toml_text import text_of
+from publisher.text import text_of
 from tests.publisher.cli.program import Program
 
 

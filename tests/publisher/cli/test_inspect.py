@@ -10,11 +10,10 @@ import pytest
 
 from formats.job import Job
 from formats.registry import record_format, summary_format, sync_format
-from formats.summary import Fold
-from formats.sync_count import SyncFold
+from formats.summary import Fold, SyncFold
 from formats.view import View
-from publisher.credentials import load_credentials
-from publisher.signing import Signer
+from publisher.security.credentials import load_credentials
+from publisher.security.sign import Signer
 from publisher.simulator.pki import Pki
 from tests.formats.golden_jobs import ARC
 from tests.publisher.cli.program import Program

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from publisher.cli import output, progress
-from publisher.observe.events import (
+from publisher.events import (
     BatchSettled,
     DeliveryBegun,
     Observer,

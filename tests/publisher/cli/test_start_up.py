@@ -47,10 +47,10 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
 @pytest.mark.parametrize(
     ("module", "spared"),
     [
-        ("publisher.sources.apart", ("sqlalchemy", "cryptography", "httpx", "typer", "email", "structlog")),
-        ("publisher.pipeline.rendered_apart", ("sqlalchemy.dialects.postgresql", "cryptography", "httpx", "typer")),
-        ("publisher.transport", ("pygments", "rich", "httpx._main")),
-        ("publisher.pipeline.deliver", ("lxml", "pygments", "distributed", "alembic")),
+        ("publisher.sources.background", ("sqlalchemy", "cryptography", "httpx", "typer", "email", "structlog")),
+        ("publisher.publish.background", ("sqlalchemy.dialects.postgresql", "cryptography", "httpx", "typer")),
+        ("publisher.security.http", ("pygments", "rich", "httpx._main")),
+        ("publisher.publish.publish", ("lxml", "pygments", "distributed", "alembic")),
         ("publisher.cli.main", ("rich.console", "sqlalchemy")),
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 
 from publisher.cli.publish_cmd import show_delivered
 from publisher.cli.status_cmd import show_status, status_json
-from publisher.page.status_page import status_page
-from publisher.pipeline.deliver import Delivery
-from publisher.pipeline.sent import Sent
-from publisher.pipeline.status import SourceStatus, Status, TargetStatus
-from publisher.times import iso
+from publisher.page.html import status_page
+from publisher.publish.publish import Delivery
+from publisher.publish.stats import Sent
+from publisher.status.status import SourceStatus, Status, TargetStatus
+from publisher.text import iso
 
 NOW = 1_795_000_000
 SOURCE = SourceStatus(

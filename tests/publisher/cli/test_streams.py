@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.plain_text import safe
+from publisher.text import safe
 from tests.publisher.cli.program import COMMAND, Program
 
 NAME = "Zo\u00eb \u6f22\u5b57 \U0001f600"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from publisher.config_observe import Log
+from publisher.config.services import Log
 from publisher.errors import ConfigError
-from publisher.observe.events import BatchInFlight, BatchSettled, RecordSettled, RetryPlanned, TargetPaused
+from publisher.events import BatchInFlight, BatchSettled, RecordSettled, RetryPlanned, TargetPaused
 from publisher.observe.log import LogFile
 
 

@@ -21,9 +21,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from publisher.errors import ConfigError, StoreBusyError
-from publisher.observe.metrics import PREFIX, Watched, serve, text, write
-from publisher.observe.tally import TargetTally
-from publisher.pipeline.status import SourceStatus, Status, TargetStatus
+from publisher.observe.metrics import PREFIX, TargetTally, Watched, serve, text, write
+from publisher.status.status import SourceStatus, Status, TargetStatus
 
 CONF = Path(__file__).parents[3] / "conf"
 NOW = 1_795_000_000

@@ -14,10 +14,9 @@ import msgspec
 import pytest
 from aiosmtpd.controller import Controller
 
-from publisher.config_observe import Notices
-from publisher.observe.notices import MailError, tell
-from publisher.observe.troubles import troubles
-from publisher.pipeline.status import Status
+from publisher.config.services import Notices
+from publisher.observe.mail import MailError, tell, troubles
+from publisher.status.status import Status
 from publisher.store.database import Store, open_store
 from tests.publisher.observe.test_metrics import NOW, SOURCE, STATUS, TARGET
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.observe.service import ServiceManager
+from publisher.observe.systemd import ServiceManager
 
 
 @pytest.fixture

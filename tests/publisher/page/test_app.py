@@ -17,12 +17,11 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import StoreMissingError
-from publisher.page.answers import Answers
 from publisher.page.app import Site, application
-from publisher.page.people import People, Person
-from publisher.page.sessions import Sessions
+from publisher.page.auth import People, Person, Sessions
+from publisher.page.cache import Answers
+from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import VIEWS, Report
 from publisher.sources.base import Window
 from tests.publisher.cli.program import Program
 from tests.publisher.page.conftest import DAY, EVIL, JOBS, TOKENS, act_line, token_file

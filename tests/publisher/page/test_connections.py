@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from publisher.api import Publisher
-from publisher.page import serving
-from publisher.pipeline.tools import Tools
+from publisher.page import server as page_server
+from publisher.publish.context import Tools
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.cli.program import Program
 from tests.publisher.page.conftest import TOKENS, Served, token_file
@@ -81,11 +81,11 @@ def test_who_is_only_connected_keeps_nobody_out(tls_site: Program, trusting: ssl
 @contextmanager
 def impatient(site: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a page that waits a moment only."""
-    monkeypatch.setattr(serving, "_WAIT_S", 0.2)
+    monkeypatch.setattr(page_server, "_WAIT_S", 0.2)
     stop = threading.Event()
     tools = Tools(lambda: int(time.time()), lambda _: None, stopping=stop.is_set)
     with Publisher.from_file(site.config, tools, read_only=True) as publisher:
-        server = serving.Server(publisher, publisher.config.serve, lambda _: None)
+        server = page_server.Server(publisher, publisher.config.serve, lambda _: None)
         thread = threading.Thread(target=server.run)
         url = server.url
         thread.start()

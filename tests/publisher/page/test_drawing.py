@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.page.drawing import HIGH, WIDE, drawing
-from publisher.report.picture.ticks import time_ticks, value_ticks
-from publisher.report.result import Plot, Series
+from publisher.page.charts import HIGH, WIDE, drawing
+from publisher.report.plot.ticks import time_ticks, value_ticks
+from publisher.report.report import Plot, Series
 
 START = 1_793_491_200
 DAY = 86_400

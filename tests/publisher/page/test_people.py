@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from publisher.errors import ConfigError, CredentialError
-from publisher.page import sessions
-from publisher.page.people import STATUS, People
-from publisher.page.sessions import Sessions
-from publisher.report.result import VIEWS
+from publisher.page import auth
+from publisher.page.auth import STATUS, People, Sessions
+from publisher.report.report import VIEWS
 from tests.publisher.page.conftest import TOKENS, token_file
 
 TOKEN = "a-token-of-many-letters"
@@ -110,7 +109,7 @@ def test_sessions_end() -> None:
 
 
 def test_sessions_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST", 3)
+    monkeypatch.setattr(auth, "MOST", 3)
     kept = Sessions(60, lambda: 0)
     cookies = [kept.begin(str(number)) for number in range(5)]
     assert [kept.token_digest(cookie) for cookie in cookies] == [None, None, "2", "3", "4"]

@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from formats.month import Month
+from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
+from publisher.report.archive import ArchiveRuns
+from publisher.report.archive_export import Written, export_month
 from publisher.report.frame import NUMBERS, OBJECTS, WORDS, Coding, Frame
-from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
-from publisher.report.stored import StoreRuns
+from publisher.report.runs import Context, StoreRuns
 from publisher.report.views import make
-from publisher.scale.archive import ArchiveRuns
-from publisher.scale.export import Written, export_month
 from tests.publisher.cli.program import BASE, Program
 
 SINCE, NOVEMBER, UNTIL = 1_790_812_800, 1_793_491_200, 1_796_083_200

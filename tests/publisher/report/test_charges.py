@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.api import Publisher
-from publisher.config_reports import Charges, Factor, Price
+from publisher.config.reports import Charges, Factor, Price
 from publisher.errors import UsageError
-from publisher.report.charges import Adjusted, Item, Statement, Statements, Used, itemised, statements
-from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
-from publisher.report.statements import to_html, to_pdf, to_text, write
+from publisher.report.runs import Context
+from publisher.report.views.charges import Adjusted, Item, Statement, Statements, Used, itemised, statements
+from publisher.report.views.statements import to_html, to_pdf, to_text, write
 from tests.publisher.report.torque_site import NOW, table, torque_site, view
 
 FEBRUARY, MARCH, APRIL = 1_769_904_000, 1_772_323_200, 1_775_001_600

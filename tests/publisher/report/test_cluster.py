@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from distributed import LocalCluster
 
-from formats.month import Month
+from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report.reading import Context
+from publisher.report import dask as scale_cluster
+from publisher.report.dask import Task, program, work
 from publisher.report.request import ReportRequest
-from publisher.report.totals import sum_part
+from publisher.report.runs import Context
 from publisher.report.views import make
-from publisher.scale import cluster as scale_cluster
-from publisher.scale.cluster import Task, program, work
+from publisher.report.views.totals import sum_part
 
 SINCE, UNTIL = 1_577_836_800, 1_798_761_600
 """2020 to 2026."""

@@ -1,4 +1,4 @@
-"""Runs as columns say what `publisher.entries` says of each of them, whatever source they come from."""
+"""Runs as columns say what `publisher.messages.entries` says of each of them, whatever source they come from."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from publisher.api import Publisher
-from publisher.enrich import Enrichers
-from publisher.entries import KEYS, entries_of
-from publisher.pipeline import recall
+from publisher.collect.enrich import Enrichers
+from publisher.messages.entries import KEYS, entries_of
 from publisher.report.frame import OBJECTS, WORDS
-from publisher.report.stored import StoreRuns
+from publisher.report.runs import StoreRuns
+from publisher.status import jobs
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def publisher(every_source: Publisher) -> Publisher:
 def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
     enrichers = Enrichers(publisher.config)
     with publisher.store.read() as connection:
-        runs = [run for run, _ in recall.runs_in(connection, None, None, None, 10_000)]
+        runs = [run for run, _ in jobs.runs_in(connection, None, None, None, 10_000)]
     found = []
     for run in runs:
         for entry in entries_of(enrichers.apply(run.source, run.job)):

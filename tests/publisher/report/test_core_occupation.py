@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from formats.cores import compact
 from formats.job import Host, Job
-from publisher import config_file
 from publisher.api import Publisher
+from publisher.config import file as config_file
 from publisher.errors import UsageError
-from publisher.report import core_numbers, core_occupation
+from publisher.report.archive import FILE
 from publisher.report.columns import ColumnMaker
 from publisher.report.frame import Coding, Frame, Runs
-from publisher.report.reading import Context
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
-from publisher.report.views import make
-from publisher.scale.layout import FILE
+from publisher.report.runs import Context
+from publisher.report.views import core_occupation, make
+from publisher.report.views import nodes as views_nodes
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import NODES, at, table, torque_site, view
 
@@ -239,7 +239,7 @@ def test_the_mean_of_its_cores_is_the_occupation_of_a_node(jobs: list[Job], node
 
 
 def test_runs_of_many_cores_are_taken_by_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_numbers, "_AT_ONCE", 3)
+    monkeypatch.setattr(views_nodes, "_AT_ONCE", 3)
     jobs = [ran(place, place + 1, (Host("n1", 4),), ("0-3",)) for place in range(3)]
     assert table(occupation(jobs, "core"), "used_h") == [(3.0,)] * 4 + [(0.0,)] * 2
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from publisher.api import Publisher
-from publisher.report.reading import Context
+from publisher.report.archive import months_about
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
+from publisher.report.runs import Context
 from publisher.report.views import make
-from publisher.scale.archive import months_about
-from publisher.sources.dqs_act import SEVERAL_LINES, act_lines
+from publisher.sources.dqs import SEVERAL_LINES, act_lines
 from publisher.store.runs import find
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import table

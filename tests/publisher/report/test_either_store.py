@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from formats.calendar import Month
 from formats.job import Host, Job
-from formats.month import Month
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.request import ReportRequest
-from publisher.report.stored import StoreRuns
-from publisher.store.columns import months_ended_in
-from publisher.store.tables import runs as table
+from publisher.report.runs import StoreRuns
+from publisher.store.report_queries import months_ended_in
+from publisher.store.schema import runs as table
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store

@@ -15,15 +15,15 @@ from sqlalchemy import update
 
 from formats.job import Event, Host, Job
 from publisher.api import Publisher
+from publisher.report.cache import Kept
 from publisher.report.compact import Chunk
 from publisher.report.frame import NUMBERS, ROW, WORDS, Frame
-from publisher.report.kept import Kept
-from publisher.report.reading import Context
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
+from publisher.report.runs import Context
 from publisher.report.views import make
-from publisher.store import audit
-from publisher.store.tables import runs
+from publisher.store import registry
+from publisher.store.schema import runs
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 NOW = 1_795_000_000
@@ -145,7 +145,7 @@ def test_what_is_new_changed_gone_or_renamed_is_made_good(tmp_path: Path, monkey
         with site.publisher.store.write() as connection:
             gone = runs.c.record_id.in_([job.record_id for job in jobs[:5]])
             connection.execute(update(runs).where(gone).values(end_time=None, finished=0))
-            audit.note(connection, "forget", "x", "y", 1)
+            registry.note(connection, "forget", "x", "y", 1)
 
     changed(forget)
     assert reads.count == 0
@@ -253,7 +253,7 @@ def test_jobs_by_a_pattern_are_found_in_what_is_kept(tmp_path: Path, monkeypatch
         given_ = {"filters": {"job": pattern}}
         monkeypatch.undo()
         from_store = asked(site.publisher, "job", given_)
-        monkeypatch.setattr("publisher.pipeline.recall.names_in", lambda *_: pytest.fail("the store was searched"))
+        monkeypatch.setattr("publisher.status.jobs.names_in", lambda *_: pytest.fail("the store was searched"))
         assert asked(site.publisher, "job", given_, kept) == from_store
     assert reads.count == 0
 

@@ -8,9 +8,9 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import SourceFormatError, SourceMissingError, UsageError
-from publisher.report.reading import Context
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
+from publisher.report.runs import Context
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Inside
 from tests.publisher.report.torque_site import table

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from publisher.api import Publisher
+from publisher.report.cache import Kept
 from publisher.report.frame import Interval
-from publisher.report.kept import Kept
-from publisher.report.reading import Context
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
+from publisher.report.runs import Context
 from publisher.report.views import make
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob, instant

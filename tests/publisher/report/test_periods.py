@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.errors import UsageError
-from publisher.report.periods import edges, periods, zone_of
+from publisher.report.calendar import edges, periods, zone_of
 from publisher.report.request import BEHIND, FIRST, PERIODS
 
 OSLO = ZoneInfo("Europe/Oslo")

@@ -12,9 +12,9 @@ from fontTools.pens.t2CharStringPen import T2CharStringPen
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from lxml import etree
 
-from publisher.report.picture.draw import Form, draw
-from publisher.report.picture.look import Look
-from publisher.report.result import Plot, Series
+from publisher.report.plot.draw import Form, draw
+from publisher.report.plot.style import Look
+from publisher.report.report import Plot, Series
 
 START = 1_793_491_200
 KNOWN = "\uf8a1\uf8a2"
@@ -58,7 +58,7 @@ def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """A font that has the letters."""
     from matplotlib import font_manager
 
-    from publisher.report.picture import fonts
+    from publisher.report.plot import fonts
 
     family = f"Squares Sans {request.param}"
     write_font(tmp_path / "squares.otf", family, KNOWN, outlines=request.param)
@@ -98,7 +98,7 @@ def test_files_for_paper_take_in_outlines_not_whole_fonts(form: Form) -> None:
 
 
 def test_letters_that_no_font_has_are_told_once() -> None:
-    from publisher.report.picture import fonts
+    from publisher.report.plot import fonts
 
     fonts.forget_fonts()
     said: list[str] = []

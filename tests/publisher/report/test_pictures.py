@@ -15,9 +15,10 @@ import msgspec
 import pytest
 from lxml import etree
 
-from publisher.page.drawing import drawing
-from publisher.report.picture.draw import FORMS, Form, draw
-from publisher.report.picture.look import (
+from publisher.page.charts import drawing
+from publisher.report.plot.draw import FORMS, Form, draw
+from publisher.report.plot.style import (
+    COLOURS,
     MOST_LAYERS,
     MOST_NAMED,
     Look,
@@ -29,9 +30,9 @@ from publisher.report.picture.look import (
     middles_of,
     named_first,
     tops_of,
+    wrapped,
 )
-from publisher.report.picture.style import COLOURS, wrapped
-from publisher.report.result import Plot, Series
+from publisher.report.report import Plot, Series
 
 START = 1_793_491_200
 BEGINS = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF-", "ps": b"%!PS-Adobe"}
@@ -280,7 +281,7 @@ def test_years_far_away_are_drawn() -> None:
 def test_no_window_system_and_none_of_pyplots_state_is_used(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from publisher.report.picture import look, style\n"
+        "from publisher.report.plot import style\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from tests.publisher.report.test_pictures import *\n"
         "[draw(over_time(3), START, Look(), form) for form in FORMS]\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from publisher.api import Publisher
-from publisher.report.reading import Context
 from publisher.report.request import ReportRequest
+from publisher.report.runs import Context
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.utilization_report import read_report
+from formats.utilization.report import read_report
 from tests.publisher.cli.program import BASE, Program
 
 SOURCES = '\n[sources.dqs]\ntype = "dqs"\npath = "{dqs}"\n[sources.ge]\ntype = "gridengine"\npath = "{ge}"\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from publisher.report.spans import unit_for
+from publisher.report.calendar import unit_for
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from publisher.entries import KEYS
 from publisher.errors import UsageError
-from publisher.report.result import VIEWS
-from publisher.report.taken import TAKEN, require_taken
+from publisher.messages.entries import KEYS
+from publisher.report.report import VIEWS
+from publisher.report.request import TAKEN, require_taken
 from tests.publisher.cli.program import BASE, Inside, Program
 
 GIVEN: Final = {

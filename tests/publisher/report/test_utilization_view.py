@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.api import Publisher
-from publisher.report.reading import Context
+from publisher.report.archive_export import Written
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
-from publisher.report.utilization import MOST_SERIES
+from publisher.report.runs import Context
 from publisher.report.views import make
-from publisher.scale.export import Written
+from publisher.report.views.utilization import MOST_SERIES
 from tests.publisher.cli.program import BASE
 
 SINCE, UNTIL = 1_792_800_000, 1_796_000_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.api import Publisher
-from publisher.report.waiting import percentile
+from publisher.report.views.waiting import percentile
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import HOUR, at, table, torque_site, view
 

@@ -10,11 +10,11 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.page.table import table
-from publisher.report.forms import json_object, text_rows, to_csv, to_markdown
-from publisher.report.reading import Context
+from publisher.page.html import table
+from publisher.report.output import json_object, text_rows, to_csv, to_markdown
+from publisher.report.report import VIEWS, Column, Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import VIEWS, Column, Report
+from publisher.report.runs import Context
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Program
 

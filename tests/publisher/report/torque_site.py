@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from publisher.api import Publisher
-from publisher.report.reading import Context
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.result import Report
+from publisher.report.runs import Context
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from publisher.credentials import load_credentials
-from publisher.signing import Signer
+from publisher.security.credentials import load_credentials
+from publisher.security.sign import Signer
 from publisher.simulator.pki import Credential
 from tests.publisher.simulator.records import Client, Reply
 

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from publisher.simulator.apel_server import ApelServer, Receiver
+from publisher.simulator.apel import ApelServer, Receiver
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.simulator.apel import SUMMARY, SYNC, car, car_record, signer
 

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from publisher import config
+from publisher.config import schema
 from publisher.simulator import Fault, Simulator
 from publisher.targets import make_target
 from publisher.targets.base import Accepted, Message, Outcome, Refused, Target, Throttled, Unknown
-from publisher.targets.context import TargetContext
+from publisher.targets.identity import TargetContext
 from tests.publisher.simulator.apel import car, car_record
 from tests.publisher.simulator.records import message, record
 
-SETTINGS: TypeAdapter[config.Target] = TypeAdapter(config.Target)
+SETTINGS: TypeAdapter[schema.Target] = TypeAdapter(schema.Target)
 UR = Message("b1", "ogf-ur", "application/xml", message(record(1), record(2, local_id="/x")), ("ur-1", "ur-2"))
 CAR = Message("b2", "emi-car", "application/xml", car(car_record(1)), ("car-1",))
 
 
 def target(simulator: Simulator, **settings: Any) -> Target:
     pki = simulator.pki
-    credentials = config.Credentials(
+    credentials = schema.Credentials(
         certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory
     )
     made = SETTINGS.validate_python(settings | {"timeout": 20})

@@ -8,11 +8,11 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from publisher.simulator import usage_records
+from publisher.simulator import sgas_records
 from publisher.simulator.record_shapes import Leaf, NotUsageRecordsError, Shapes, Values, collected
 from tests.publisher.simulator.records import message, record
 
-SHAPES = Shapes(usage_records.parsed)
+SHAPES = Shapes(sgas_records.parsed)
 texts = st.one_of(
     st.sampled_from(["", "a", "&amp;lt;", "&#235;", "&bad;", "&", "]]>", "a>b", '"', "<", "\r\n", "\t", " ", "\x00",
                      "<!--x-->", "<![CDATA[y]]>", "<?p i?>", "Zoë", "\ue0000\ue001", "\ue000", "</ur:JobUsageRecord>",
@@ -29,7 +29,7 @@ attributes = st.one_of(
 
 def by_parser(text: str) -> list[Values] | None:
     try:
-        return [collected(leaves) for leaves in usage_records.parsed(text)]
+        return [collected(leaves) for leaves in sgas_records.parsed(text)]
     except NotUsageRecordsError:
         return None
 
@@ -57,7 +57,7 @@ def test_both_ways_of_reading_agree(parts: list[str]) -> None:
 
 def test_plain_messages_are_read_by_shape() -> None:
     body = message(*(record(number) for number in range(10)))
-    shaped = Shapes(usage_records.parsed).read(body, body.decode())
+    shaped = Shapes(sgas_records.parsed).read(body, body.decode())
     assert shaped == by_parser(body.decode())
 
 
@@ -66,7 +66,7 @@ def test_a_known_shape_is_not_parsed_again() -> None:
 
     def parser(text: str) -> Iterator[list[Leaf]]:
         calls.append(text)
-        return usage_records.parsed(text)
+        return sgas_records.parsed(text)
 
     shapes = Shapes(parser)
     body = message(*(record(number, local_id="a &amp; b") for number in range(50)))
@@ -83,7 +83,7 @@ def test_children_in_another_order_or_number_are_known_too() -> None:
 
     def parser(text: str) -> Iterator[list[Leaf]]:
         calls.append(text)
-        return usage_records.parsed(text)
+        return sgas_records.parsed(text)
 
     shapes = Shapes(parser)
     queue, host = "<ur:Queue>q</ur:Queue>", "<ur:Host>h</ur:Host>"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from formats.job import Job
-from publisher import config
-from publisher.sources.arc import ArcSource
+from publisher.config import schema
+from publisher.sources.arc.source import ArcSource
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 
 NOW = 1_795_200_000
@@ -16,7 +16,7 @@ NOW = 1_795_200_000
 
 def source(path: Path, *, now: float = NOW, page_rows: int = 2_000, **settings: Any) -> ArcSource:
     """The source of a database, at a fixed time."""
-    return ArcSource("ce1", config.Source(type="arc", path=path, **settings), clock=lambda: now, page_rows=page_rows)
+    return ArcSource("ce1", schema.Source(type="arc", path=path, **settings), clock=lambda: now, page_rows=page_rows)
 
 
 class Read:

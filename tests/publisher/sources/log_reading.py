@@ -15,7 +15,7 @@ import msgspec
 from formats.identity import decode, encode
 from formats.job import Job
 from publisher.sources.base import Source, Unreadable
-from publisher.sources.lines import Line, LineHolder, LineParser, Outcome, Refused
+from publisher.sources.logs.lines import Line, LineHolder, LineParser, Outcome, Refused
 
 
 class Seen(msgspec.Struct):

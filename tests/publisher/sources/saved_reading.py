@@ -7,8 +7,8 @@ from pathlib import Path
 
 from formats.job import Job
 from publisher.sources.base import Source
-from publisher.sources.lines import Refused
-from publisher.sources.saved import EndingParser
+from publisher.sources.logs.documents import EndingParser
+from publisher.sources.logs.lines import Refused
 from tests.publisher.sources.log_reading import Seen, parse_all, read_on
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from publisher import config
+from publisher.config import schema
+from publisher.encoded_run import seal
 from publisher.errors import SourceError, SourceFormatError
-from publisher.sealed import seal
-from publisher.sources import apart, make_source
-from publisher.sources.apart import ReadApart
+from publisher.sources import background, make_source
+from publisher.sources.background import ReadApart
 from publisher.sources.base import Recognising, SealedPage, Window, waiting_in
-from publisher.sources.lines import PAGE_RECORDS
+from publisher.sources.logs.lines import PAGE_RECORDS
 from tests.generators import arc_database
 
 ROWS = 9_000
@@ -26,17 +26,17 @@ EVER = Window(0, 2**40)
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> config.Source:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> schema.Source:
     """A database of more pages than are read here."""
     path = tmp_path_factory.mktemp("arc") / "accounting.db"
     arc_database.create(path, ROWS, 5)
-    return config.Source(type="arc", path=path)
+    return schema.Source(type="arc", path=path)
 
 
-def test_another_process_gives_the_pages_that_this_one_would(settings: config.Source) -> None:
+def test_another_process_gives_the_pages_that_this_one_would(settings: schema.Source) -> None:
     alone = ReadApart("ce1", settings, cores=1)
     here = list(alone.pages({}))
-    assert len(here) > apart.PAGES_HERE + 1, "or nothing is read apart"
+    assert len(here) > background.PAGES_HERE + 1, "or nothing is read apart"
     both = ReadApart("ce1", settings, cores=2)
     found = list(both.pages({}))
     assert [run for page in found for run in page.runs] == [run for page in here for run in page.runs]
@@ -61,9 +61,9 @@ def test_a_log_is_read_on_in_another_process_with_what_waits_and_what_is_no_reco
     lines[-20] = lines[-20][:60]
     lines[-10:-10] = [_record(-1, "mpi"), _record(-2, "mpi", "1.n2")]
     log.write_text("\n".join([*lines, lines[0][:50]]), encoding="ascii")
-    settings = config.Source(type="gridengine", path=log, cluster="c")
+    settings = schema.Source(type="gridengine", path=log, cluster="c")
     here, both = (list(ReadApart("ge", settings, cores=cores).pages({})) for cores in (1, 2))
-    assert len(here) > apart.PAGES_HERE + 1, "or nothing is read apart"
+    assert len(here) > background.PAGES_HERE + 1, "or nothing is read apart"
     for part in ("runs", "unreadable"):
         assert [each for page in both for each in getattr(page, part)] == [
             each for page in here for each in getattr(page, part)
@@ -84,15 +84,15 @@ def _record(number: int, environment: str = "NONE", task: str = "NONE") -> str:
     )
 
 
-def test_where_it_stopped_either_goes_on(settings: config.Source) -> None:
+def test_where_it_stopped_either_goes_on(settings: schema.Source) -> None:
     cursor = list(ReadApart("ce1", settings, cores=2).pages({}))[-1].cursor
     assert sum(len(page.runs) for page in ReadApart("ce1", settings, cores=1).pages(cursor)) == 0
 
 
 def test_a_short_source_and_a_short_window_are_read_here(
-    settings: config.Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    settings: schema.Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("publisher.apart.Apart", None)
+    monkeypatch.setattr("publisher.subprocess_worker.Apart", None)
     arc_database.create(tmp_path / "accounting.db", 100, 1)
     small = settings.model_copy(update={"path": tmp_path / "accounting.db"})
     assert list(ReadApart("ce1", small, cores=2).pages({}))[-1].at_end
@@ -102,7 +102,7 @@ def test_a_short_source_and_a_short_window_are_read_here(
     assert list(ReadApart("ce1", settings, cores=1).pages({}, Window(0, 2**40)))[-1].at_end
 
 
-def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: config.Source) -> None:
+def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: schema.Source) -> None:
     ends = sorted(job.end or 0 for page in make_source("ce1", settings).pages({}) for job in page.jobs if job.finished)
     window = Window(ends[10], ends[-10])
     cursor = list(ReadApart("ce1", settings, cores=2).pages({}))[-1].cursor
@@ -121,7 +121,7 @@ def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: c
     assert {repr(dict(page.cursor)) for page in found} == {repr(dict(cursor))}
 
 
-def test_a_window_of_what_is_known_is_read_here(settings: config.Source) -> None:
+def test_a_window_of_what_is_known_is_read_here(settings: schema.Source) -> None:
     known = {
         run.record_id: (run.mark, run.end or 0)
         for page in ReadApart("ce1", settings, cores=1).pages({})
@@ -139,7 +139,7 @@ def test_a_window_of_what_is_known_is_read_here(settings: config.Source) -> None
     assert found[-1].at_end
 
 
-def test_a_window_of_what_is_not_known_is_read_by_another_process(settings: config.Source) -> None:
+def test_a_window_of_what_is_not_known_is_read_by_another_process(settings: schema.Source) -> None:
     before = _children()
     pages = ReadApart("ce1", settings, cores=2).window_pages({}, EVER, lambda _names: {})
     first = next(pages)
@@ -150,7 +150,7 @@ def test_a_window_of_what_is_not_known_is_read_by_another_process(settings: conf
 def test_a_source_that_gives_no_marks_is_read_as_ever(tmp_path: Path) -> None:
     log = tmp_path / "accounting"
     log.write_text("\n".join([*map(_record, range(50)), ""]), encoding="ascii")
-    settings = config.Source(type="gridengine", path=log, cluster="c")
+    settings = schema.Source(type="gridengine", path=log, cluster="c")
     assert not isinstance(make_source("ge", settings), Recognising)
     found = list(ReadApart("ge", settings).window_pages({}, EVER, lambda _names: pytest.fail("nothing is looked up")))
     assert found == list(ReadApart("ge", settings).pages({}, EVER))
@@ -161,15 +161,15 @@ def _children() -> set[int]:
     return {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()}
 
 
-def _read_into_the_child(settings: config.Source) -> tuple[object, list[SealedPage], int]:
+def _read_into_the_child(settings: schema.Source) -> tuple[object, list[SealedPage], int]:
     before = _children()
     pages = ReadApart("ce1", settings, cores=2).pages({})
-    read = [next(pages) for _ in range(apart.PAGES_HERE + 1)]
+    read = [next(pages) for _ in range(background.PAGES_HERE + 1)]
     (child,) = _children() - before
     return pages, read, child
 
 
-def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: config.Source) -> None:
+def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: schema.Source) -> None:
     pages, read, child = _read_into_the_child(settings)
     os.kill(child, signal.SIGKILL)
     with pytest.raises(SourceError, match="ended before its end"):
@@ -180,18 +180,18 @@ def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: c
     assert given + [run.record_id for page in rest for run in page.runs] == whole
 
 
-def test_who_stops_reading_leaves_no_process_behind(settings: config.Source) -> None:
+def test_who_stops_reading_leaves_no_process_behind(settings: schema.Source) -> None:
     pages, _, child = _read_into_the_child(settings)
     pages.close()  # type: ignore[attr-defined]
     assert child not in _children()
 
 
-def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: config.Source, tmp_path: Path) -> None:
+def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: schema.Source, tmp_path: Path) -> None:
     path = tmp_path / "accounting.db"
     arc_database.create(path, ROWS, 5)
     moved = settings.model_copy(update={"path": path})
     pages = ReadApart("ce1", moved, cores=2).pages({})
-    for _ in range(apart.PAGES_HERE):
+    for _ in range(background.PAGES_HERE):
         next(pages)
     with sqlite3.connect(path) as database:
         database.execute("DROP TABLE AAR")
@@ -201,7 +201,7 @@ def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: config.Source, 
 
 
 def test_nothing_is_imported_from_the_working_directory(
-    settings: config.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: schema.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may be anybody's."""
     (tmp_path / "publisher").mkdir()
@@ -215,7 +215,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from publisher import config
-from publisher.sealed import seal
+from publisher.encoded_run import seal
 from publisher.sources import apart, make_source
 pages = apart.ReadApart("ce1", config.Source(type="arc", path=Path(sys.argv[1])), cores=2).pages({})
 for _ in range(apart.PAGES_HERE + 1):
@@ -225,7 +225,7 @@ sys.stdin.read()
 """
 
 
-def test_a_reader_whose_parent_is_killed_ends(settings: config.Source) -> None:
+def test_a_reader_whose_parent_is_killed_ends(settings: schema.Source) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(settings.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

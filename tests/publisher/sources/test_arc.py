@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from publisher import config
+from publisher.config import schema
 from publisher.errors import ConfigError, SourceBusyError, SourceError, SourceFormatError, SourceMissingError
 from publisher.sources import make_source
-from publisher.sources.arc import ArcSource
-from publisher.sources.arc_database import ArcDatabase
+from publisher.sources.arc.database import ArcDatabase
+from publisher.sources.arc.source import ArcSource
 from tests.generators.arc_database import ArcWriter, create, load
 from tests.publisher.sources.arc_reading import Read, source
 
@@ -76,7 +76,7 @@ def test_a_file_its_folder_or_the_control_directory(tmp_path: Path) -> None:
 
 def test_no_path() -> None:
     with pytest.raises(ConfigError, match=r"sources\.ce1\.path: .* needs the path"):
-        make_source("ce1", config.Source(type="arc"))
+        make_source("ce1", schema.Source(type="arc"))
 
 
 def test_nothing_there(tmp_path: Path) -> None:

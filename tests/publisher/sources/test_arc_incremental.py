@@ -178,7 +178,7 @@ def test_a_window_is_the_same_whether_its_rows_lie_together_or_far_apart(
     ends = sorted(job.end for job in Read(source(tmp_path / "accounting.db")).given if job.end is not None)
     window = Window(ends[50], ends[200])
     together = Read(source(tmp_path / "accounting.db", page_rows=40), {}, window)
-    monkeypatch.setattr("publisher.sources.arc.DENSE", 0)
+    monkeypatch.setattr("publisher.sources.arc.source.DENSE", 0)
     apart = Read(source(tmp_path / "accounting.db", page_rows=40), {}, window)
     assert len(together.jobs) == 150
     assert together.jobs == apart.jobs

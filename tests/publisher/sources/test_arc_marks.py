@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from publisher.sources import arc_marks
-from publisher.sources.arc_database import AAR_COLUMNS, NAME_TABLES, SIDE_COLUMNS, ArcDatabase
-from publisher.sources.arc_marks import PROGRAM, Marks, RowMarks
-from publisher.sources.arc_rows import RowReader, UnreadableRowError
+from publisher.sources.arc import unchanged
+from publisher.sources.arc.database import AAR_COLUMNS, NAME_TABLES, SIDE_COLUMNS, ArcDatabase
+from publisher.sources.arc.jobs import RowReader, UnreadableRowError
+from publisher.sources.arc.unchanged import PROGRAM, Marks, RowMarks
 from publisher.sources.base import Known, Page, Window
 from tests.generators.arc_database import create
 from tests.publisher.sources.arc_reading import source
@@ -121,14 +121,14 @@ def test_a_row_that_points_to_nothing_has_none(path: Path) -> None:
 
 def test_how_rows_are_read_is_in_the_mark(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [marks_of(path, *settings) for settings in ((False, False), (True, False), (False, True), (True, True))]
-    monkeypatch.setattr(arc_marks, "_program", lambda: b"another")
+    monkeypatch.setattr(unchanged, "_program", lambda: b"another")
     given.append(marks_of(path, False, False))
     assert len({marks[0] for marks in given}) == len(given)
 
 
 def test_every_module_that_makes_a_run_of_a_row_is_told_of() -> None:
     """What they import of ours is among them too, but for what does not touch a run's values."""
-    apart = {"publisher.errors", "publisher.sources.arc_file", "publisher.sources.base", "publisher.told"}
+    apart = {"publisher.errors", "publisher.sources.arc.database", "publisher.sources.base", "publisher.encoded_run"}
     imported = set()
     for name in PROGRAM:
         tree = ast.parse(Path(importlib.import_module(name).__file__ or "").read_bytes())
@@ -209,6 +209,6 @@ def test_two_rows_of_one_run_are_both_read(path: Path) -> None:
         place = rows.aar.index(first)
         rows.aar.append(first)
         marks.append(marks[place])
-        sifted = arc_marks.sift(rows, marks, reader, knowing(known), ALWAYS)
+        sifted = unchanged.sift(rows, marks, reader, knowing(known), ALWAYS)
     assert sifted.rows.aar.count(first) == 2
     assert sifted.recognised.count == len(known) - 1

@@ -14,8 +14,8 @@ import pytest
 
 from formats.identity import decode, encode
 from formats.job import Benchmark, Event, Host, Job, Transfer
-from publisher.sources.arc_database import SEPARATOR, SIDE_COLUMNS, ArcDatabase, Sides
-from publisher.sources.arc_rows import RowReader, UnreadableRowError
+from publisher.sources.arc.database import SEPARATOR, SIDE_COLUMNS, ArcDatabase, Sides
+from publisher.sources.arc.jobs import RowReader, UnreadableRowError
 from tests.generators import arc_database
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.job import Benchmark, Host
-from publisher.sources.arc_cursor import ArcCursor, pack, unpack
-from publisher.sources.arc_values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
+from publisher.sources.arc.source import ArcCursor, pack, unpack
+from publisher.sources.arc.values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
 
 
 def _as_written(text: str) -> str:

@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 
 from formats.identity import decode, encode
 from formats.job import Job
-from publisher.config import Source as Settings
+from publisher.config.schema import Source as Settings
 from publisher.errors import SourceFormatError
-from publisher.sources import htcondor_lines, htcondor_xml, json_elements, make_source, slurm_json
-from publisher.sources.json_elements import Damaged, JsonElements
-from publisher.sources.lines import Outcome, Refused
+from publisher.sources import make_source
+from publisher.sources.htcondor import lines, xml
+from publisher.sources.logs import json_stream
+from publisher.sources.logs.json_stream import Damaged, JsonElements
+from publisher.sources.logs.lines import Outcome, Refused
+from publisher.sources.slurm import json as slurm_json
 from tests.publisher.sources.log_reading import JSON_VALUE, Seen, changed, odd_value, read_on, watched
 
 
@@ -97,7 +100,7 @@ def test_the_document_of_another_batch_system_is_refused_by_name(fixtures: Path,
 
 
 def test_an_element_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_elements, "MAX_ELEMENT", 1 << 20)
+    monkeypatch.setattr(json_stream, "MAX_ELEMENT", 1 << 20)
     read = 0
 
     def endless(size: int) -> bytes:
@@ -134,12 +137,12 @@ def _slurm(content: bytes) -> Iterator[Outcome]:
 
 def _condor(content: bytes) -> Iterator[Outcome]:
     for each in JsonElements(io.BytesIO(content).read):
-        yield Refused(each.reason) if isinstance(each, Damaged) else htcondor_lines.from_json(each, None)
+        yield Refused(each.reason) if isinstance(each, Damaged) else lines.from_json(each, None)
 
 
 def _condor_xml(content: bytes) -> Iterator[Outcome]:
-    for ad in htcondor_xml.ads(io.BytesIO(content).read):
-        yield ad if isinstance(ad, Refused) else htcondor_lines.from_ad(ad, None)
+    for ad in xml.ads(io.BytesIO(content).read):
+        yield ad if isinstance(ad, Refused) else lines.from_ad(ad, None)
 
 
 DOCUMENTS: Final = {

@@ -14,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.job import Job
-from formats.utilization import Ran
-from publisher.config import Source as Settings
-from publisher.entries import entries_of, rans_of
+from formats.utilization.measure import Ran
+from publisher.config.schema import Source as Settings
 from publisher.errors import ConfigError
+from publisher.messages.entries import entries_of, rans_of
 from publisher.sources import dqs
 from publisher.sources.base import Unreadable
-from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource
-from publisher.sources.dqs_act import act_lines, parse_line, without_slaves
+from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource, act_lines, parse_line, without_slaves
 from publisher.sources.dqs_stat import QueueSample, StatError, parse_sample, read_samples
-from publisher.sources.gridengine_run import RUSAGE
-from publisher.sources.lines import Refused
+from publisher.sources.gridengine.jobs import RUSAGE
+from publisher.sources.logs.lines import Refused
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, mutated, parse_all, read_on
 
 

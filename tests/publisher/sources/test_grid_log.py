@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from formats.job import Job
 from publisher.grid_identity import Entry, entry_for
-from publisher.sources.fields import LineError
-from publisher.sources.grid_log import MAX_LINE_BYTES, entry, pages
-from publisher.sources.htcondor_lines import GridEntryParser
+from publisher.sources.base import LineError
+from publisher.sources.blah import MAX_LINE_BYTES, entry, pages
+from publisher.sources.htcondor.lines import GridEntryParser
 from tests.publisher.sources.log_reading import changed, mutated, watched
 
 AT = '"timestamp=2026-11-20 18:40:00"'

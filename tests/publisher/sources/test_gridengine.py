@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from formats.identity import run_record_id
 from formats.job import Job
-from publisher.config import Source as Settings
+from publisher.config.schema import Source as Settings
 from publisher.errors import ConfigError
 from publisher.sources.base import Window
-from publisher.sources.gridengine import GridEngineParser, GridEngineSource, cell_of
-from publisher.sources.lines import Line, Refused
-from publisher.sources.parallel import MOST_GROUPS
+from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource, cell_of
+from publisher.sources.logs.lines import MOST_GROUPS, Line, Refused
 from tests.publisher.sources.log_reading import Seen, compare, fed, fuzz, odd_value, parse_all, read_on, watched
 
 FILES = ("accounting-8.1.9", "accounting-variants", "accounting.jsonl")

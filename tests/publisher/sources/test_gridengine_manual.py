@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 from publisher.cli.jobs_cmd import facts, show_run
-from publisher.config import Source as Settings
-from publisher.sources.gridengine import GridEngineParser, GridEngineSource
-from publisher.sources.gridengine_run import RUSAGE
+from publisher.config.schema import Source as Settings
+from publisher.sources.gridengine.jobs import RUSAGE
+from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import Site
 from tests.publisher.sources.log_reading import Seen, parse_all, read_on

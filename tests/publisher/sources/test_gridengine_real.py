@@ -11,9 +11,9 @@ from time import gmtime, strftime
 import pytest
 
 from formats.job import Job
-from publisher.config import Source as Settings
+from publisher.config.schema import Source as Settings
 from publisher.sources.base import Page
-from publisher.sources.gridengine import GridEngineSource
+from publisher.sources.gridengine.source import GridEngineSource
 
 RUNS = """\
 3.3      tasks      alice failed     0    8 1   7

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.job import Benchmark, Job
-from publisher import config
+from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.htcondor import HTCondorSource
-from publisher.sources.htcondor_lines import HTCondorParser
-from publisher.sources.htcondor_xml import ads
-from publisher.sources.lines import Line, Refused
-from publisher.sources.recognise import looks_like
+from publisher.sources.htcondor.lines import HTCondorParser
+from publisher.sources.htcondor.source import HTCondorSource
+from publisher.sources.htcondor.xml import ads
+from publisher.sources.logs.lines import Line, Refused
+from publisher.sources.logs.sniff import looks_like
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_records, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
 
@@ -29,7 +29,7 @@ LOST_ENDS = {"the last ad is not complete so far; it is read when it is"}
 
 
 def source(path: Path) -> HTCondorSource:
-    return HTCondorSource("condor", config.Source(type="htcondor", path=path))
+    return HTCondorSource("condor", schema.Source(type="htcondor", path=path))
 
 
 def parser() -> HTCondorParser:
@@ -290,7 +290,7 @@ def _fuzzed(file: Path, rounds: int) -> int:
 
 def test_the_path_is_needed() -> None:
     with pytest.raises(ConfigError, match=r"sources\.condor\.path"):
-        HTCondorSource("condor", config.Source(type="htcondor"))
+        HTCondorSource("condor", schema.Source(type="htcondor"))
 
 
 def test_check(fixtures: Path) -> None:

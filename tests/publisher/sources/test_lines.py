@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from publisher.config import Source as Settings
+from publisher.config.schema import Source as Settings
 from publisher.errors import SourceError, SourceFormatError, SourceMissingError
 from publisher.sources.base import Page
 from publisher.sources.dqs import DqsSource
-from publisher.sources.gridengine import GridEngineSource
-from publisher.sources.lines import PAGE_RECORDS, LineSource
-from publisher.sources.recognise import KINDS, looks_like
+from publisher.sources.gridengine.source import GridEngineSource
+from publisher.sources.logs.lines import PAGE_RECORDS, LineSource
+from publisher.sources.logs.sniff import KINDS, looks_like
 from tests.publisher.sources.log_reading import Seen, read_on
 
 SERIAL = b"q:h:g:o:n:%d:sge:0:1800000000:1800000010:1800000110:0:0:100:" + b"0:" * 17 + b"NONE:d:NONE:1:0:1.5:0:0"

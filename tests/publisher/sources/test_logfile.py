@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from publisher.errors import SourceFormatError
 from publisher.sources.base import Unreadable
-from publisher.sources.logfile import MAX_LINE_BYTES, LogReader
-from publisher.sources.rotation import MOST_OPENED
+from publisher.sources.logs.reader import MAX_LINE_BYTES, LogReader
+from publisher.sources.logs.rotation import MOST_OPENED
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.job import Job
-from publisher import config
+from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources import lsf_lines
-from publisher.sources.lines import Line, Refused
+from publisher.sources import lsf
+from publisher.sources.logs.lines import Line, Refused
 from publisher.sources.lsf import MAX_RECORD_BYTES, LsfParser, LsfSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 
 
 def source(path: Path) -> LsfSource:
-    return LsfSource("lsf", config.Source(type="lsf", path=path, cluster="c1"))
+    return LsfSource("lsf", schema.Source(type="lsf", path=path, cluster="c1"))
 
 
 def parser() -> LsfParser:
@@ -153,9 +153,9 @@ def test_a_damaged_line_costs_only_its_own_job(lines: list[bytes], damage: bytes
 
 def test_the_path_is_needed_and_the_cluster_should_have_a_name(fixtures: Path) -> None:
     with pytest.raises(ConfigError, match=r"sources\.lsf\.path"):
-        LsfSource("lsf", config.Source(type="lsf"))
+        LsfSource("lsf", schema.Source(type="lsf"))
     path = fixtures / "lsf"
-    nameless = LsfSource("lsf", config.Source(type="lsf", path=path))
+    nameless = LsfSource("lsf", schema.Source(type="lsf", path=path))
     assert any("cluster" in finding.hint for finding in nameless.check())
     assert not any("cluster" in finding.hint for finding in source(path / "lsb.acct").check())
 
@@ -186,8 +186,8 @@ def test_the_samples(shared: Path) -> None:
 
 
 def test_a_long_record_is_split_as_every_other(lines: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    records = [line for line in lines if lsf_lines.record_type(line) and not lsf_lines.goes_on(line)]
-    expected = [lsf_lines.fields(line) for line in records]
-    monkeypatch.setattr(lsf_lines, "_CSV_CHARACTERS", 0)
-    assert [lsf_lines.fields(line) for line in records] == expected
+    records = [line for line in lines if lsf.record_type(line) and not lsf.goes_on(line)]
+    expected = [lsf.fields(line) for line in records]
+    monkeypatch.setattr(lsf, "_CSV_CHARACTERS", 0)
+    assert [lsf.fields(line) for line in records] == expected
     assert len(records) > 10

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from publisher import add_ons, config, sources
+from publisher import plugins, sources
+from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.added import AddedSource
-from publisher.sources.arc import ArcSource
+from publisher.sources.arc.source import ArcSource
+from publisher.sources.plugin import AddedSource
 
 
 def of_add_on(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(name, value, add_ons.SOURCES)
+    point = EntryPoint(name, value, plugins.SOURCES)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == point.group else [])
 
 
@@ -27,7 +28,7 @@ def test_every_built_in_type_can_be_loaded() -> None:
 
 
 def test_a_built_in_type(tmp_path: Path) -> None:
-    made = sources.make_source("ce1", config.Source(type="arc", path=tmp_path))
+    made = sources.make_source("ce1", schema.Source(type="arc", path=tmp_path))
     assert isinstance(made, ArcSource)
     assert (made.name, made.kind) == ("ce1", "arc")
 
@@ -36,30 +37,30 @@ def test_an_unknown_type_names_the_known_and_the_nearest() -> None:
     with pytest.raises(
         ConfigError, match=r"sources\.ce1\.type: unknown type of source 'ark'; known are .*arc"
     ) as caught:
-        sources.make_source("ce1", config.Source(type="ark"))
+        sources.make_source("ce1", schema.Source(type="ark"))
     assert caught.value.hint == 'Did you mean "arc"?'
 
 
 def test_an_unknown_type_unlike_any() -> None:
     with pytest.raises(ConfigError) as caught:
-        sources.make_source("ce1", config.Source(type="xyzzy"))
+        sources.make_source("ce1", schema.Source(type="xyzzy"))
     assert "add-on" in caught.value.hint
 
 
 def test_a_type_of_an_add_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    of_add_on("mine", "publisher.sources.arc:ArcSource", monkeypatch)
-    made = sources.make_source("x", config.Source(type="mine", path=tmp_path))
+    of_add_on("mine", "publisher.sources.arc.source:ArcSource", monkeypatch)
+    made = sources.make_source("x", schema.Source(type="mine", path=tmp_path))
     assert (type(made), made.name, made.kind) == (AddedSource, "x", "arc")
     assert [finding.level for finding in made.check()] == ["red"]
 
 
-@pytest.mark.parametrize("value", ["no_such_module_at_all:Source", "publisher.sources.arc:NoSuchName"])
+@pytest.mark.parametrize("value", ["no_such_module_at_all:Source", "publisher.sources.arc.source:NoSuchName"])
 def test_an_add_on_that_cannot_be_loaded(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     of_add_on("mine", value, monkeypatch)
     with pytest.raises(ConfigError, match="cannot be loaded"):
-        sources.make_source("x", config.Source(type="mine"))
+        sources.make_source("x", schema.Source(type="mine"))
 
 
 def test_an_add_on_cannot_replace_a_built_in_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     of_add_on("arc", "no_such_module_at_all:Source", monkeypatch)
-    assert isinstance(sources.make_source("x", config.Source(type="arc", path=tmp_path)), ArcSource)
+    assert isinstance(sources.make_source("x", schema.Source(type="arc", path=tmp_path)), ArcSource)

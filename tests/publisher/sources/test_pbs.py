@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from formats.job import Job
-from publisher import config
-from publisher.sources.pbs import PbsProSource
-from publisher.sources.pbs_log import PbsParser
-from publisher.sources.pbs_runs import PBS, TORQUE
+from publisher.config import schema
+from publisher.sources.pbs.jobs import PBS, TORQUE
+from publisher.sources.pbs.source import PbsParser, PbsProSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 
 ZONE = "America/Denver"
 
 
 def source(path: Path) -> PbsProSource:
-    return PbsProSource("hpc", config.Source(type="pbs", path=path, timezone=ZONE))
+    return PbsProSource("hpc", schema.Source(type="pbs", path=path, timezone=ZONE))
 
 
 def parser() -> PbsParser:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.sources.fields import LineError
-from publisher.sources.pbs_lines import LocalClock, attributes, frame, start_in
+from publisher.sources.base import LineError
+from publisher.sources.pbs.lines import LocalClock, attributes, frame, start_in
 
 
 def utc(text: str) -> int:

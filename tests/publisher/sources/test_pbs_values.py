@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.sources import pbs_values as values
+from publisher.sources.pbs import values
 
 
 @pytest.mark.parametrize(

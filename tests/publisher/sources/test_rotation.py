@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from publisher.errors import SourceError, SourceMissingError
-from publisher.sources.rotation import LogFiles
+from publisher.sources.logs.rotation import LogFiles
 
 
 def names(path: Path, pattern: str | None = None) -> list[str]:

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.job import Job
-from publisher import config
+from publisher.config import schema
 from publisher.errors import ConfigError, SourceFormatError
 from publisher.sources.base import Window
-from publisher.sources.lines import Line, Refused
-from publisher.sources.slurm import SlurmSource
-from publisher.sources.slurm_lines import MOST_BYTES, SlurmParser
-from publisher.sources.slurm_sacct import COLUMNS
+from publisher.sources.logs.lines import Line, Refused
+from publisher.sources.slurm.parser import MOST_BYTES, SlurmParser
+from publisher.sources.slurm.sacct import COLUMNS
+from publisher.sources.slurm.source import SlurmSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
 
@@ -25,7 +25,7 @@ FILES = ("sacct.psv", "jobcomp.log", "sacct-22.05.json", "sacct-24.05.json")
 
 
 def source(path: Path, **more: object) -> SlurmSource:
-    return SlurmSource("slurm", config.Source.model_validate({"type": "slurm", "path": path, **more}))
+    return SlurmSource("slurm", schema.Source.model_validate({"type": "slurm", "path": path, **more}))
 
 
 def parser() -> SlurmParser:
@@ -327,7 +327,7 @@ def _fuzzed(file: Path, rounds: int) -> int:
 
 def test_without_a_path_the_program_is_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"sources\.slurm\.path"):
-        SlurmSource("slurm", config.Source(type="slurm"), environ={"PATH": str(tmp_path)})
+        SlurmSource("slurm", schema.Source(type="slurm"), environ={"PATH": str(tmp_path)})
 
 
 def test_check(fixtures: Path, tmp_path: Path) -> None:

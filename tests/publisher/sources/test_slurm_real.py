@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from formats.job import Job
-from publisher.config import Source as Settings
-from publisher.sources import slurm_sacct
-from publisher.sources.slurm import SlurmSource
+from publisher.config.schema import Source as Settings
+from publisher.sources.slurm import sacct
+from publisher.sources.slurm.source import SlurmSource
 
 RUNS = """\
 1  plain       alice completed  3  866  1 1   6228 0  -
@@ -113,7 +113,7 @@ def test_each_run(folder: Path, name: str) -> None:
 
 def test_the_saved_table_is_what_the_source_asks_for(folder: Path) -> None:
     header = (folder / "sacct-asked.txt").read_text().splitlines()[0]
-    assert tuple(header.split("\x1f")) == slurm_sacct.COLUMNS
+    assert tuple(header.split("\x1f")) == sacct.COLUMNS
 
 
 def test_json_tells_the_same_runs(folder: Path) -> None:

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from formats.job import Job
-from publisher import config
+from publisher.config import schema
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError
 from publisher.sources.base import Window
-from publisher.sources.slurm import LONGEST_WINDOW_S, SlurmSource, is_program
-from publisher.sources.slurm_sacct import COLUMNS, TEXTS
+from publisher.sources.slurm.sacct import COLUMNS, TEXTS
+from publisher.sources.slurm.source import LONGEST_WINDOW_S, SlurmSource, is_program
 from tests.publisher.sources.log_reading import Seen, read_on
 
 T0 = 1_793_491_200
@@ -104,7 +104,7 @@ def row(number: str, start: int, end: int | str, **more: object) -> dict[str, ob
 
 
 def source(sacct: Sacct, now: int, silent_s: float = 60.0, **more: object) -> SlurmSource:
-    made = config.Source.model_validate({"type": "slurm", "path": sacct.path, **more})
+    made = schema.Source.model_validate({"type": "slurm", "path": sacct.path, **more})
     return SlurmSource("slurm", made, clock=lambda: T0 + now, silent_s=silent_s)
 
 
@@ -220,7 +220,7 @@ def test_two_different_texts_for_a_job_stop_only_its_own_run(sacct: Sacct) -> No
 @pytest.mark.parametrize("column", ["Account", "JobName", "Comment", "WCKey"])
 def test_who_guessed_the_delimiter_forges_nothing(tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the delimiter known, the numbers would not change, and the answer with the texts would not be used."""
-    monkeypatch.setattr("publisher.sources.slurm_sacct.new_delimiter", lambda: "\x1f!")
+    monkeypatch.setattr("publisher.sources.slurm.sacct.new_delimiter", lambda: "\x1f!")
     sacct = Sacct(tmp_path)
     victim = row("2", 10, 30, Account="victim", User="bob")
     forged = "\x1f!".join(["x", *[""] * (TEXTS.index("Submit") - TEXTS.index(column) - 1), f"{T0 + 10}\n2", "c1"])
@@ -342,12 +342,12 @@ def test_what_is_a_program(sacct: Sacct, tmp_path: Path) -> None:
     saved.write_text("JobID|Start|End\n1|10|20\n", encoding="utf-8")
     saved.chmod(0o755)
     assert (is_program(sacct.path), is_program(saved), is_program(tmp_path)) == (True, False, False)
-    assert ids(read_on(SlurmSource("slurm", config.Source(type="slurm", path=saved)), Seen()).jobs) == ["1"]
+    assert ids(read_on(SlurmSource("slurm", schema.Source(type="slurm", path=saved)), Seen()).jobs) == ["1"]
 
 
 def test_the_program_is_found_on_path(sacct: Sacct) -> None:
     environ = {"PATH": f"{sacct.place}{os.pathsep}{os.environ['PATH']}"}
-    assert SlurmSource("slurm", config.Source(type="slurm"), environ=environ).path == sacct.path
+    assert SlurmSource("slurm", schema.Source(type="slurm"), environ=environ).path == sacct.path
 
 
 @pytest.mark.parametrize(

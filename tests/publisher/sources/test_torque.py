@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 
 from formats.identity import run_record_id
 from formats.job import Job
-from publisher import config
+from publisher.config import schema
 from publisher.errors import ConfigError, SourceError, SourceMissingError
-from publisher.sources import pbs_paths
 from publisher.sources.base import Window
-from publisher.sources.pbs_log import PbsParser
-from publisher.sources.pbs_runs import TORQUE
-from publisher.sources.torque import TorqueSource
+from publisher.sources.pbs import history
+from publisher.sources.pbs.jobs import TORQUE
+from publisher.sources.pbs.source import PbsParser, TorqueSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 
 ZONE = "Europe/Oslo"
 
 
 def source(path: Path, zone: str = ZONE) -> TorqueSource:
-    return TorqueSource("ce1", config.Source(type="torque", path=path, timezone=zone))
+    return TorqueSource("ce1", schema.Source(type="torque", path=path, timezone=zone))
 
 
 def parser() -> PbsParser:
@@ -220,9 +219,9 @@ def test_a_path_with_several_ends(tmp_path: Path, status: int, cut: int) -> None
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pbs_paths, "MAX_WEIGHT", 50)
-    monkeypatch.setattr(pbs_paths, "MAX_ENDED", 10)
-    monkeypatch.setattr(pbs_paths, "MAX_COMPLETED", 10)
+    monkeypatch.setattr(history, "MAX_WEIGHT", 50)
+    monkeypatch.setattr(history, "MAX_ENDED", 10)
+    monkeypatch.setattr(history, "MAX_COMPLETED", 10)
     small = parser()
     for number in range(500):
         small.parse(b"10/24/2026 20:00:00;Q;%d.s;queue=a" % number)
@@ -244,8 +243,8 @@ def test_a_path_that_grows_without_end_is_cut_in_the_middle() -> None:
         one.parse(b"10/24/2026 20:00:00;C;1.s;%d" % number)
     job = one.parse(b"10/24/2026 21:00:00;E;1.s;user=a start=1792864800 end=1792868400 Exit_status=0")
     assert isinstance(job, Job)
-    assert len(job.events) <= pbs_paths.MAX_EVENTS + 1
-    assert job.extras["events_left_out"] == 1000 + 1 - pbs_paths.MAX_EVENTS
+    assert len(job.events) <= history.MAX_EVENTS + 1
+    assert job.extras["events_left_out"] == 1000 + 1 - history.MAX_EVENTS
 
 
 def test_a_rerun_before_its_start_is_refused() -> None:
@@ -274,7 +273,7 @@ def test_a_cursor_of_something_else_is_read_from_the_beginning(folder: Path, see
 
 def test_no_path_no_files_other_files(tmp_path: Path, fixtures: Path) -> None:
     with pytest.raises(ConfigError, match=r"sources\.ce1\.path"):
-        TorqueSource("ce1", config.Source(type="torque"))
+        TorqueSource("ce1", schema.Source(type="torque"))
     with pytest.raises(SourceMissingError):
         read_on(source(tmp_path), Seen())
     (tmp_path / "20261024").write_bytes((fixtures / "lsf" / "lsb.acct").read_bytes())

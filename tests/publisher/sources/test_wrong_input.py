@@ -11,11 +11,11 @@ from unittest import mock
 import pytest
 
 from publisher.cli.status_cmd import show_status, status_json
-from publisher.pipeline.check_rules import reading_the_same
-from publisher.pipeline.collect import Collected
-from publisher.pipeline.status import SourceStatus
+from publisher.collect.collect import Collected
 from publisher.sources import make_source
 from publisher.sources.base import Window
+from publisher.status.check import reading_the_same
+from publisher.status.status import SourceStatus
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import NOW, Site
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from publisher.errors import UsageError
+from publisher.spool.base import SpoolError
 from publisher.spool.context import FILE_FORMATS
-from publisher.spool.errors import SpoolError
 from publisher.spool.exchange import export, import_
 from publisher.store.database import Store, open_store
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.publisher.cluster import NOW, Cluster, torque_line
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, Site, make_job
@@ -46,7 +46,7 @@ def rich_site(folder: Path) -> Site:
 
 def site_month() -> Any:
     """November: what is before goes."""
-    from formats.month import Month
+    from formats.calendar import Month
 
     return Month(2026, 11)
 

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from formats.identity import encode
 from formats.job import Benchmark, Event, Host, Job, Transfer
-from publisher.config import SpoolContext
-from publisher.spool import text
+from publisher.config.schema import SpoolContext
+from publisher.spool import name_value
+from publisher.spool.base import Object, SpoolError, key_of
 from publisher.spool.context import Context, make_context
-from publisher.spool.errors import SpoolError
 from publisher.spool.kinds import EXPORTED, JOBS, TABLES, job_of_values, values_of_job
-from publisher.spool.objects import Object, key_of
-from publisher.store.tables import metadata
+from publisher.store.schema import metadata
 from tests.publisher.site import make_job
 
 FORMATS = ["classic", "delimited", "json-lines", "xml", "database"]
@@ -195,16 +194,16 @@ def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("marks", ["", ":", ",=", "\t"])
 @given(value=st.text())
 def test_text_is_one_word_and_comes_back(marks: str, value: str) -> None:
-    shown = text.escaped(value, marks)
-    assert text.unescaped(shown) == value
-    assert shown != text.ABSENT
+    shown = name_value.escaped(value, marks)
+    assert name_value.unescaped(shown) == value
+    assert shown != name_value.ABSENT
     assert shown.isprintable()
     assert not any(mark in shown for mark in marks)
 
 
 @given(pairs=st.dictionaries(st.text(), st.text() | st.integers() | st.floats(allow_nan=False), max_size=4))
 def test_pairs_come_back_with_their_types(pairs: dict[str, Any]) -> None:
-    found = text.pairs_of(text.paired(pairs, ":"))
+    found = name_value.pairs_of(name_value.paired(pairs, ":"))
     assert found == pairs
     assert [type(value) for value in found.values()] == [type(value) for value in pairs.values()]
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from formats.month import Month
-from publisher.config import SpoolContext
+from formats.calendar import Month
+from publisher.config.schema import SpoolContext
 from publisher.errors import StoreFullError
-from publisher.observe.events import TargetPaused
-from publisher.spool import reading, spooler, triggers
+from publisher.events import TargetPaused
+from publisher.spool import kinds, spooler
+from publisher.spool.base import Object
 from publisher.spool.context import make_context
 from publisher.spool.kinds import kind_named
-from publisher.spool.objects import Object
 from publisher.store.database import open_store
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
 
@@ -41,7 +41,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.reopen()
     store = open_store(site.config.store.url)  # of a server: the next test has it
     with store.write() as connection:
-        triggers.remove(connection)
+        spooler.remove(connection)
     store.close()
 
 
@@ -63,7 +63,7 @@ def stored(site: Site) -> dict[str, list[Object]]:
     store = open_store(site.config.store.url)
     try:
         with store.read() as connection:
-            return {kind: sorted(reading.all_of(connection, kind), key=lambda item: item.key) for kind in KINDS}
+            return {kind: sorted(kinds.all_of(connection, kind), key=lambda item: item.key) for kind in KINDS}
     finally:
         store.close()
 
@@ -220,13 +220,13 @@ def test_a_mark_that_comes_to_a_run_is_no_change_of_the_run(site: Site) -> None:
     site.publish()
     with site.publisher.store.write() as connection:
         connection.exec_driver_sql("UPDATE runs SET mark = digest")
-        assert triggers.pending(connection, 10) == []
+        assert spooler.pending(connection, 10) == []
         connection.exec_driver_sql("UPDATE runs SET stored_at = stored_at + 1 WHERE id = 1")
-        assert [found[0] for found in triggers.pending(connection, 10)] == ["jobs"]
+        assert [found[0] for found in spooler.pending(connection, 10)] == ["jobs"]
 
 
 def test_a_copied_store_starts_contexts_of_its_own(site: Site, tmp_path: Path) -> None:
-    from publisher.keeper import copy_store
+    from publisher.maintenance import copy_store
 
     site.collect()
     site.publish()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from formats.job import Job
 from publisher.sources.base import Unreadable
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import psycopg
 
 from publisher.store.database import HEAD, open_store
-from publisher.store.tables import metadata
+from publisher.store.schema import metadata
 
 PASSWORD: Final = "5wordfish"
 """Of the user `guarded`."""

@@ -15,7 +15,7 @@ from formats.job import Benchmark, Host, Job
 from publisher.store import registry
 from publisher.store.classes import Interner, JobClass, all_classes, classes_by_id, facts_digest
 from publisher.store.database import Store, open_store
-from publisher.store.tables import classes, sources
+from publisher.store.schema import classes, sources
 
 MANY = 2500
 """More than are asked for at once."""

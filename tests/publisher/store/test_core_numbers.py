@@ -10,11 +10,11 @@ import pytest
 
 from formats.identity import decode, digest, without_core_numbers
 from formats.job import Job
-from publisher.config import Source
-from publisher.pipeline.collect import Collected
+from publisher.collect.collect import Collected
+from publisher.config.schema import Source
 from publisher.sources import make_source
 from publisher.sources.base import Window
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import ListSource, Site
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from formats.calendar import Month
 from formats.job import Job
-from formats.month import Month
 from publisher.errors import UsageError
 from publisher.sources.base import Unreadable, Window
-from publisher.store.states import State
-from publisher.store.tables import metadata
+from publisher.store.schema import State, metadata
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from publisher.grid_identity import Entry
-from publisher.store import erased, grid_jobs, registry
-from publisher.store.tables import erased as erased_table
+from publisher.store import grid_jobs, registry
+from publisher.store.admin import erase
+from publisher.store.schema import erased as erased_table
 from tests.publisher.site import NOW, Site
 
 pytestmark = pytest.mark.either_store
@@ -30,7 +31,7 @@ def test_an_entry_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_an_entry_of_an_erased_person_is_kept_under_the_pseudonym(tmp_path: Path, name: str) -> None:
     with Site(tmp_path, [], []).publisher.store.write() as connection:
         source = registry.source(connection, "ce1", "slurm")
-        person = erased.person_hash(name, b"salt")
+        person = erase.person_hash(name, b"salt")
         row = {"pseudonym": "erased-1", "salt": b"salt", "person": person, "erased_at": NOW}
         connection.execute(erased_table.insert().values(row))
         grid_jobs.keep(connection, source.id, [WHOLE])

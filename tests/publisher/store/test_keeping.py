@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, event, select
 
-from formats.month import Month
+from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import StoreCorruptError, StoreFullError, UsageError
-from publisher.keeper import copy_store
-from publisher.store import copy, dialect, upkeep
+from publisher.maintenance import copy_store
+from publisher.store import dialect
+from publisher.store.admin import backup
+from publisher.store.admin import engine as admin_engine
 from publisher.store.database import Store, open_store
-from publisher.store.tables import metadata, spool_changes
+from publisher.store.schema import metadata, spool_changes
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
 from tests.publisher.store.make_old_store import fill
@@ -142,11 +144,11 @@ def test_a_copy_that_finds_the_disk_full_leaves_nothing(tmp_path: Path) -> None:
     limit_pages(other, 60)
     source = open_store(site.config.store.url)
     with pytest.raises(StoreFullError):
-        copy.copy(source, other)
+        backup.copy(source, other)
     other.close()
     assert not any(everything(f"sqlite:///{tmp_path}/other/store.db").values())
     again = open_store(f"sqlite:///{tmp_path}/other/store.db")
-    copy.copy(source, again)
+    backup.copy(source, again)
     again.close()
     source.close()
     assert everything(f"sqlite:///{tmp_path}/other/store.db") == everything(site.config.store.url)
@@ -164,11 +166,11 @@ def limit_pages(store: Store, pages: int) -> None:
 
 KILLED = """
 import os, signal, sys
-from publisher.store import copy, database, purge, upkeep
-from publisher.keeper import copy_store, Keeper
+from publisher.store.admin import engine, erase, purge
+from publisher.maintenance import copy_store
 from publisher.api import Publisher
 from pathlib import Path
-from formats.month import Month
+from formats.calendar import Month
 
 def die(*arguments, **names):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -176,17 +178,16 @@ def die(*arguments, **names):
 what, config, place = sys.argv[1:]
 with Publisher.from_file(Path(config)) as publisher:
     if what == "copy":
-        upkeep.set_sequences = die
+        engine.set_sequences = die
         copy_store(publisher.config.store.url, f"sqlite:///{place}", 1, lambda table: None)
     if what == "backup":
-        upkeep.finish_backup = die
+        engine.finish_backup = die
         publisher.keeper.backup(Path(place))
     if what == "purge":
-        purge.audit.note = die
+        purge.registry.note = die
         publisher.keeper.purge(Month(2026, 11))
     if what == "forget":
-        from publisher.store import erase
-        erase.audit.note = die
+        erase.registry.note = die
         publisher.keeper.forget("/DC=org/CN=Ada")
 """
 
@@ -366,7 +367,7 @@ def test_a_backup_that_finds_the_disk_full_leaves_nothing(tmp_path: Path, monkey
         connection.execute("PRAGMA max_page_count = 10")
         return connection
 
-    monkeypatch.setattr(upkeep.sqlite3, "connect", small)
+    monkeypatch.setattr(admin_engine.sqlite3, "connect", small)
     with pytest.raises(StoreFullError):
         site.publisher.keeper.backup(tmp_path / "backup.db")
     assert not list(tmp_path.glob("*backup*"))

@@ -17,8 +17,8 @@ import pytest
 from formats.identity import MOST_KEY_BYTES, index_key, record_key
 from formats.job import Benchmark, Host, Transfer
 from publisher.sources.base import Unreadable
-from publisher.spool import triggers
-from publisher.store.states import State
+from publisher.spool import spooler
+from publisher.store.schema import State
 from tests.publisher.cluster import NOW, Cluster, torque_line
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, store_url_of
@@ -168,7 +168,7 @@ def test_a_strange_id_stops_nothing_and_its_run_is_delivered_once(
     assert len(site.publisher.job(name)) == 1
     assert site.rows("SELECT kind FROM spool_changes") == [("generation",)], "all is written to the context"
     with site.publisher.store.write() as connection:  # of a server: the next test has it
-        triggers.remove(connection)
+        spooler.remove(connection)
     site.reopen()
 
 

@@ -11,18 +11,18 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import Connection, Engine, Table, event, insert
 
+from formats.calendar import Month
 from formats.identity import digest, encode
-from formats.month import Month
-from publisher import config_file
-from publisher.pipeline import recall
-from publisher.pipeline.status import status
-from publisher.store import deliveries, flights, groups, integrity, ledger, purge, sent, sums
+from publisher.config import file
+from publisher.status import jobs
+from publisher.status.status import status
+from publisher.store import deliveries, groups, in_flight, queries, sums
+from publisher.store.admin import integrity, purge
 from publisher.store.database import Store, open_store
 from publisher.store.runs import marks_of, named
-from publisher.store.states import State
-from publisher.store.tables import batches, classes, runs, sources, targets
-from publisher.store.tables import deliveries as delivery_table
-from publisher.store.tables import groups as summaries
+from publisher.store.schema import State, batches, classes, runs, sources, targets
+from publisher.store.schema import deliveries as delivery_table
+from publisher.store.schema import groups as summaries
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 from tests.publisher.store.server import Server
@@ -35,16 +35,16 @@ BEHIND: Final = (NOVEMBER + 3600 + 2000, 2000)
 LARGE: Final = frozenset({"runs", "deliveries", "versions", "batches", "groups"})
 Question = Callable[[Connection], object]
 OPEN: Final[dict[str, Question]] = {
-    "plan, first page": lambda connection: ledger.waiting(connection, 1, None, 10),
-    "plan, place": lambda connection: ledger.place_of(connection, 1, 10),
-    "plan, next page": lambda connection: ledger.waiting(connection, 1, BEHIND, 10),
-    "in flight": lambda connection: flights.in_flight(connection, 1),
-    "land": lambda connection: flights.land(connection, 1, 1, 0, keeps_first=True),
-    "leave": lambda connection: flights.leave(connection, 1, 1, State.WAITING, None, 0),
-    "not taken": lambda connection: flights.not_taken(connection, 1, 1, {}),
-    "put back": lambda connection: flights.put_back(connection, 1, State.IN_FLIGHT, 0),
-    "oldest": lambda connection: ledger.oldest_open(connection, 1),
-    "months": lambda connection: ledger.months_of(connection, 1, State.HELD),
+    "plan, first page": lambda connection: queries.waiting(connection, 1, None, 10),
+    "plan, place": lambda connection: queries.place_of(connection, 1, 10),
+    "plan, next page": lambda connection: queries.waiting(connection, 1, BEHIND, 10),
+    "in flight": lambda connection: in_flight.in_flight(connection, 1),
+    "land": lambda connection: in_flight.land(connection, 1, 1, 0, keeps_first=True),
+    "leave": lambda connection: in_flight.leave(connection, 1, 1, State.WAITING, None, 0),
+    "not taken": lambda connection: in_flight.not_taken(connection, 1, 1, {}),
+    "put back": lambda connection: in_flight.put_back(connection, 1, State.IN_FLIGHT, 0),
+    "oldest": lambda connection: queries.oldest_open(connection, 1),
+    "months": lambda connection: queries.months_of(connection, 1, State.HELD),
 }
 """What concerns open deliveries alone."""
 ANY: Final[dict[str, Question]] = {
@@ -53,20 +53,20 @@ ANY: Final[dict[str, Question]] = {
     ),
     "marks of runs": lambda connection: marks_of(connection, ["ur-2000", "ur-2001"]),
     "jobs ID": lambda connection: [
-        recall.whereabouts(connection, run.run_id) for run in recall.found(connection, "2000", {})
+        jobs.whereabouts(connection, run.run_id) for run in jobs.found(connection, "2000", {})
     ],
-    "jobs": lambda connection: list(recall.runs_in(connection, *WINDOW, BEHIND, 10)),
-    "fold, first page": lambda connection: ledger.ended_in(connection, 1, WINDOW, None, 10),
-    "fold, next page": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10),
+    "jobs": lambda connection: list(jobs.runs_in(connection, *WINDOW, BEHIND, 10)),
+    "fold, first page": lambda connection: queries.ended_in(connection, 1, WINDOW, None, 10),
+    "fold, next page": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10),
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),
     "fold, members": lambda connection: list(sums.waiting(connection, 1, WINDOW)),
-    "fold, others": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
+    "fold, others": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
     "sync counts": lambda connection: sums.owed_by_class(connection, 1, LAST, 10),
-    "report, what changed": lambda connection: ledger.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
-    "reports, periods": lambda connection: ledger.periods_from(connection, 1, "month", NOVEMBER),
-    "reconcile, first page": lambda connection: sent.page(connection, 1, WINDOW, None, 10),
-    "reconcile, next page": lambda connection: sent.page(connection, 1, WINDOW, BEHIND, 10),
-    "reconcile, records": lambda connection: sent.states_of_records(connection, 1, ["ur-2000"]),
+    "report, what changed": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
+    "reports, periods": lambda connection: queries.periods_from(connection, 1, "month", NOVEMBER),
+    "reconcile, first page": lambda connection: queries.page(connection, 1, WINDOW, None, 10),
+    "reconcile, next page": lambda connection: queries.page(connection, 1, WINDOW, BEHIND, 10),
+    "reconcile, records": lambda connection: queries.states_of_records(connection, 1, ["ur-2000"]),
     "summaries as sent": lambda connection: groups.of_month(connection, 1, groups.SUMMARY, Month(2026, 11).number),
     "states": lambda connection: deliveries.states_of(connection, 1, [5, 6, 7]),
 }
@@ -170,7 +170,7 @@ def _asked(store: Store, ask: Callable[[], object]) -> list[tuple[str, Any]]:
 def _of(store: Store, name: str) -> Callable[[], object]:
     """A question by its name; whatever it changes is taken back."""
     if name == STATUS:
-        config = config_file.parse(CONFIG, Path("/nowhere/publisher.toml"))
+        config = file.parse(CONFIG, Path("/nowhere/publisher.toml"))
         return lambda: status(store, config, lambda: NOVEMBER)
 
     def ask() -> None:

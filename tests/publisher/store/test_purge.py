@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from formats.calendar import Month
 from formats.job import Job
-from formats.month import Month
 from publisher.api import Publisher
 from publisher.errors import StoreFullError, UsageError
 from publisher.sources.base import Window
-from publisher.store.states import State
+from publisher.store.schema import State
 from publisher.targets.base import Transient
 from tests.publisher.cluster import torque_line
-from tests.publisher.pipeline.test_grid_join import GridCluster
+from tests.publisher.collect.test_grid_join import GridCluster
 from tests.publisher.receivers import Receiver, SummaryReceiver, always, script
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
@@ -264,7 +264,7 @@ def test_a_month_that_fails_half_way_stays_whole(site: Site, monkeypatch: pytest
         if month == LAST:
             raise StoreFullError("the disk is full")
 
-    monkeypatch.setattr("publisher.store.purged.note_month", full)
+    monkeypatch.setattr("publisher.store.admin.purge.note_month", full)
     before = site.publisher.status()
     with pytest.raises(StoreFullError):
         purge(site)
@@ -289,7 +289,7 @@ def test_classes_that_nobody_has_any_more_go(site: Site) -> None:
 
 
 def test_reports_of_periods_that_purged_jobs_may_have_run_in_are_held(site: Site) -> None:
-    from publisher.pipeline.wholeness import why_not_known_from, why_not_whole
+    from publisher.messages.completeness import why_not_known_from, why_not_whole
 
     purge(site)
     settings = site.config.targets["sums"]

@@ -16,7 +16,7 @@ from formats.identity import digest, encode
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.sources.base import Unreadable
 from publisher.store.database import HEAD, MIGRATIONS, open_store
-from publisher.store.states import State
+from publisher.store.schema import State
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
 from tests.publisher.store.migrating import migrate_from_nothing

@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from publisher import config
+from publisher.config import schema
 from publisher.simulator.pki import Pki
 from publisher.targets import make_target
 from publisher.targets.base import Message, Outcome, Target
-from publisher.targets.context import TargetContext
+from publisher.targets.identity import TargetContext
 from tests.publisher.server import Connection, Request, Script, serve
 
-SETTINGS: TypeAdapter[config.Target] = TypeAdapter(config.Target)
+SETTINGS: TypeAdapter[schema.Target] = TypeAdapter(schema.Target)
 MESSAGE = Message(
     batch_id="run-7/batch 1",
     format="ogf-ur",
@@ -30,7 +30,7 @@ NGINX_400 = (
 
 def context(pki: Pki, clock: Callable[[], float] = time.time) -> TargetContext:
     return TargetContext(
-        credentials=config.Credentials(
+        credentials=schema.Credentials(
             certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory
         ),
         clock=clock,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.errors import SigningError
+from publisher.security.verify import decrypt, is_encrypted, open_signed
 from publisher.simulator.pki import Pki
-from publisher.smime import decrypt, is_encrypted, open_signed
 from publisher.targets.ams import Body
 from publisher.targets.base import (
     Accepted,
@@ -55,7 +55,7 @@ def test_ams_encrypts_to_the_receiver(pki: Pki) -> None:
     assert is_encrypted(data)
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-    from publisher.credentials import load_key
+    from publisher.security.credentials import load_key
 
     key = load_key(receiver.key)
     assert isinstance(key, RSAPrivateKey)

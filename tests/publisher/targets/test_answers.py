@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
+from publisher.security.http import Reply
 from publisher.targets import ams, answers, base
-from publisher.transport import Reply
 
 TOKEN = "test+Token/09=="
 SPELLED = {

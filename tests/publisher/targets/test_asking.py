@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from publisher import config
+from publisher.config import schema
 from publisher.errors import TargetError
+from publisher.security.http import Failure, Reply
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki, make_pki
-from publisher.targets import sgas_query
+from publisher.targets import sgas as targets_sgas
 from publisher.targets.base import DaySum, KeepsMessages, Kept, Message, TellsSums, Untold
-from publisher.targets.context import TargetContext
 from publisher.targets.directory import DirectoryTarget
+from publisher.targets.identity import TargetContext
 from publisher.targets.sgas import SgasTarget
-from publisher.transport import Failure, Reply
 from tests.publisher.simulator.records import message, record
 
 FIRST = 20758
@@ -40,8 +40,8 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 @pytest.fixture
 def sgas(simulator: Simulator) -> Iterator[SgasTarget]:
     client = simulator.pki.client
-    own = config.Credentials(certificate=client.certificate, key=client.key, ca_directory=simulator.pki.ca_directory)
-    target = SgasTarget("neic", config.SgasTarget(type="sgas", url=simulator.sgas_url), TargetContext(own))
+    own = schema.Credentials(certificate=client.certificate, key=client.key, ca_directory=simulator.pki.ca_directory)
+    target = SgasTarget("neic", schema.SgasTarget(type="sgas", url=simulator.sgas_url), TargetContext(own))
     yield target
     target.close()
 
@@ -96,8 +96,8 @@ def test_a_service_that_does_not_tell_says_why(
 
 def test_without_the_right_to_query_nothing_is_told(pki: Pki) -> None:
     with Simulator(pki, rights={pki.client.dn: ["jobinsert"]}) as running:
-        own = config.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
-        target = SgasTarget("neic", config.SgasTarget(type="sgas", url=running.sgas_url), TargetContext(own))
+        own = schema.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
+        target = SgasTarget("neic", schema.SgasTarget(type="sgas", url=running.sgas_url), TargetContext(own))
         told = target.usage("ce1.example.org", FIRST, FIRST + 1)
         target.close()
     assert isinstance(told, Untold)
@@ -115,7 +115,7 @@ def answering(*lines: dict[str, Any]) -> Callable[[str], Reply]:
 
 def test_numbers_as_databases_write_them_and_users_without_a_grid_name() -> None:
     ask = answering(line("2026-11-01", "7", cpu_time="0.5", wall_time=None, user_identity="ce1:ada", vo_name=None))
-    assert sgas_query.usage(ask, "ce1", FIRST, FIRST + 1) == [DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0, 7 * 18.0)]
+    assert targets_sgas.usage(ask, "ce1", FIRST, FIRST + 1) == [DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0, 7 * 18.0)]
 
 
 def test_hours_of_the_simulator_are_rounded_a_record_at_a_time_after_multiplying_by_processors(
@@ -136,7 +136,7 @@ def test_hours_of_the_simulator_are_rounded_a_record_at_a_time_after_multiplying
 def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> None:
     if name != "n_jobs" and bad == "":
         return  # no hours
-    told = sgas_query.usage(answering(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(answering(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
     assert isinstance(told, Untold)
     assert name in told.reason
     assert len(told.reason) < 200
@@ -144,34 +144,34 @@ def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> Non
 
 @pytest.mark.parametrize("bad", ["-1", "1.5"])
 def test_jobs_are_counted_in_whole_numbers(bad: str) -> None:
-    told = sgas_query.usage(answering(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(answering(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
     assert isinstance(told, Untold)
     assert "n_jobs" in told.reason
 
 
 def test_digits_beyond_what_json_readers_take_are_not_an_answer() -> None:
     text = json.dumps([line("2026-11-01", 777)]).replace("777", "9" * 400)
-    told = sgas_query.usage(lambda _path: Reply(200, {}, text.encode()), "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(lambda _path: Reply(200, {}, text.encode()), "ce1", FIRST, FIRST + 1)
     assert isinstance(told, Untold)
     monitor = Reply(200, {}, b'{"registration_epoch": ' + b"9" * 400 + b"}")
-    assert isinstance(sgas_query.last_registration_s(lambda _path: monitor, "ce1"), Untold)
+    assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), Untold)
     monitor = Reply(200, {}, b'{"registration_epoch": 1e300}')
-    assert isinstance(sgas_query.last_registration_s(lambda _path: monitor, "ce1"), Untold)
+    assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), Untold)
 
 
 def test_a_monitor_that_answers_null_does_not_know_the_machine() -> None:
-    assert sgas_query.last_registration_s(lambda _path: Reply(200, {}, b"null"), "ce1") is None
+    assert targets_sgas.last_registration_s(lambda _path: Reply(200, {}, b"null"), "ce1") is None
 
 
 def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:
     ask = answering(line("2026-10-31"), line("2026-11-01"), line("2026-11-02"), line("2026-11-01", machine_name="x"))
-    told = sgas_query.usage(ask, "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(ask, "ce1", FIRST, FIRST + 1)
     assert isinstance(told, list)
     assert [one.day for one in told] == [FIRST]
 
 
 def test_sums_over_several_days_are_no_answer() -> None:
-    told = sgas_query.usage(answering(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
+    told = targets_sgas.usage(answering(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
     assert isinstance(told, Untold)
     assert "where days were asked for" in told.reason
 
@@ -185,14 +185,14 @@ def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
             return Failure("too-large", "the answer has too many bytes", sent=True)
         return Reply(200, {}, json.dumps([line("2026-11-01"), line("2026-11-02")]).encode())
 
-    told = sgas_query.usage(ask, "ce1", FIRST, FIRST + 2)
+    told = targets_sgas.usage(ask, "ce1", FIRST, FIRST + 2)
     assert isinstance(told, list)
     assert [one.day for one in told] == [FIRST, FIRST + 1]
     assert "start_date=2026-10-31&end_date=2026-11-03" in asked[0]
 
 
 def directory(path: Path, layout: str = "files") -> DirectoryTarget:
-    settings = config.DirectoryTarget(type="directory", path=path, layout=layout)  # type: ignore[arg-type]
+    settings = schema.DirectoryTarget(type="directory", path=path, layout=layout)  # type: ignore[arg-type]
     return DirectoryTarget("spool", settings, TargetContext())
 
 

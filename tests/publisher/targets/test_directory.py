@@ -14,14 +14,14 @@ from dirq.QueueSimple import QueueSimple  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publisher import config
+from publisher.config import schema
 from publisher.errors import CredentialError
+from publisher.security.verify import open_signed
 from publisher.simulator.pki import Pki
-from publisher.smime import open_signed
 from publisher.targets import make_target
 from publisher.targets.ams import Body
 from publisher.targets.base import Accepted, Message, Oversized, Target, Transient, Unauthorised
-from publisher.targets.context import TargetContext
+from publisher.targets.identity import TargetContext
 
 
 def target(
@@ -32,12 +32,12 @@ def target(
     now_s: float | None = None,
     batch_bytes: int = 1_000_000,
 ) -> Target:
-    made = config.DirectoryTarget.model_validate(
+    made = schema.DirectoryTarget.model_validate(
         {"type": "directory", "path": str(path), "layout": layout, "sign": pki is not None, "batch_bytes": batch_bytes}
     )
-    own = config.Credentials()
+    own = schema.Credentials()
     if pki is not None:
-        own = config.Credentials(certificate=pki.client.certificate, key=pki.client.key)
+        own = schema.Credentials(certificate=pki.client.certificate, key=pki.client.key)
     return make_target("t", made, TargetContext(credentials=own, clock=time.time if now_s is None else lambda: now_s))
 
 
@@ -170,7 +170,7 @@ def test_what_the_broker_would_refuse_is_not_put_into_the_queue_of_ssm(tmp_path:
 
 
 def test_what_cannot_be_signed_is_not_written(tmp_path: Path) -> None:
-    made = config.DirectoryTarget.model_validate({"type": "directory", "path": str(tmp_path / "q"), "sign": True})
+    made = schema.DirectoryTarget.model_validate({"type": "directory", "path": str(tmp_path / "q"), "sign": True})
     with pytest.raises(CredentialError, match="no certificate is configured"):
         make_target("t", made, TargetContext()).post(message("a"))
     assert not (tmp_path / "q").exists()

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from publisher import config
+from publisher.config import schema
 from publisher.errors import ConfigError, CredentialError
+from publisher.security.http import Reply
 from publisher.simulator.pki import Pki, make_pki
 from publisher.targets import answers, make_target
 from publisher.targets.base import Accepted, Outcome, Oversized, Refused, Throttled, Transient, Unauthorised, Unknown
-from publisher.targets.context import TargetContext
-from publisher.transport import Reply
+from publisher.targets.identity import TargetContext
 from tests.publisher.server import serve, unused_port
 from tests.publisher.targets.posting import MESSAGE, NGINX_400, SETTINGS, always, context, outcome_of, target
 
@@ -139,8 +139,8 @@ def test_what_sgas_means_by_a_status(pki: Pki, status: int, body: bytes, expecte
     [("120", 120.0), ("99999999999", 86400.0), ("Thu, 01 Jan 1970 00:00:30 GMT", 30.0)],
 )
 def test_a_service_may_ask_to_wait(pki: Pki, status: int, value: str, expected_s: float) -> None:
+    from publisher.security.http import Reply
     from publisher.targets.sgas import judge
-    from publisher.transport import Reply
 
     outcome = judge(Reply(status, {"retry-after": value}, b""), MESSAGE, now_s=0.0)
     assert outcome == Throttled(f"HTTP {status}", expected_s)
@@ -166,7 +166,7 @@ def test_faults_before_the_request_wait_and_after_it_are_unknown(pki: Pki, kind:
             "t",
             SETTINGS.validate_python({"type": kind, "url": server.url}),
             TargetContext(
-                credentials=config.Credentials(
+                credentials=schema.Credentials(
                     certificate=stranger.client.certificate, key=stranger.client.key, ca_file=pki.ca_file
                 )
             ),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from publisher.errors import CredentialError
+from publisher.security.verify import open_signed
 from publisher.simulator.pki import Pki
-from publisher.smime import open_signed
 from publisher.targets.base import Accepted, Outcome, Oversized, Refused, Throttled, Transient, Unauthorised
 from tests.publisher.server import serve
 from tests.publisher.targets.posting import MESSAGE, always, outcome_of, target

@@ -1,0 +1,1 @@
+"""APEL's text formats: job, summary, sync."""

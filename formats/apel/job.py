@@ -1,0 +1,172 @@
+"""APEL's individual job messages, versions 0.3 and 0.4, both ways (facts on formats, 4.3).
+
+Version 0.3 is what every server takes and the default; 0.4 has the benchmark as `{HEPscore23: 14.2}`. One record a
+run; the service keeps the last one it gets for a Site, LocalJobId and EndTime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from formats.apel import values
+from formats.apel.score import read_score, score_fields
+from formats.apel.text import SEPARATOR, TextMessage, TextRecord, lines, whole
+from formats.base import CannotRenderError, Note, Rendered
+from formats.benchmark import require_benchmark
+from formats.fit import shown
+from formats.hosts import infrastructure_description, infrastructure_of, machine_name
+from formats.identity import run_record_id
+from formats.job import Benchmark, Infrastructure, Job
+from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
+from formats.view import View
+from formats.xml.layout import FragmentCache
+
+DEFAULT_VERSION: Final = JOB_03.version
+
+
+class ApelJobFormat:
+    """Renders runs as APEL job records, as one view sees them."""
+
+    name = JOB_03.name
+    content_type = "text/plain; charset=us-ascii"
+    separator_bytes = len(SEPARATOR)
+
+    def __init__(self, view: View) -> None:
+        """Raises `ValueError` for a version that there is not."""
+        self._view = view
+        self.type = of_version((JOB_03, JOB_04), view.version or DEFAULT_VERSION)
+        self._message = TextMessage(self.type.kind, self.type.version)
+        self._places = FragmentCache(self._place)
+        self._users = FragmentCache(self._user)
+        self._kinds = FragmentCache(self._kind)
+        self._scores = FragmentCache(self._score)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of the header line."""
+        return self._message.overhead_bytes
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """The complete message of these records."""
+        return self._message.of(bodies)
+
+    def record(self, job: Job, created: int) -> Rendered:  # noqa: ARG002 - this format has no createTime
+        """Render one run.
+
+        Raises `CannotRenderError` for a run that is not over or lacks what APEL insists on: a site, an id, wall and CPU
+        time, both times in order, a benchmark.
+        """
+        notes: list[Note] = []
+        values.finished(job)
+        place_key = (job.site, job.endpoint_url, job.endpoint_type, job.cluster, job.queue)
+        place = self._places.of(place_key, job, notes)
+        local_id = self._local_id(job, notes)
+        who = self._users.of((job.local_user, job.user_dn, job.vo, job.fqans), job, notes)
+        wall_s = values.seconds("WallDuration", job.wall_ms, job.system)
+        cpu_s = values.seconds("CpuDuration", values.cpu_ms(job), job.system)
+        processors, nodes = values.processors(job, notes), values.node_count(job, notes)
+        start = values.needed(JOB_NUMBERS["StartTime"], job.start)
+        end = values.needed(JOB_NUMBERS["EndTime"], job.end)
+        if end < start:
+            raise CannotRenderError("EndTime", f"{end} is before StartTime {start}; APEL refuses the whole message")
+        kind = self._kinds.of((job.middleware, job.lrms, job.system, infrastructure_of(job)), job, notes)
+        real = values.number(JOB_NUMBERS["MemoryReal"], job.memory_rss_kib, notes)
+        virtual = values.number(JOB_NUMBERS["MemoryVirtual"], job.memory_virtual_kib, notes)
+        memory = lines((("MemoryReal", real), ("MemoryVirtual", virtual)))
+        score = self._scores.of(job.benchmarks, job, notes)
+        record = (
+            f"{place}LocalJobId: {local_id}\n{who}WallDuration: {wall_s}\nCpuDuration: {cpu_s}\n"
+            f"Processors: {processors}\nNodeCount: {nodes}\nStartTime: {start}\nEndTime: {end}\n{kind}{memory}{score}"
+        )
+        return Rendered(record.encode("ascii"), tuple(notes))
+
+    def _place(self, job: Job, notes: list[Note]) -> str:
+        return lines(
+            (
+                ("Site", values.required("Site", job.site or self._view.site, notes)),
+                ("SubmitHost", values.submit_host(job, self._view, notes)),
+                ("MachineName", values.text("MachineName", machine_name(job, self._view), notes)),
+                ("Queue", values.text("Queue", job.queue, notes)),
+            )
+        )
+
+    def _user(self, job: Job, notes: list[Note]) -> str:
+        local_user = values.text("LocalUserId", job.local_user, notes)
+        name = values.user_name(job, self._view, notes)
+        vo, group, role = values.vo_fields(job, self._view, notes)
+        return lines(
+            (("LocalUserId", local_user), ("GlobalUserName", name), ("VO", vo), ("VOGroup", group), ("VORole", role))
+        )
+
+    def _kind(self, job: Job, notes: list[Note]) -> str:
+        description = infrastructure_description(job, self._view)
+        return lines(
+            (
+                ("InfrastructureDescription", values.text("InfrastructureDescription", description, notes)),
+                ("InfrastructureType", infrastructure_of(job)),
+            )
+        )
+
+    def _score(self, job: Job, notes: list[Note]) -> str:
+        return lines(score_fields(self.type, require_benchmark(job, self._view, notes)))
+
+    def _local_id(self, job: Job, notes: list[Note]) -> str:
+        """LocalJobId, part of APEL's key. Without one the global id, which is unique, stands in, as in a CAR."""
+        if job.local_id:
+            local_id = values.text("LocalJobId", self._view.local_id_prefix + job.local_id, notes)
+            if local_id:
+                return local_id
+        stand_in = job.global_id or job.record_id
+        rule = "none: the global job id stands in (part of APEL's key)"
+        notes.append(Note("LocalJobId", rule, shown(job.local_id or ""), shown(stand_in)))
+        return values.required("LocalJobId", stand_in, notes)
+
+
+def read_job(record: TextRecord) -> Job:
+    """The run of a job record, as far as the record tells it; values that cannot be read are left out.
+
+    FQAN, where a peer sends it, is the source of VO, group and role at the server; it is kept as it is. The record id,
+    which such a record does not have, is made of APEL's key.
+    """
+    get = record.get
+    site, local_id = get("Site") or "", get("LocalJobId")
+    end = whole(get("EndTime"))
+    wall_s, cpu_s = whole(get("WallDuration")), whole(get("CpuDuration"))
+    infrastructure = (get("InfrastructureType") or "").lower()
+    grid_or_local: Infrastructure | None = (
+        "grid" if infrastructure == "grid" else "local" if infrastructure == "local" else None
+    )
+    score = read_score(get("ServiceLevel"), get("ServiceLevelType"))
+    return Job(
+        record_id=run_record_id("apel", site, local_id or "", end),
+        system="apel",
+        status="completed",
+        local_id=local_id,
+        user_dn=get("GlobalUserName"),
+        local_user=get("LocalUserId"),
+        vo=get("VO"),
+        fqans=_fqans(record),
+        cluster=get("MachineName"),
+        queue=get("Queue"),
+        endpoint_url=get("SubmitHost"),
+        nodes=whole(get("NodeCount")) or None,
+        cores=whole(get("Processors")) or None,
+        infrastructure=grid_or_local,
+        start=whole(get("StartTime")),
+        end=end,
+        wall_ms=None if wall_s is None else wall_s * 1000,
+        cpu_ms=None if cpu_s is None else cpu_s * 1000,
+        memory_rss_kib=whole(get("MemoryReal")),
+        memory_virtual_kib=whole(get("MemoryVirtual")),
+        benchmarks=() if score is None else (Benchmark(*score),),
+    )
+
+
+def _fqans(record: TextRecord) -> tuple[str, ...]:
+    fqan, group, role = record.get("FQAN"), record.get("VOGroup"), record.get("VORole")
+    if fqan:
+        return (fqan,)
+    if not group or not group.startswith("/"):
+        return ()
+    return (f"{group}/{role.lstrip('/')}" if role else group,)

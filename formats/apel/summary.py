@@ -1,0 +1,188 @@
+"""APEL's summary and normalised summary messages, both ways (facts on formats, 4.4 and 4.5).
+
+The header `APEL-summary-job-message: v0.3` means a *normalised* summary; `APEL-normalised-summary-message` exists as
+v0.4 only. Durations are whole seconds, rounded once, half a second up, from exact sums. A group without runs says 0 in
+all sums and leaves its ends out: it replaces a group that vanished.
+
+APEL's sync messages, version 0.1, both ways: how many runs the site owes for a month and submit host.
+
+The service compares the number with what it holds for the same Site, SubmitHost and month (facts on formats, 4.6), so
+the submit host is the very string of the records and summaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from formats.apel import values
+from formats.apel.score import preferred_score, read_score, read_scores, score_fields
+from formats.apel.text import NULL, SEPARATOR, TextMessage, TextRecord, body, whole
+from formats.base import Rendered
+from formats.job import Benchmark
+from formats.rules import NORMALISED_03, NORMALISED_04, SUMMARY_02, SUMMARY_04, SUMMARY_NUMBERS, SYNC_01, of_version
+from formats.summary import NORMALISED_UNITS, Group, GroupKey, SyncCount, SyncKey, normalised_seconds
+from formats.view import View
+from formats.xml.text import duration_seconds
+
+DEFAULT_SUMMARY_VERSION: Final = SUMMARY_02.version
+DEFAULT_NORMALISED_VERSION: Final = NORMALISED_04.version
+
+
+class SummaryFormat:
+    """Renders groups as summaries (`apel-summary`) or, with `normalised`, as normalised ones."""
+
+    content_type = "text/plain; charset=us-ascii"
+    separator_bytes = len(SEPARATOR)
+
+    def __init__(self, view: View, *, normalised: bool = False) -> None:
+        """Raises `ValueError` for a version that there is not."""
+        if normalised:
+            self.type = of_version((NORMALISED_03, NORMALISED_04), view.version or DEFAULT_NORMALISED_VERSION)
+        else:
+            self.type = of_version((SUMMARY_02, SUMMARY_04), view.version or DEFAULT_SUMMARY_VERSION)
+        self.name = self.type.name
+        self.normalised = normalised
+        self._message = TextMessage(self.type.kind, self.type.version)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of the header line."""
+        return self._message.overhead_bytes
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """The complete message of these records."""
+        return self._message.of(bodies)
+
+    def record(self, group: Group) -> Rendered:
+        """Render one group; raises `CannotRenderError` for sums beyond what the server's columns hold."""
+        key = group.spelling
+        fields: list[tuple[str, str | int]] = [
+            ("Site", key.site),
+            ("Month", _number("Month", key.month)),
+            ("Year", _number("Year", key.year)),
+            ("GlobalUserName", key.user),
+            ("VO", key.vo),
+            ("VOGroup", key.vo_group),
+            ("VORole", key.vo_role),
+            ("SubmitHost", key.submit_host),
+            ("Infrastructure" if self.normalised else "InfrastructureType", key.infrastructure),
+        ]
+        if not self.normalised:
+            fields += score_fields(self.type, Benchmark(key.benchmark, key.score_milli / 1000))
+        fields += [("NodeCount", key.nodes), ("Processors", key.processors)]
+        if group.earliest is not None and group.latest is not None:
+            fields += [("EarliestEndTime", group.earliest), ("LatestEndTime", group.latest)]
+        fields += [
+            ("WallDuration", _number("WallDuration", duration_seconds(group.wall_ms))),
+            ("CpuDuration", _number("CpuDuration", duration_seconds(group.cpu_ms))),
+        ]
+        if self.normalised:
+            fields += [
+                ("NormalisedWallDuration", self._normalised("NormalisedWallDuration", group.normalised_wall, key)),
+                ("NormalisedCpuDuration", self._normalised("NormalisedCpuDuration", group.normalised_cpu, key)),
+            ]
+        fields.append(("NumberOfJobs", _number("NumberOfJobs", group.jobs)))
+        return Rendered(body(fields), group.notes)
+
+    def _normalised(self, field: str, units: int, key: GroupKey) -> str:
+        seconds = _number(field, normalised_seconds(units))
+        return f"{{{key.benchmark}: {seconds}}}" if field in self.type.scores else str(seconds)
+
+
+def _number(field: str, value: int) -> int:
+    return values.needed(SUMMARY_NUMBERS[field], value)
+
+
+def read_group(record: TextRecord) -> Group:
+    """The group of a summary or normalised summary of any version; what is missing or unreadable is `None` or 0."""
+    get = record.get
+    score = read_score(get("ServiceLevel"), get("ServiceLevelType"))
+    benchmark, level = score or (NULL, 0.0)
+    wall, wall_type = _read_normalised(get("NormalisedWallDuration"))
+    cpu, cpu_type = _read_normalised(get("NormalisedCpuDuration"))
+    spelling = GroupKey(
+        site=get("Site") or NULL,
+        year=whole(get("Year")) or 0,
+        month=whole(get("Month")) or 0,
+        user=get("GlobalUserName") or NULL,
+        vo=get("VO") or NULL,
+        vo_group=get("VOGroup") or NULL,
+        vo_role=get("VORole") or NULL,
+        submit_host=get("SubmitHost") or NULL,
+        infrastructure=get("InfrastructureType") or get("Infrastructure") or NULL,
+        benchmark=wall_type or cpu_type or benchmark,
+        score_milli=round(level * 1000) if abs(level) < 1e12 else 0,
+        nodes=whole(get("NodeCount")) or 0,
+        processors=whole(get("Processors")) or 0,
+    )
+    earliest, latest = get("EarliestEndTime"), get("LatestEndTime")
+    return Group(
+        key=spelling.folded(),
+        spelling=spelling,
+        jobs=whole(get("NumberOfJobs")) or 0,
+        wall_ms=(whole(get("WallDuration")) or 0) * 1000,
+        cpu_ms=(whole(get("CpuDuration")) or 0) * 1000,
+        earliest=None if earliest is None else (whole(earliest) or 0),
+        latest=None if latest is None else (whole(latest) or 0),
+        normalised_wall=wall * NORMALISED_UNITS,
+        normalised_cpu=cpu * NORMALISED_UNITS,
+    )
+
+
+def _read_normalised(text: str | None) -> tuple[int, str | None]:
+    """Seconds and benchmark of a normalised duration of either version."""
+    if text is None or not text.startswith("{"):
+        return (whole(text) or 0), None
+    try:
+        preferred = preferred_score(read_scores(text))
+        return (0, None) if preferred is None else (int(preferred[1]), preferred[0])
+    except (ValueError, OverflowError):
+        return 0, None
+
+
+class SyncFormat:
+    """Renders sync counts."""
+
+    name = SYNC_01.name
+    content_type = "text/plain; charset=us-ascii"
+    separator_bytes = len(SEPARATOR)
+    type = SYNC_01
+
+    def __init__(self, view: View) -> None:
+        """There is one version; `view.version` is that of the records or summaries beside it."""
+        self._view = view
+        self._message = TextMessage(SYNC_01.kind, SYNC_01.version)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of the header line."""
+        return self._message.overhead_bytes
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """The complete message of these counts."""
+        return self._message.of(bodies)
+
+    def record(self, count: SyncCount) -> Rendered:
+        """Render one count; raises `CannotRenderError` for a number beyond what the server's column holds."""
+        key = count.spelling
+        return Rendered(
+            body(
+                (
+                    ("Site", key.site),
+                    ("SubmitHost", key.submit_host),
+                    ("NumberOfJobs", values.needed(SUMMARY_NUMBERS["NumberOfJobs"], count.jobs)),
+                    ("Month", values.needed(SUMMARY_NUMBERS["Month"], key.month)),
+                    ("Year", values.needed(SUMMARY_NUMBERS["Year"], key.year)),
+                )
+            )
+        )
+
+
+def read_count(record: TextRecord) -> SyncCount:
+    """The count of a sync record; what is missing or unreadable is `None` or 0."""
+    get = record.get
+    spelling = SyncKey(
+        get("Site") or NULL, (whole(get("Year")) or 0), (whole(get("Month")) or 0), get("SubmitHost") or NULL
+    )
+    return SyncCount(spelling.folded(), spelling, (whole(get("NumberOfJobs")) or 0))

@@ -1,0 +1,134 @@
+"""Values of a run as APEL's text messages carry them: who, where, how much; each alteration is noted.
+
+Job records and summaries take them from here, so that what the service sums up over records is what a summary says.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from formats.apel.text import CARRIED_RULE, NULL, carried, is_null
+from formats.base import CannotRenderError, Note
+from formats.fit import shown, unreported
+from formats.hosts import apel_submit_host
+from formats.job import Job
+from formats.names import dn_for, parse_fqan, vo_of
+from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
+from formats.view import View
+from formats.xml.text import duration_seconds
+
+_NAMES_OF_617: Final = re.compile(r"(?:/[-\w.]+)+")
+"""What ARC 6.17 takes for a VOMS attribute's group: names up to the first with another character, `=` included."""
+
+
+def text(field: str, value: str | None, notes: list[Note]) -> str:
+    """A text by the rule of its field; empty where it is absent, left out, or a word that the server takes for none."""
+    if not value or is_null(value):
+        return ""
+    rule = TEXTS[field]
+    fitting = carried(value)
+    if fitting != value:
+        notes.append(Note(field, CARRIED_RULE, shown(value), shown(fitting) or None))
+    if is_null(fitting):
+        return ""
+    if len(fitting) > rule.longest:
+        if rule.too_long == "hold":
+            raise CannotRenderError(field, f"{len(fitting)} characters; at most {rule.longest} ({rule.source})")
+        cut = fitting[: rule.longest].rstrip() if rule.too_long == "shorten" else ""
+        how = "shortened" if cut else "left out"
+        notes.append(
+            Note(field, f"longer than {rule.longest}: {how} ({rule.source})", shown(value), shown(cut) or None)
+        )
+        return cut
+    return fitting
+
+
+def named(field: str, value: str | None, notes: list[Note]) -> str:
+    """As `text`, with the server's own word where there is none."""
+    return text(field, value, notes) or NULL
+
+
+def required(field: str, value: str | None, notes: list[Note]) -> str:
+    """As `text`; raises `CannotRenderError` where there is none."""
+    fitting = text(field, value, notes)
+    if not fitting:
+        raise CannotRenderError(field, "there is none, or it is a word that the server takes for none")
+    return fitting
+
+
+def number(rule: NumberRule, value: int | None, notes: list[Note]) -> int | None:
+    """A whole number in its range; None where it is absent or left out."""
+    if value is None or rule.least <= value <= rule.largest:
+        return value
+    if rule.outside == "hold":
+        raise CannotRenderError(rule.field, f"{shown(value)} is not in {rule.least}..{rule.largest} ({rule.source})")
+    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
+    return None
+
+
+def needed(rule: NumberRule, value: int | None, system: str = "") -> int:
+    """A whole number that must be there and in its range; else `CannotRenderError`. `system`: that of the run."""
+    if value is None:
+        raise unreported(rule.field, system)
+    if not rule.least <= value <= rule.largest:
+        raise CannotRenderError(rule.field, f"{shown(value)} is not in {rule.least}..{rule.largest} ({rule.source})")
+    return value
+
+
+def seconds(field: str, amount_ms: int | None, system: str) -> int:
+    """Whole seconds of a duration of a run, half a second up; `CannotRenderError` where it is missing or negative."""
+    rounded = amount_ms if amount_ms is None or amount_ms < 0 else duration_seconds(amount_ms)
+    return needed(JOB_NUMBERS[field], rounded, system)
+
+
+def finished(job: Job) -> None:
+    """Raises `CannotRenderError` for a run that is not over."""
+    if not job.finished:
+        raise CannotRenderError("Status", f"a run that is {job.status} is not published")
+
+
+def cpu_ms(job: Job) -> int | None:
+    """CPU time of a run: the total, else user plus system where both are known."""
+    if job.cpu_ms is None and job.cpu_user_ms is not None and job.cpu_system_ms is not None:
+        return job.cpu_user_ms + job.cpu_system_ms
+    return job.cpu_ms
+
+
+def node_count(job: Job, notes: list[Note]) -> int:
+    """NodeCount; 0 is APEL's word for unknown."""
+    return number(JOB_NUMBERS["NodeCount"], job.nodes, notes) or 0
+
+
+def processors(job: Job, notes: list[Note]) -> int:
+    """Processors: the cores of a run, else its slots; 0 is APEL's word for unknown."""
+    return number(JOB_NUMBERS["Processors"], job.cores or job.slots, notes) or 0
+
+
+def user_name(job: Job, view: View, notes: list[Note]) -> str:
+    """GlobalUserName: the user's name as the view has it, slash form, or `None`."""
+    return named("GlobalUserName", dn_for(job, view), notes)
+
+
+def submit_host(job: Job, view: View, notes: list[Note]) -> str:
+    """SubmitHost: one string for records, summaries and sync counts of a run."""
+    return named("SubmitHost", apel_submit_host(job, view), notes)
+
+
+def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
+    """VO, VOGroup and VORole (facts on formats, 4.7): `atlas`, `/atlas/no`, `Role=production`; `None` for what is not.
+
+    With `vo_spelling = "arc"` the role is `/Role=production`, or `Role=NULL` where there is none, and the group of a
+    run without VOMS attributes is `/`, as ARC's publisher writes them. ARC 6.17 takes the role's word into the group
+    (`/atlas/Role`) and has no role ever: `vo_spelling = "arc-6.17"`.
+    """
+    primary = parse_fqan(job.fqans[0]) if job.fqans else None
+    group = primary.group if primary else None
+    role = f"Role={primary.role}" if primary and primary.role else None
+    if view.vo_spelling == "arc-6.17":
+        leading = _NAMES_OF_617.match(job.fqans[0]) if job.fqans else None
+        group, role = leading[0] if leading else "/", "Role=NULL"
+    elif view.vo_spelling == "arc":
+        group = group or "/"
+        role = f"/{role}" if role else "Role=NULL"
+    return named("VO", vo_of(job), notes), named("VOGroup", group, notes), named("VORole", role, notes)

@@ -1,0 +1,1 @@
+"""Judging messages by their services' rules."""

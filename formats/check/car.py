@@ -1,0 +1,257 @@
+"""Whether the APEL server would take a message of compute accounting records, and what it would make of it.
+
+Keeps the promise that what is sent is valid against what the service really accepts: the rules of the facts on formats,
+2.1, and the facts on receivers, 2. APEL applies no schema, takes the first element of a name wherever it stands, and
+loads a message whole or not at all: one record's error is the message's, and nobody is told.
+
+What the checks of XML records share: looking into one record's element and collecting the rules it breaks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lxml import etree
+
+from formats.base import Level, Violation
+from formats.benchmark import BENCHMARKS, LARGEST_SCORE
+from formats.fit import shown
+from formats.names import vo_read_by_apel
+from formats.rules import INT32, LATEST_END_AFTER_NOW_S, NumberRule, TextRule, compared
+from formats.rules import CarRules as Rules
+from formats.signed_text import looks_encrypted
+from formats.xml.read import CAR, record_elements
+from formats.xml.text import read_date_time
+
+_ZONE: Final = re.compile(r"(?:Z|[+-]\d\d(?::?\d\d)?)$")
+_WHOLE: Final = re.compile(r"[+-]?\d{1,19}").fullmatch
+
+
+class RecordCheck:
+    """One record of a message. `found` are the rules that it breaks."""
+
+    def __init__(self, element: etree._Element, number: int, source: str) -> None:
+        """`source`: where the rules come from unless one says otherwise."""
+        self.element = element
+        self.found: list[Violation] = []
+        self._namespace = etree.QName(element).namespace or ""
+        self._number = number
+        self._source = source
+
+    def error(self, field: str, rule: str, source: str | None = None) -> None:
+        """The service refuses the message for this."""
+        self._say("error", field, rule, source)
+
+    def warning(self, field: str, rule: str, source: str | None = None) -> None:
+        """The service alters or ignores something."""
+        self._say("warning", field, rule, source)
+
+    def _say(self, level: Level, field: str, rule: str, source: str | None) -> None:
+        self.found.append(Violation(level, self._number, field, rule, source or self._source))
+
+    def elements(self, path: str) -> list[etree._Element]:
+        """Elements at a path below the record; steps without a namespace of their own have the record's."""
+        return self.element.findall("/".join(f"{{{self._namespace}}}{step}" for step in path.split("/")))
+
+    def texts(self, path: str) -> list[str]:
+        """Texts of the elements at a path; an empty element's is empty."""
+        return [(element.text or "").strip() for element in self.elements(path)]
+
+    def attribute(self, element: etree._Element, name: str) -> str | None:
+        """A qualified attribute: one without a prefix is not seen by any service."""
+        value = element.get(f"{{{self._namespace}}}{name}")
+        return None if value is None else str(value)
+
+    def lengths(self, path: str, rule: TextRule) -> None:
+        """No text at the path is longer than its column."""
+        for text in self.texts(path):
+            self.length(rule, text)
+
+    def length(self, rule: TextRule, text: str) -> None:
+        """A text is not longer than its column."""
+        if len(text) > rule.longest:
+            self.error(rule.field, f"{len(text)} characters; the column has {rule.longest}")
+        elif excess := rule.excess(text):
+            self.error(rule.field, excess, "facts on receivers, seen on the real services")
+
+    def whole_number(self, field: str, text: str, rule: NumberRule) -> int | None:
+        """A whole number in its column's range; None, and an error, for anything else."""
+        if not _WHOLE(text):
+            self.error(field, f"no whole number: {shown(text)}")
+            return None
+        if not rule.least <= int(text) <= rule.largest:
+            self.error(field, f"{text} is not in {rule.least}..{rule.largest}", rule.source)
+            return None
+        return int(text)
+
+    def instant(self, field: str, text: str) -> int | None:
+        """An instant, epoch seconds, with warnings on what a service takes for granted; None where it is none."""
+        try:
+            at = read_date_time(text)
+        except (ValueError, OverflowError):
+            return None
+        if not _ZONE.search(text):
+            self.warning(field, "without a zone: taken as UTC")
+        return at
+
+
+_SOURCE: Final = "facts on formats, 2.1"
+_RECEIVERS: Final = "facts on receivers, 2"
+_SIGNING: Final = "facts on receivers, 3"
+
+_LENGTHS: Final = (
+    ("Site", Rules.SITE),
+    ("SubmitHost", Rules.SUBMIT_HOST),
+    ("MachineName", TextRule("MachineName", 255, "APEL column, 255 characters")),
+    ("Queue", Rules.QUEUE),
+    ("LocalJobId", Rules.LOCAL_JOB_ID),
+    ("LocalUserId", Rules.LOCAL_USER_ID),
+    ("GlobalUserName", Rules.GLOBAL_USER_NAME),
+    ("Group", Rules.GROUP),
+)
+_DURATION: Final = re.compile(
+    r"P(?:(\d{1,9})Y)?(?:(\d{1,9})M)?(?:(\d{1,9})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,12})M)?(?:(\d{1,18})(\.\d+)?S)?)?"
+).fullmatch
+_COUNT: Final = NumberRule("", 0, INT32, "APEL's procedure takes signed 32 bits")
+_KNOWN: Final = frozenset(name.lower() for name in BENCHMARKS)
+_BEFORE_ROOT: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*(?:<\?xml\b[^>]*\?>)?\s*(?:<!--|<\?(?!xml\s))")
+
+
+def check_compute_records(root: etree._Element, payload: bytes, now: int | None) -> list[Violation]:
+    """All that the server would refuse or alter in a message, given its bytes and its root element.
+
+    `now` (epoch seconds) adds the rule of its clock.
+    """
+    found = []
+    if not payload.isascii():
+        found.append(Violation("error", 0, "", "not ASCII: SSM's receiver cannot decode it", _SIGNING))
+    if _BEFORE_ROOT.match(payload):
+        rule = "a comment or an instruction before the root: not recognised"
+        found.append(Violation("error", 0, "", rule, _SOURCE))
+    if looks_encrypted(payload):
+        rule = "names the media type of encrypted messages: SSM takes it for one"
+        found.append(Violation("error", 0, "", rule, _SIGNING))
+    records = record_elements(root)
+    if not records:
+        found.append(Violation("error", 0, "", "no records: the file does not contain car records", _RECEIVERS))
+    keys: dict[tuple[str, ...], int] = {}
+    for number, element in enumerate(records, 1):
+        check = _CarCheck(element, number, _SOURCE)
+        key = check.all_rules(now)
+        if key in keys:
+            check.warning("", f"has the key of record {keys[key]}, which it replaces", "facts on formats, 4.8")
+        keys[key] = number
+        found += check.found
+    return found
+
+
+class _CarCheck(RecordCheck):
+    """One record, read as the server reads it: the first element of a name anywhere below."""
+
+    def first(self, name: str) -> str | None:
+        """The text of the first element of that name; None where there is none."""
+        element = next(self.element.iter(f"{{{CAR}}}{name}"), None)
+        return None if element is None else (element.text or "").strip()
+
+    def all_rules(self, now: int | None) -> tuple[str, ...]:
+        """Apply all; the key under which the server stores the record."""
+        for name in ("Site", "LocalJobId", "WallDuration", "CpuDuration", "StartTime", "EndTime"):
+            if not self.first(name):
+                self.error(name, "mandatory, and missing or empty", _RECEIVERS)
+        for name, rule in _LENGTHS:
+            self.length(rule, self.first(name) or "")
+        self._durations()
+        self._times(now)
+        for name in ("Processors", "NodeCount"):
+            if text := self.first(name):
+                self.whole_number(name, text, _COUNT)
+        self._infrastructure()
+        self._service_level()
+        self._groups()
+        return tuple((self.first(name) or "").rstrip().lower() for name in ("Site", "LocalJobId", "EndTime"))
+
+    def _durations(self) -> None:
+        wall = self.first("WallDuration")
+        if wall:
+            self._duration("WallDuration", wall)
+        durations = list(self.element.iter(f"{{{CAR}}}CpuDuration"))
+        whole = [element for element in durations if self.attribute(element, "usageType") == "all"]
+        if len(whole) > 1:
+            self.error("CpuDuration", "usageType all is there more than once", _RECEIVERS)
+        elif durations and not whole:
+            self.warning("CpuDuration", "none with usageType all: the first one is taken for the whole", _RECEIVERS)
+        if taken := (whole or durations)[:1]:
+            text = (taken[0].text or "").strip()
+            if text:
+                self._duration("CpuDuration", text)
+
+    def _duration(self, field: str, text: str) -> None:
+        match = _DURATION(text)
+        if match is None or not any(match.groups()):
+            self.error(field, f"no duration that the server reads, hence not specified: {shown(text)}", _RECEIVERS)
+            return
+        years, months, days, hours, minutes, seconds, fraction = match.groups()
+        if years or months:
+            self.warning(field, "years and months are taken for 365 and 30.4 days", "facts on formats, 1.2")
+        total_s = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
+        if total_s > INT32:
+            self.error(field, f"{total_s} seconds; the column has {INT32}", _RECEIVERS)
+        if fraction:
+            self.warning(field, "rounded to whole seconds", _RECEIVERS)
+
+    def _times(self, now: int | None) -> None:
+        at = {}
+        for field in ("StartTime", "EndTime"):
+            text = self.first(field)
+            if text:
+                at[field] = self.instant(field, text)
+                if at[field] is None:
+                    self.error(field, f"no date and time: {shown(text)}")
+        start, end = at.get("StartTime"), at.get("EndTime")
+        if start is not None and end is not None and end < start:
+            self.error("EndTime", "before StartTime", _RECEIVERS)
+        if now is not None and end is not None and end > now + LATEST_END_AFTER_NOW_S:
+            self.error("EndTime", "more than two days in the future", _RECEIVERS)
+
+    def _infrastructure(self) -> None:
+        element = next(self.element.iter(f"{{{CAR}}}Infrastructure"), None)
+        if element is None:
+            self.warning("Infrastructure", "missing: stored as None", _RECEIVERS)
+            return
+        self.length(TextRule("Infrastructure@type", 20, ""), self.attribute(element, "type") or "")
+        self.length(Rules.INFRASTRUCTURE, self.attribute(element, "description") or "")
+
+    def _service_level(self) -> None:
+        element = next(self.element.iter(f"{{{CAR}}}ServiceLevel"), None)
+        if element is None:
+            self.warning("ServiceLevel", "missing: stored as custom, 1", _RECEIVERS)
+            return
+        kind, text = self.attribute(element, "type"), (element.text or "").strip()
+        if kind is None:
+            self.error("ServiceLevel@type", "missing; attributes must have the namespace's prefix", _RECEIVERS)
+        elif kind.lower() not in _KNOWN:
+            self.error("ServiceLevel@type", f"none of {', '.join(BENCHMARKS)}: {shown(kind)}", _RECEIVERS)
+        try:
+            score = float(text)
+        except ValueError:
+            self.error("ServiceLevel", f"no number: {shown(text)}")
+            return
+        if not 0 <= score <= LARGEST_SCORE:
+            self.error("ServiceLevel", f"{shown(text)} is not in 0..{LARGEST_SCORE}", "APEL column, DECIMAL(10,3)")
+        elif round(score, 3) != score:
+            self.warning("ServiceLevel", "rounded to three decimals", "APEL column, DECIMAL(10,3)")
+
+    def _groups(self) -> None:
+        kinds: dict[str, str] = {}
+        for element in self.element.iter(f"{{{CAR}}}GroupAttribute"):
+            kinds.setdefault(self.attribute(element, "type") or "", (element.text or "").strip())
+        fqan, vo = kinds.get("FQAN"), self.first("Group")
+        if fqan:
+            self.length(Rules.GROUP_ATTRIBUTE, fqan)
+            read = vo_read_by_apel(fqan)
+            if vo and compared(read) != compared(vo):
+                self.warning("Group", f"the FQAN overrides it: stored as {shown(read)}", _RECEIVERS)
+        for ours, servers in (("vo-group", "group"), ("vo-role", "role")):
+            if ours in kinds and not fqan and servers not in kinds:
+                self.warning("GroupAttribute", f"type {ours} is ignored; the server reads {servers}")

@@ -1,0 +1,319 @@
+"""A record as it stands in a message, field by field: what two renderings of one record are compared by.
+
+Why a value stands in a record: the facts of the run it comes from, and the rule that made it what it is.
+
+The mapping tables of the formats' pages as data. Fields are named as `formats.check.fields` names them; a rule for a
+name without brackets is for all that have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from lxml import etree
+
+from formats.apel.text import parse as parse_text
+from formats.job import Job
+from formats.xml.read import parse as parse_xml
+from formats.xml.read import record_elements
+
+Fields = dict[str, tuple[str, ...]]
+
+_PARTS_OF_NAMES = frozenset({"type", "metric", "storageUnit", "phaseUnit", "usageType"})
+_XML = frozenset({"ogf-ur", "emi-car"})
+
+
+def fields_of(format_name: str, message: bytes) -> Fields:
+    """The fields of a message's only record, as `each_fields_of` gives them."""
+    (fields,) = each_fields_of(format_name, message)
+    return fields
+
+
+def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
+    """The fields of each record of a message, each with its values in order.
+
+    An XML field is named by its path and the attributes that tell one from another (`Memory[KB,max,physical]`), any
+    other attribute, and every one of an empty element, is a field of its own (`Host@primary`). createTime is left out:
+    it changes with every version.
+    """
+    if format_name in _XML:
+        for element in record_elements(parse_xml(message)):
+            fields = _gathered(_walk(element, ""))
+            fields.pop("RecordIdentity@createTime", None)
+            yield fields
+    else:
+        yield from (_gathered(record.pairs) for record in parse_text(message.decode("ascii")).records)
+
+
+def _gathered(pairs: Iterable[tuple[str, str]]) -> Fields:
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def changed_fields(before: Fields, after: Fields) -> Iterator[tuple[str, str | None, str | None]]:
+    """The fields that differ: name, value before, value after; None where the field was not there."""
+    for name in dict.fromkeys([*before, *after]):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            yield name, _shown(old), _shown(new)
+
+
+def _shown(values: tuple[str, ...] | None) -> str | None:
+    return None if values is None else ", ".join(values)
+
+
+def _walk(parent: etree._Element, path: str) -> Iterator[tuple[str, str]]:
+    for child in parent.iterchildren(tag=etree.Element):
+        attributes = {etree.QName(name).localname: str(value) for name, value in child.attrib.items()}
+        telling = sorted(value for name, value in attributes.items() if name in _PARTS_OF_NAMES)
+        name = path + etree.QName(child).localname
+        says_something = bool(len(child) or child.text)
+        for at, value in attributes.items():
+            if at not in _PARTS_OF_NAMES or not says_something:
+                yield f"{name}@{at}", value
+        name += f"[{','.join(telling)}]" if telling else ""
+        if len(child):
+            yield from _walk(child, f"{name}/")
+        elif child.text:
+            yield name, child.text
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """Where a field comes from: facts of the run (fields of `formats.job.Job`), settings of the target, and how."""
+
+    facts: tuple[str, ...]
+    how: str = "as it is"
+    settings: tuple[str, ...] = ()
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """A field of a record: its value, the facts it was made of with their values, the settings and the rule."""
+
+    field: str
+    value: str
+    facts: dict[str, Any]
+    rule: str
+    settings: tuple[str, ...] = ()
+
+
+class NoExplanationError(KeyError):
+    """There are no rules for the records of a format of that name: they are not made of jobs one can name."""
+
+
+def _r(*facts: str, how: str = "as it is", settings: tuple[str, ...] = ()) -> Rule:
+    return Rule(facts, how, settings)
+
+
+_SECONDS: Final = "whole seconds, half a second up"
+_CONSTANT: Final = "the same in every record"
+_MACHINE: Final = _r(
+    "endpoint_url",
+    "cluster",
+    how="the setting, else the host of the endpoint, else the cluster",
+    settings=("machine_name",),
+)
+_RECORD_ID: Final = _r("record_id", how="blanks and forbidden characters become %XX", settings=("record_id_prefix",))
+_GLOBAL_ID: Final = _r("global_id", "record_id", how="the global id, else the record id")
+_USER_NAME: Final = _r("user_dn", how="in slash form; sent, hashed or withheld", settings=("dn", "dn_key"))
+_CORES: Final = _r("cores", "slots", how="cores, else slots")
+_PROJECT: Final = _r("project", "account", how="the project, else the account")
+_BENCHMARK: Final = _r(
+    "benchmarks", how="the preferred one, else HEPscore23, HEPSPEC, Si2k; three decimals", settings=("benchmark_type",)
+)
+_VO_NAME: Final = _r("vo", "fqans", how="the VO, else that of the first VOMS attribute")
+_SUBMIT_HOST: Final = _r(
+    "endpoint_url", "endpoint_type", "cluster", how="the endpoint in the spelling set, else the cluster",
+    settings=("submit_host",),
+)  # fmt: skip
+_GRID: Final = _r(
+    "infrastructure", "endpoint_url", "user_dn", "token_subject", "fqans",
+    how="as the source says, else grid for a run with an endpoint or a grid identity",
+)  # fmt: skip
+_DESCRIPTION: Final = _r("middleware", "lrms", "system", how="USAGE-PUBLISHER, middleware or system, batch system")
+_RESOURCE: Final = _r("gpus", "energy_j", "extras", how="devices, joules, and numbers by the source's own names")
+_WALL: Final = _r("wall_ms", how=_SECONDS)
+_CPU_ALL: Final = _r("cpu_ms", "cpu_user_ms", "cpu_system_ms", how=f"the total, else user and system; {_SECONDS}")
+_USER_PART: Final = _r("cpu_user_ms", how=_SECONDS)
+_SYSTEM_PART: Final = _r("cpu_system_ms", how=_SECONDS)
+_HOSTS: Final = _r("hosts", how="host names, the first as primary; others are left out")
+
+_BOTH: Final[dict[str, Rule]] = {
+    "RecordIdentity@recordId": _RECORD_ID,
+    "JobIdentity/GlobalJobId": _GLOBAL_ID,
+    "JobIdentity/ProcessId": _r("process_ids"),
+    "UserIdentity/GlobalUserName": _USER_NAME,
+    "JobName": _r("name", how="shortened to 1000 characters"),
+    "Charge": _r("charge"),
+    "Status": _r("status", how="a cancelled run is aborted"),
+    "WallDuration": _WALL,
+    "CpuDuration[user]": _USER_PART,
+    "CpuDuration[system]": _SYSTEM_PART,
+    "Swap": _r("swap_kib"),
+    "NodeCount": _r("nodes"),
+    "Processors": _CORES,
+    "EndTime": _r("end"),
+    "StartTime": _r("start"),
+    "MachineName": _MACHINE,
+    "Queue": _r("queue"),
+    "Host": _HOSTS,
+    "Host@primary": _HOSTS,
+    "ServiceLevel": _BENCHMARK,
+    "ConsumableResource": _RESOURCE,
+    "ConsumableResource@description": _RESOURCE,
+    "ConsumableResource@units": _RESOURCE,
+}
+
+RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "ogf-ur": _BOTH
+    | {
+        "JobIdentity/LocalJobId": _r(
+            "local_id", how="left out beyond 120 characters or with a slash first", settings=("local_id_prefix",)
+        ),
+        "UserIdentity/LocalUserId": _r("local_user", "local_group", how="for ARC user:group, else the user"),
+        "UserIdentity/VO[voms]/Name": _VO_NAME,
+        "UserIdentity/VO[voms]/Issuer": _r("vo_issuer"),
+        "UserIdentity/VO[voms]/Attribute/Group": _r("fqans", how="each group and role once, without the first slash"),
+        "UserIdentity/VO[voms]/Attribute/Role": _r("fqans", how="without `Role=`"),
+        "Disk": _r("scratch_bytes"),
+        "Memory[KB,max,physical]": _r("memory_rss_kib"),
+        "Memory[KB,max,shared]": _r("memory_virtual_kib"),
+        "Network": _r("stage_in_bytes", "stage_out_bytes", how="what was staged in and out, together"),
+        "TimeDuration[stageIn]": _r("stage_in_ms", how=_SECONDS),
+        "TimeDuration[stageOut]": _r("stage_out_ms", how=_SECONDS),
+        "TimeInstant[submit]": _r("submit"),
+        "TimeInstant[queued]": _r("lrms_submit"),
+        "TimeInstant[eligible]": _r("eligible"),
+        "TimeInstant[executionStart]": _r("execution_start"),
+        "TimeInstant[executionEnd]": _r("execution_end"),
+        "CpuDuration": _CPU_ALL,
+        "ProjectName": _PROJECT,
+        "SubmitHost": _r("client_host", how="a host name, else left out"),
+        "SubmitTime": _r("submit", settings=("ur_extensions",)),
+        "UserTime": _r("cpu_user_ms", how=_SECONDS, settings=("ur_extensions",)),
+        "KernelTime": _r("cpu_system_ms", how=_SECONDS, settings=("ur_extensions",)),
+        "ExitCode": _r("exit_code", settings=("ur_extensions",)),
+        "RuntimeEnvironment": _r("runtime_environments", settings=("ur_extensions",)),
+        **{
+            f"FileTransfers/{kind}/{part}": _r("transfers", settings=("ur_extensions",))
+            for kind in ("FileUpload", "FileDownload")
+            for part in ("URL", "Size", "StartTime", "EndTime", "RetrievedFromCache")
+        },
+    },
+    "emi-car": _BOTH
+    | {
+        "UserIdentity/GlobalUserName": msgspec.structs.replace(_USER_NAME, settings=("dn", "dn_key", "ascii_names")),
+        "JobIdentity/LocalJobId": _r(
+            "local_id", "global_id", "record_id", how="the local id, else the global id", settings=("local_id_prefix",)
+        ),
+        "UserIdentity/Group": msgspec.structs.replace(_VO_NAME, settings=("ascii_names",)),
+        "UserIdentity/GroupAttribute[FQAN]": _r(
+            "fqans", how="the primary one first; none if APEL would read another VO from it", settings=("ascii_names",)
+        ),
+        "UserIdentity/GroupAttribute[vo-group]": _r("fqans", how="of the primary one, as the specification names it"),
+        "UserIdentity/GroupAttribute[vo-role]": _r("fqans", how="of the primary one, as the specification names it"),
+        "UserIdentity/GroupAttribute[group]": _r("fqans", how="of the primary one, as APEL's server names it"),
+        "UserIdentity/GroupAttribute[role]": _r("fqans", how="of the primary one, as APEL's server names it"),
+        "UserIdentity/GroupAttribute[ProjectName]": _PROJECT,
+        "UserIdentity/LocalUserId": _r("local_user", how="the local user, else the server's word None"),
+        "UserIdentity/LocalGroup": _r("local_group"),
+        "ExitStatus": _r("exit_code"),
+        "Infrastructure@type": _GRID,
+        "Infrastructure@description": _DESCRIPTION,
+        "Middleware@name": _r("middleware", "system", how="the middleware, else the batch system"),
+        "Middleware@version": _r("middleware_version"),
+        "CpuDuration[all]": _CPU_ALL,
+        "Memory[KB,Physical,max]": _r("memory_rss_kib"),
+        "Memory[KB,Shared,max]": _r("memory_virtual_kib"),
+        "TimeInstant[Ctime]": _r("submit"),
+        "TimeInstant[Qtime]": _r("lrms_submit"),
+        "TimeInstant[Etime]": _r("eligible"),
+        "SubmitHost": _SUBMIT_HOST,
+        "Queue@description": _r(how=_CONSTANT),
+        "Site": _r(how="the name of the site in the configuration"),
+    },
+    "apel-job": {
+        "Site": _r(how="the name of the site in the configuration"),
+        "SubmitHost": _SUBMIT_HOST,
+        "MachineName": _MACHINE,
+        "Queue": _r("queue"),
+        "LocalJobId": _r(
+            "local_id", "global_id", how="the local id, else the global id", settings=("local_id_prefix",)
+        ),
+        "LocalUserId": _r("local_user"),
+        "GlobalUserName": _USER_NAME,
+        "VO": _VO_NAME,
+        "VOGroup": _r("fqans", how="of the primary one", settings=("vo_spelling",)),
+        "VORole": _r("fqans", how="of the primary one", settings=("vo_spelling",)),
+        "WallDuration": _WALL,
+        "CpuDuration": _CPU_ALL,
+        "Processors": _r("cores", "slots", how="cores, else slots, else 0, APEL's word for unknown"),
+        "NodeCount": _r("nodes", how="else 0, APEL's word for unknown"),
+        "StartTime": _r("start"),
+        "EndTime": _r("end"),
+        "InfrastructureDescription": _DESCRIPTION,
+        "InfrastructureType": _GRID,
+        "MemoryReal": _r("memory_rss_kib"),
+        "MemoryVirtual": _r("memory_virtual_kib"),
+        "ServiceLevelType": _BENCHMARK,
+        "ServiceLevel": _BENCHMARK,
+    },
+}
+"""By format and field."""
+
+_JOB: Final = RULES["apel-job"]
+_MONTH: Final = _r("end", how="the UTC month of the end")
+_LEAST_SPELLING: Final = "; of several spellings that the service takes for one, the least"
+_GROUP: Final[dict[str, Rule]] = {
+    "Month": _MONTH,
+    "Year": _MONTH,
+    "NodeCount": _JOB["NodeCount"],
+    "Processors": _JOB["Processors"],
+    "EarliestEndTime": _r("end", how="the least of its jobs"),
+    "LatestEndTime": _r("end", how="the greatest of its jobs"),
+    "WallDuration": _r("wall_ms", how=f"the sum of its jobs, exact; then {_SECONDS}"),
+    "CpuDuration": _r("cpu_ms", "cpu_user_ms", "cpu_system_ms", how=f"the sum of its jobs, exact; then {_SECONDS}"),
+    "NumberOfJobs": _r(how="how many its jobs are"),
+    **{
+        name: msgspec.structs.replace(_JOB[name], how=_JOB[name].how + _LEAST_SPELLING)
+        for name in ("Site", "SubmitHost", "GlobalUserName", "VO", "VOGroup", "VORole")
+    },
+}
+_TIMES_SCORE: Final = "the sum over its jobs of duration times score (of Si2k a 250th), exact; then whole seconds"
+
+GROUP_RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
+    "apel-summary": _GROUP | {"InfrastructureType": _GRID, "ServiceLevelType": _BENCHMARK, "ServiceLevel": _BENCHMARK},
+    "apel-normalised-summary": _GROUP
+    | {
+        "Infrastructure": _GRID,
+        "NormalisedWallDuration": _r("wall_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
+        "NormalisedCpuDuration": _r("cpu_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
+    },
+}
+"""By format of groups and field: facts of each job of the group."""
+
+
+def explain(format_name: str, fields: Fields, job: Job) -> Iterator[Explained]:
+    """Every field of a record of `job`, or of a group that it is in, in the record's order.
+
+    The facts are those of this job, also where a value is a sum. Raises `NoExplanationError`.
+    """
+    rules = RULES.get(format_name) or GROUP_RULES.get(format_name)
+    if rules is None:
+        raise NoExplanationError(format_name)
+    for name, values in fields.items():
+        rule = rules.get(name) or rules.get(_bare(name))
+        if rule is None:
+            yield Explained(name, ", ".join(values), {}, "no rule is known")
+            continue
+        facts = {fact: value for fact in rule.facts if (value := getattr(job, fact)) not in (None, (), {})}
+        yield Explained(name, ", ".join(values), msgspec.to_builtins(facts), rule.how, rule.settings)
+
+
+def _bare(name: str) -> str:
+    """The name without what stands in brackets."""
+    head, bracket, rest = name.partition("[")
+    return head + rest.partition("]")[2] if bracket else name

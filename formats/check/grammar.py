@@ -1,0 +1,144 @@
+"""Whether a message is valid: against our own grammars of UR and CAR, and what their grammars cannot say.
+
+Elements of foreign namespaces are taken away before a UR is checked: the standard has extensions, its grammar has no
+place for them (facts on formats, 0.8). Host names are those that services take
+(`formats.rules.is_host_name`), which are more than the standards' domainNameType.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from copy import deepcopy
+from functools import cache
+from importlib import resources
+from typing import Final
+
+import msgspec
+from lxml import etree
+
+from formats.utilization.report import NotAReportError, check_report, read_report
+from formats.xml.read import CAR, FORMATS, UR, NotAMessageError, parse, record_elements
+
+GRAMMARS: Final = {"ogf-ur": "ogf_ur.rng", "emi-car": "emi_car.rng"}
+_ELEMENT: Final = re.compile(r"[Ee]lement (\w+)")
+_SCHEMA_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
+_ONCE: Final = (
+    "WallDuration", "NodeCount", "Processors", "EndTime", "StartTime", "MachineName", "SubmitHost", "Queue",
+)  # fmt: skip
+"""Base properties of a UR: the standard means them to be there once, its grammar lets them repeat."""
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A rule that a message breaks: in which record (its id, or its position where it has none), field, rule."""
+
+    record: str
+    field: str
+    rule: str
+
+
+class UnknownGrammarError(KeyError):
+    """There is no grammar for a format of that name."""
+
+
+def validate(format_name: str, payload: bytes) -> list[Violation]:
+    """What is wrong with a message of that format; empty where it is valid.
+
+    Reports have rules instead of a grammar. Raises `UnknownGrammarError` for a format that has neither.
+    """
+    if format_name == "utilization":
+        return _of_report(payload)
+    if format_name not in GRAMMARS:
+        raise UnknownGrammarError(format_name)
+    try:
+        root = parse(payload)
+    except NotAMessageError as error:
+        return [Violation("", "", str(error))]
+    namespace = etree.QName(root).namespace or ""
+    if FORMATS[namespace] != format_name:
+        return [Violation("", "", f"is a message of {FORMATS[namespace]}")]
+    grammar = _grammar(format_name)
+    violations = _frame(root)
+    for position, element in enumerate(record_elements(root), 1):
+        record = standard_part(element)
+        label = _label(record, namespace) or f"record {position}"
+        if not grammar.validate(record):
+            violations += _violations(label, [error.message for error in grammar.error_log])
+        violations += [Violation(label, field, rule) for field, rule in _beyond_grammar(record, namespace)]
+    return violations
+
+
+def _of_report(payload: bytes) -> list[Violation]:
+    try:
+        report = read_report(payload)
+    except NotAReportError as error:
+        return [Violation("", "", str(error))]
+    return [
+        Violation(f"bin {broken.record}" if broken.record else "", broken.field, broken.rule)
+        for broken in check_report(report)
+    ]
+
+
+def standard_part(element: etree._Element) -> etree._Element:
+    """A copy of a record without elements of foreign namespaces and without schema hints."""
+    record = deepcopy(element)
+    record.tail = None
+    namespace = etree.QName(record).namespace
+    for child in list(record.iter(tag=etree.Element)):
+        if child is not record and etree.QName(child).namespace != namespace:
+            parent = child.getparent()
+            if parent is not None:
+                parent.remove(child)
+            continue
+        for name in child.attrib:
+            if etree.QName(name).namespace == _SCHEMA_INSTANCE:
+                del child.attrib[name]
+    return record
+
+
+@cache
+def _grammar(format_name: str) -> etree.RelaxNG:
+    source = resources.files("formats").joinpath("schemas", GRAMMARS[format_name]).read_bytes()
+    return etree.RelaxNG(etree.fromstring(source))
+
+
+def _frame(root: etree._Element) -> list[Violation]:
+    """What a `UsageRecords` has besides records."""
+    if etree.QName(root).localname != "UsageRecords":
+        return []
+    records = set(record_elements(root))
+    return [
+        Violation("", etree.QName(child).localname, "is no record, and UsageRecords holds nothing else")
+        for child in root
+        if child not in records
+    ]
+
+
+def _label(record: etree._Element, namespace: str) -> str | None:
+    identity = record.find(f"{{{namespace}}}RecordIdentity")
+    return None if identity is None else identity.get(f"{{{namespace}}}recordId")
+
+
+def _violations(record: str, messages: Iterable[str]) -> list[Violation]:
+    """The grammar's messages, those on details joined to the one that names the element."""
+    found, details = [], []
+    for message in messages:
+        details.append(message)
+        if match := _ELEMENT.search(message):
+            found.append(Violation(record, match[1], "; ".join(details)))
+            details = []
+    return [*found, Violation(record, "", "; ".join(details))] if details else found
+
+
+def _beyond_grammar(record: etree._Element, namespace: str) -> list[tuple[str, str]]:
+    """What the standards ask for and their grammars do not."""
+    found = []
+    counts = Counter(etree.QName(child).localname for child in record)
+    if namespace == UR:
+        found += [(name, f"stands {counts[name]} times; once is meant") for name in _ONCE if counts[name] > 1]
+    if namespace == CAR:
+        kinds = Counter(cpu.get(f"{{{CAR}}}usageType", "all") for cpu in record.findall(f"{{{CAR}}}CpuDuration"))
+        if kinds["all"] != 1:
+            found.append(("CpuDuration", f"usageType all stands {kinds['all']} times; it must be there once"))
+    return found

@@ -1,0 +1,206 @@
+"""What a message is, what records it holds, and which rules it breaks: for every format there is, ours or a peer's.
+
+The message as such, taken out of signatures and compression by the caller. Input is hostile: whatever the bytes are,
+there is an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+from lxml import etree
+
+from formats.apel.job import read_job
+from formats.apel.text import RECORD_MARK, NotApelTextError, ParsedMessage
+from formats.apel.text import parse as parse_text
+from formats.base import Violation
+from formats.check.apel import check_text
+from formats.check.car import check_compute_records
+from formats.check.grammar import validate
+from formats.check.sgas import check_usage_records
+from formats.fit import shown
+from formats.job import Job
+from formats.rules import JOB_03, type_of
+from formats.utilization.report import CSV_BEGINS, NotAReportError, builtins, check_report, read_report
+from formats.xml.read import CAR, FORMATS, NotAMessageError, read, record_elements
+from formats.xml.read import parse as parse_xml
+from formats.xml.text import date_time
+
+Service = Literal["SGAS", "APEL", ""]
+
+SCHEMA_SOURCES: Final = {
+    "ogf-ur": "grammar of GFD.98 (facts on formats, 1.2)",
+    "emi-car": "grammar of CAR 1.2 (facts on formats, 2)",
+}
+"""Source of the violations of a standard's grammar, by format. No service applies it, hence they are warnings."""
+
+_TITLES: Final = {
+    "ogf-ur": "OGF Usage Record 1.0",
+    "emi-car": "EMI Compute Accounting Record 1.2",
+    "apel-job": "APEL individual jobs",
+    "apel-summary": "APEL summaries",
+    "apel-normalised-summary": "APEL normalised summaries",
+    "apel-sync": "APEL sync counts",
+    "utilization": "utilization report",
+}
+INSPECTED_FORMATS: Final = frozenset(_TITLES)
+"""The formats whose rules are known here."""
+
+MOST_RECORDS: Final = 20_000
+"""Of a message; ten times what services take at once."""
+
+LARGEST_TEXT_BYTES: Final = 8 * 2**20
+"""Of a text message; services take a tenth of it."""
+
+ENOUGH_VIOLATIONS: Final = 10_000
+"""Of a message that breaks so many rules of its service the grammar is not asked too: it would take minutes."""
+
+_BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
+"""Bytes that may stand before the first tag: a byte order mark, blanks."""
+
+
+class InspectedRecord(msgspec.Struct, frozen=True):
+    """A record of a message, from 1. `job`: where it tells of one run; `fields`: as they stand in a text message."""
+
+    number: int
+    id: str
+    job: Job | None = None
+    fields: dict[str, str] = {}
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """A message: `format` by its name (empty: none of ours), `service` the one whose rules were applied."""
+
+    format: str
+    title: str
+    service: Service
+    records: tuple[InspectedRecord, ...] = ()
+    violations: tuple[Violation, ...] = ()
+
+    @property
+    def taken(self) -> bool:
+        """Whether the service would take the message."""
+        return not any(violation.level == "error" for violation in self.violations)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the service would take it and the format's grammar is kept too."""
+        return self.taken and not any(
+            violation.source == SCHEMA_SOURCES.get(self.format) for violation in self.violations
+        )
+
+
+def inspect_message(payload: bytes, now: int | None = None) -> Inspection:
+    """Tell what these bytes are. `now` (epoch seconds) adds the rules of a service's clock. Raises nothing."""
+    if not payload.strip():
+        return _unknown(
+            "an empty message", "nothing in it: the APEL server's loader would stop", "facts on receivers, 2"
+        )
+    if payload.lstrip(_BEFORE_XML).startswith(b"<"):
+        return _inspect_xml(payload, now)
+    if b"\0" in payload:
+        return _unknown("binary data", "has NUL bytes: no text and no XML", "facts on formats, 4.1")
+    if len(payload) > LARGEST_TEXT_BYTES:
+        rule = f"{len(payload)} bytes; at most {LARGEST_TEXT_BYTES} are looked at"
+        return _unknown("text too large to look at", rule, "a bound of inspect")
+    try:
+        text = payload.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return _unknown("unreadable text", f"not UTF-8 from byte {error.start} on", "facts on receivers, 3")
+    return _inspect_text(text, now)
+
+
+def _unknown(title: str, rule: str, source: str) -> Inspection:
+    return Inspection("", title, "", (), (Violation("error", 0, "", rule, source),))
+
+
+def _inspect_xml(payload: bytes, now: int | None) -> Inspection:
+    try:
+        root = parse_xml(payload)
+    except NotAMessageError as error:
+        return _unknown("XML of no known format", shown(error), "facts on formats, 1.4 and 2.1")
+    except RecursionError:
+        return _unknown("XML of no known format", "nested too deeply", "facts on formats, 1.4 and 2.1")
+    namespace = etree.QName(root).namespace or ""
+    name = FORMATS[namespace]
+    if (count := len(record_elements(root))) > MOST_RECORDS:
+        rule = f"{count} records; at most {MOST_RECORDS} are looked at"
+        return _unknown(f"{_TITLES[name]}, too large to look at", rule, "a bound of inspect")
+    if namespace == CAR:
+        violations = check_compute_records(root, payload, now)
+    else:
+        violations = check_usage_records(root, payload)
+    if len(violations) < ENOUGH_VIOLATIONS:
+        violations += _grammar(name, payload, root, namespace)
+    else:
+        rule = f"not asked: {len(violations)} rules of the service are broken"
+        violations.append(Violation("warning", 0, "", rule, SCHEMA_SOURCES[name]))
+    read_back = [record.job for record in read(payload)]
+    records = tuple(InspectedRecord(number, job.record_id, job) for number, job in enumerate(read_back, 1))
+    return Inspection(
+        name,
+        _TITLES[name],
+        "APEL" if namespace == CAR else "SGAS",
+        records,
+        tuple(violations),
+    )
+
+
+def _grammar(name: str, payload: bytes, root: etree._Element, namespace: str) -> list[Violation]:
+    numbers: dict[str, int] = {}
+    for number, element in enumerate(record_elements(root), 1):
+        identity = element.find(f"{{{namespace}}}RecordIdentity")
+        label = None if identity is None else identity.get(f"{{{namespace}}}recordId")
+        numbers.setdefault(str(label) if label else f"record {number}", number)
+    return [
+        Violation(
+            "warning", numbers.get(broken.record, 0), shown(broken.field), shown(broken.rule), SCHEMA_SOURCES[name]
+        )
+        for broken in validate(name, payload)
+    ]
+
+
+def _inspect_report(payload: bytes) -> Inspection:
+    try:
+        report = read_report(payload)
+    except NotAReportError as error:
+        return _unknown("JSON or CSV of no known format", shown(error), "utilization reports")
+    records = tuple(
+        InspectedRecord(number, date_time(one.start), None, {name: str(value) for name, value in fields.items()})
+        for number, (one, fields) in enumerate(zip(report.bins, builtins(report)["bins"], strict=True), 1)
+    )
+    found = tuple(check_report(report)[:ENOUGH_VIOLATIONS])
+    return Inspection("utilization", _TITLES["utilization"], "", records, found)
+
+
+def _inspect_text(text: str, now: int | None) -> Inspection:
+    if text.lstrip().startswith(("{", CSV_BEGINS)):
+        return _inspect_report(text.encode())
+    if (count := text.count(RECORD_MARK)) >= MOST_RECORDS:
+        rule = f"{count} times {RECORD_MARK} between records; at most {MOST_RECORDS} records are looked at"
+        return _unknown("text too large to look at", rule, "a bound of inspect")
+    violations = tuple(check_text(text, now, ENOUGH_VIOLATIONS))
+    try:
+        message = parse_text(text)
+    except NotApelTextError:
+        return Inspection("", "text of no known format", "", (), violations)
+    found = type_of(message.header, message.kind, message.version)
+    if found is None:
+        return Inspection("", f"text with the header {shown(message.header)}", "", (), violations)
+    title = f"{_TITLES[found.name]} v{found.version} ({shown(message.header)})"
+    return Inspection(found.name, title, "APEL", _text_records(found.name, message), violations)
+
+
+def _text_records(name: str, message: ParsedMessage) -> tuple[InspectedRecord, ...]:
+    records = []
+    for record in message.records:
+        job = read_job(record) if name == JOB_03.name else None
+        identity = (record.get("LocalJobId") or "") if job is not None else _group_id(record.fields)
+        records.append(InspectedRecord(record.number, identity, job, record.fields))
+    return tuple(records)
+
+
+def _group_id(fields: dict[str, str]) -> str:
+    """A group's name for people: its month and submit host."""
+    return f"{fields.get('Year', '?')}-{fields.get('Month', '?'):>02} {fields.get('SubmitHost', '')}".rstrip()

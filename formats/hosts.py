@@ -1,0 +1,83 @@
+"""Which machine a run is accounted to, and whether it came from a grid: questions every format asks alike.
+
+APEL's SubmitHost of a run: one function for records, summaries and sync messages.
+
+The service compares the counts of a sync message with what it holds per SubmitHost, so the string must be the same
+in all three (facts on formats, 4.6), and it must stay as the site's history has it (`View.submit_host`).
+"""
+
+from __future__ import annotations
+
+from formats.identity import endpoint_host
+from formats.job import Infrastructure, Job
+from formats.view import View
+
+
+def machine_name(job: Job, view: View) -> str:
+    """The view's machine name, else the host of the job's endpoint, else its cluster; empty where there is none.
+
+    As ARC takes its MachineName (ARC accounting technical details, table 4); SGAS authorises the sender by it.
+    """
+    if view.machine_name:
+        return view.machine_name
+    if job.endpoint_url:
+        host = endpoint_host(job.endpoint_url)
+        if host:
+            return host
+    return job.cluster or ""
+
+
+def infrastructure_of(job: Job) -> Infrastructure:
+    """`grid` or `local`: as the source says, else grid for a job with an endpoint or a grid identity."""
+    if job.infrastructure is not None:
+        return job.infrastructure
+    return "grid" if job.endpoint_url or job.user_dn or job.token_subject or job.fqans else "local"
+
+
+def middleware_name(job: Job) -> str:
+    """The software that ran the job for the site: the grid middleware, else the batch system."""
+    return job.middleware or job.system
+
+
+def infrastructure_description(job: Job, view: View) -> str:
+    """`<accounting client>-<CE>-<LRMS>`, CAR's convention (facts on formats, 2), unless the view has its own words."""
+    if view.infrastructure_description is not None:
+        return view.infrastructure_description
+    return f"USAGE-PUBLISHER-{middleware_name(job).upper()}-{(job.lrms or job.system).upper()}"
+
+
+NO_SUBMIT_HOST = "None"
+"""What the APEL server stores for a record without a SubmitHost (facts on formats, 4.3)."""
+
+_NORDUGRID = "org.nordugrid."
+_NAMED_INTERFACES = frozenset({"arcrest", "internal"})
+
+
+def apel_submit_host(job: Job, view: View) -> str:
+    """SubmitHost of a run in APEL's records and summaries.
+
+    With an endpoint: in the view's spelling. Without: the cluster, else the machine name of the view, else `None` (the
+    server's own word). ARC names the interface of arcrest and internal endpoints only.
+    """
+    url = job.endpoint_url
+    if not url:
+        return job.cluster or machine_name(job, view) or NO_SUBMIT_HOST
+    if view.submit_host == "url":
+        return url
+    if view.submit_host == "host":
+        return endpoint_host(url) or url
+    kind = job.endpoint_type or ""
+    interface = kind.removeprefix(_NORDUGRID)
+    if interface == kind or interface not in _NAMED_INTERFACES:
+        return url
+    if interface == "internal" and view.submit_host == "arc-6.17-internal":
+        interface = "ternal"
+    return f"{interface}:{url}"
+
+
+def car_submit_host(job: Job, view: View) -> str | None:
+    """SubmitHost of a run in a CAR: as above for a grid job; CAR 1.2 forbids it for a local one, hence None.
+
+    A sync message beside CARs counts those under `NO_SUBMIT_HOST`.
+    """
+    return apel_submit_host(job, view) if infrastructure_of(job) == "grid" else None

@@ -1,0 +1,274 @@
+"""Distinguished names: slash form and RFC 2253, and what of a user's name a receiver is given.
+
+Keeps the promise that a person appears under one spelling at a receiver, whatever form a source wrote the name in:
+every format that carries a user takes the name from `dn_for`.
+
+Slash form (`/DC=org/DC=example/CN=Ada`) is OpenSSL's one-line form, most significant part first; RFC 2253 (and its
+successor RFC 4514) has the parts in reverse order, separated by commas, with escapes. A text that is neither is left
+as it is: it may be a token's subject or a local convention, and guessing at it would change who a job belongs to.
+
+Virtual organisations: what a VOMS attribute (FQAN) says, and which VO a run counts under, in every format.
+
+One rule for all formats: a run counts under the VO that its source or the configuration gives, else under that of its
+first VOMS attribute (`vo_of`). An FQAN begins with a slash and has a group (`Fqan.group`); any other text in its place
+is the bare name of a VO, and is never sent as an FQAN. The APEL server lets the FQAN of a CAR override the VO beside it
+(facts on formats, 2.1), so only an FQAN that it reads the same VO from may stand there: `counts_as`.
+
+SGAS wants the parts without the leading slash (facts on formats, 1.3): `sgas_group`. Capabilities are deprecated and
+ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from formats.base import CannotRenderError
+from formats.job import Job
+from formats.rules import compared
+from formats.view import View
+
+HASH_BYTES: Final = 16
+"""Length of the keyed hash that stands for a name; it is written as twice as many hexadecimal digits."""
+
+_TYPE: Final = r"(?:[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)"
+_SLASH_START: Final = re.compile(rf"/(?={_TYPE}=)")
+_RDN: Final = re.compile(rf"\s*({_TYPE})\s*=\s*(.*)", re.DOTALL)
+_HEX_PAIR: Final = re.compile(rb"[0-9A-Fa-f]{2}")
+_MARK: Final = re.compile(r'\\.?|[",;+]', re.DOTALL)
+"""What splits a name and what keeps it from being split: an escaped character, a quote, a separator."""
+_SPECIAL: Final = frozenset(',+"\\<>;=')
+_CACHED_NAMES: Final = 65_536
+_LONGEST_CACHED: Final = 1_024
+"""Characters of a name that is remembered; a longer one, which no service takes, is worked out each time."""
+
+
+def dn_for(job: Job, view: View) -> str | None:
+    """The user's name as this receiver is to see it, slash form where the source has a distinguished name.
+
+    None where the job has none or the view withholds it. With `dn = "hash"` it is `/CN=` and a BLAKE2b hash of the
+    slash form under the view's key: the same person is the same value at the same receiver, in any spelling.
+
+    Raises `CannotRenderError` where names are to be hashed and the view has no key: an unkeyed hash hides nobody.
+    """
+    name = job.user_dn
+    if not name or view.dn == "withhold":
+        return None
+    slash = to_slash(name)
+    if view.dn == "send":
+        return slash
+    if not view.dn_key:
+        raise CannotRenderError(
+            "user_dn", "names are to be hashed for this receiver, and there is no key to do it with"
+        )
+    key = view.dn_key
+    if len(key) > hashlib.blake2b.MAX_KEY_SIZE:
+        key = hashlib.blake2b(key).digest()
+    raw = slash.encode("utf-8", "surrogatepass")
+    return "/CN=" + hashlib.blake2b(raw, digest_size=HASH_BYTES, key=key).hexdigest()
+
+
+def to_slash(dn: str) -> str:
+    """The name in slash form; what is in slash form already, or is no distinguished name, comes back unchanged."""
+    if dn.startswith("/"):
+        return dn
+    return _to_slash(dn) if len(dn) <= _LONGEST_CACHED else _to_slash.__wrapped__(dn)
+
+
+@lru_cache(maxsize=_CACHED_NAMES)
+def _to_slash(dn: str) -> str:
+    parts = _parse_rfc2253(dn)
+    if parts is None:
+        return dn
+    return "".join(f"/{kind}={value}" for kind, value in reversed(parts))
+
+
+def to_rfc2253(dn: str) -> str:
+    """The name in RFC 2253 form; what is not in slash form comes back unchanged.
+
+    A slash that is not followed by `type=` belongs to the value, so that `/CN=host/ce1.example.org` keeps its host.
+    """
+    return _to_rfc2253(dn) if len(dn) <= _LONGEST_CACHED else _to_rfc2253.__wrapped__(dn)
+
+
+@lru_cache(maxsize=_CACHED_NAMES)
+def _to_rfc2253(dn: str) -> str:
+    parts = _parse_slash(dn)
+    if parts is None:
+        return dn
+    return ",".join(f"{kind}={_escape(value)}" for kind, value in reversed(parts))
+
+
+def _parse_slash(dn: str) -> list[tuple[str, str]] | None:
+    before, *words = _SLASH_START.split(dn)
+    if before or not words:
+        return None
+    parts = []
+    for word in words:
+        kind, _, value = word.partition("=")
+        parts.append((kind, value))
+    return parts
+
+
+def _parse_rfc2253(dn: str) -> list[tuple[str, str]] | None:
+    """Attribute types and values in the order written; a multi-valued part gives one pair for each of its values."""
+    words = _split_unescaped(dn)
+    if words is None:
+        return None
+    parts: list[tuple[str, str]] = []
+    for together in words:
+        # reversed as a whole later on, so the values of one part are put down backwards to come out as written
+        for word in reversed(together):
+            match = _RDN.fullmatch(word)
+            if match is None:
+                return None
+            value = _unescape(match[2])
+            if value is None:
+                return None
+            parts.append((match[1], value))
+    return parts
+
+
+def _split_unescaped(dn: str) -> list[list[str]] | None:
+    """Split at commas (or semicolons) and, inside, at plus signs that are neither escaped nor quoted."""
+    words: list[list[str]] = [[]]
+    quoted = False
+    begin = 0
+    for mark in _MARK.finditer(dn):
+        char = mark[0]
+        if char == '"':
+            quoted = not quoted
+        elif not quoted and char[0] != "\\":
+            words[-1].append(dn[begin : mark.start()])
+            begin = mark.end()
+            if char != "+":
+                words.append([])
+    words[-1].append(dn[begin:])
+    return None if quoted else words
+
+
+def _unescape(text: str) -> str | None:
+    """The value of an RFC 2253 attribute; None where an escape is broken or its bytes are no UTF-8."""
+    text = _strip_unescaped(text)
+    if len(text) >= 2 and text.startswith('"') and text.endswith('"'):
+        text = text[1:-1]
+    raw = text.encode("utf-8", "surrogatepass")
+    value = bytearray()
+    position = 0
+    while position < len(raw):
+        if raw[position : position + 1] != b"\\":
+            value.append(raw[position])
+            position += 1
+        elif _HEX_PAIR.fullmatch(raw, position + 1, position + 3):
+            value.append(int(raw[position + 1 : position + 3], 16))
+            position += 3
+        elif position + 1 < len(raw):
+            value.append(raw[position + 1])
+            position += 2
+        else:
+            return None
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+
+
+def _strip_unescaped(text: str) -> str:
+    stripped = text.rstrip(" ")
+    backslashes = len(stripped) - len(stripped.rstrip("\\"))
+    if backslashes % 2 and stripped != text:
+        stripped += " "
+    return stripped
+
+
+def _escape(value: str) -> str:
+    escaped = []
+    last = len(value) - 1
+    for position, char in enumerate(value):
+        if char in _SPECIAL or (char == "#" and position == 0) or (char == " " and position in (0, last)):
+            escaped.append("\\" + char)
+        elif ord(char) < 0x20 or ord(char) == 0x7F or (char.isspace() and char != " "):
+            escaped.append("".join(f"\\{byte:02X}" for byte in char.encode("utf-8", "surrogatepass")))
+        else:
+            escaped.append(char)
+    return "".join(escaped)
+
+
+class Fqan(msgspec.Struct, frozen=True):
+    """The parts of a VOMS attribute. `group` has its leading slash (`/atlas/no`); `role` is bare (`production`).
+
+    `group` is None where the text is no FQAN but a VO's bare name; `role` is None for `Role=NULL` and where there is
+    none.
+    """
+
+    vo: str
+    group: str | None = None
+    role: str | None = None
+
+
+@lru_cache(maxsize=4096)
+def parse_fqan(fqan: str) -> Fqan:
+    """The parts of `/atlas/no/Role=production/Capability=NULL`; any text has some (`vo` may come out empty)."""
+    text = fqan.split(";", 1)[0].strip()
+    if not text.startswith("/"):
+        return Fqan(text)
+    path: list[str] = []
+    role: str | None = None
+    for part in text.split("/"):
+        if part.startswith("Role="):
+            role = part.removeprefix("Role=")
+            break
+        if part.startswith("Capability="):
+            break
+        if part:
+            path.append(part)
+    if not path:
+        return Fqan("", None, _role(role))
+    return Fqan(path[0], "/" + "/".join(path), _role(role))
+
+
+def _role(role: str | None) -> str | None:
+    return role if role and role.upper() != "NULL" else None
+
+
+def distinct_fqans(fqans: Iterable[str]) -> tuple[Fqan, ...]:
+    """The VOMS attributes parsed, each group and role once, in the order given (ARC tells the primary one twice)."""
+    return tuple(dict.fromkeys(parse_fqan(fqan) for fqan in fqans))
+
+
+def vo_of(job: Job) -> str | None:
+    """The VO a run is accounted to: as the source says, else that of its first VOMS attribute."""
+    if job.vo:
+        return job.vo
+    if job.fqans:
+        return parse_fqan(job.fqans[0]).vo or None
+    return None
+
+
+def vo_read_by_apel(fqan: str) -> str:
+    """The VO that the APEL server takes from an FQAN: its function `parse_fqan`, release 2.5.0.
+
+    The part before the first `;`; of that the part between the first two slashes, or all of it without a leading slash.
+    """
+    first = fqan.split(";", 1)[0]
+    return first.split("/", 2)[1] if first.startswith("/") else first
+
+
+def counts_as(fqan: str, vo: str | None) -> bool:
+    """Whether a text is an FQAN with which the APEL server counts a record under this VO.
+
+    Its database does not tell upper case from lower (facts on formats, 4.8).
+    """
+    if vo is None or parse_fqan(fqan).group is None:
+        return False
+    return compared(vo_read_by_apel(fqan)) == compared(vo.strip())
+
+
+def sgas_group(fqan: Fqan) -> str | None:
+    """The group as SGAS documents it: `atlas/no`, without the leading slash."""
+    return fqan.group.lstrip("/") if fqan.group else None

@@ -1,0 +1,1 @@
+"""Utilization as DQS measures it, and its message."""

@@ -1,0 +1,99 @@
+"""Occupation of nodes: how much of what each has was taken, period by period.
+
+Pure. Occupation of a core in a period is the time that runs held it divided by the length of the period; that of a node
+the mean over its cores, that of a cluster the mean over its nodes. Runs count where they ran: one that began before a
+period or ended behind it counts with the part inside. (Li, Yang, Wu 2016, section 2.1; the facts on sources.)
+Sums are whole numbers of amount times seconds; cost is runs plus nodes times periods.
+
+Amounts of money: exact until the one rounding, half away from zero, to the decimals of the currency. Pure.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from itertools import accumulate
+
+import numpy as np
+
+from formats.utilization.columns import ExactSums, Ints
+
+LARGEST_AMOUNT = 1 << 36
+"""More than that of anything is counted as so much: 64 TiB in KiB."""
+
+
+class Occupation:
+    """Adds up what runs held of nodes, over periods that follow one another."""
+
+    def __init__(self, edges: Ints) -> None:
+        """`edges`: the start of each period and the stop of the last, epoch seconds."""
+        self._edges = edges
+        self._lengths: list[int] = np.diff(edges).tolist()
+        self._periods = len(self._lengths)
+        self._nodes = 0
+        self._part = ExactSums(0)
+        self._step = ExactSums(0)
+
+    def add(self, node: Ints, start: Ints, stop: Ints, amount: Ints) -> None:
+        """Runs that held an amount of a node (numbers from 0) from `start` to `stop` (not included)."""
+        edges = self._edges
+        begin, end = np.maximum(start, edges[0]), np.minimum(stop, edges[-1])
+        rows = np.flatnonzero((end > begin) & (amount > 0))
+        if not len(rows):
+            return
+        node, begin, end = node[rows], begin[rows], end[rows]
+        amount = np.minimum(amount[rows], LARGEST_AMOUNT)
+        if (nodes := int(node.max()) + 1) > self._nodes:
+            self._nodes = max(nodes, 2 * self._nodes)
+            self._part.grow(self._nodes * self._periods)
+            self._step.grow(self._nodes * self._periods)
+        first = np.searchsorted(edges, begin, "right") - 1
+        last = np.searchsorted(edges, end - 1, "right") - 1
+        long = np.flatnonzero(last > first)
+        head = np.minimum(edges[first + 1], end) - begin
+        tail = (end - edges[last])[long]
+        base = node * self._periods
+        most = int(amount.max())
+        longest = max(int(head.max()), int(tail.max(initial=0)))
+        self._part.add(base + first, amount * head, most * longest)
+        held = amount[long]
+        self._part.add((base + last)[long], held * tail, most * longest)
+        self._step.add((base + first)[long] + 1, held, most)
+        self._step.add((base + last)[long], -held, most)
+
+    def of(self, node: int) -> list[int]:
+        """Amount times seconds of a node in each period."""
+        if node >= self._nodes:
+            return [0] * self._periods
+        first, behind = node * self._periods, (node + 1) * self._periods
+        part, step = self._part.slice(first, behind), self._step.slice(first, behind)
+        return [
+            partly + length * rate for partly, length, rate in zip(part, self._lengths, accumulate(step), strict=True)
+        ]
+
+
+def most_at_once(node: Ints, start: Ints, stop: Ints, amount: Ints) -> dict[int, int]:
+    """By node the most that runs held of it at the same instant. One that ends gives free before another takes."""
+    rows = np.flatnonzero(stop > start)
+    nodes = np.concatenate([node[rows], node[rows]])
+    at = np.concatenate([start[rows], stop[rows]])
+    change = np.concatenate([amount[rows], -amount[rows]])
+    order = np.lexsort((change, at, nodes))
+    nodes, held = nodes[order], np.cumsum(change[order])  # every node ends at zero, so none carries into the next
+    found = np.zeros(int(nodes.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(found, nodes, held)
+    return {number: most for number, most in enumerate(found.tolist()) if most}
+
+
+def rounded(amount: Fraction | Decimal, decimals: int) -> Decimal:
+    """An exact amount rounded to so many decimals; halves away from zero."""
+    exact = Fraction(amount)
+    scaled = abs(exact) * 10**decimals
+    units = (2 * scaled.numerator + scaled.denominator) // (2 * scaled.denominator)
+    return Decimal(units if exact >= 0 else -units).scaleb(-decimals)
+
+
+def plain(amount: Decimal) -> str:
+    """A decimal as people write it: no exponent, no zeros that say nothing."""
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,1 @@
+"""OGF usage records and EMI compute accounting records."""

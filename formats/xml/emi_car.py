@@ -1,0 +1,322 @@
+"""EMI Compute Accounting Record 1.2, as APEL takes it.
+
+Keeps the promise that what is sent is valid: against the official schema, whose order is strict, and against the rules
+of the APEL server (facts on formats, 2; facts on receivers, 2), which are in `formats.rules.CarRules`. APEL refuses a
+whole message for one record and tells nobody, so a record that would be refused is held here. The record's layout is
+`LAYOUT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from formats import fit
+from formats.apel.text import CARRIED_RULE, carried, is_null
+from formats.base import CannotRenderError, Note, Rendered
+from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
+from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
+from formats.job import Job
+from formats.names import counts_as, dn_for, parse_fqan, vo_of
+from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
+from formats.rules import CarRules as Rules
+from formats.view import View
+from formats.xml.layout import (
+    RESOURCES,
+    SEPARATOR,
+    Call,
+    Duration,
+    FragmentCache,
+    HostCache,
+    Instant,
+    Number,
+    Shared,
+    Text,
+    XmlMessage,
+    compiled,
+    consumable_resources,
+    number_element,
+    text_element,
+    together,
+)
+from formats.xml.text import LAST_INSTANT, date_time
+
+NAMESPACES: Final = {
+    "": "http://eu-emi.eu/namespaces/2012/11/computerecord",
+    "urf": "http://eu-emi.eu/namespaces/2012/11/computerecord",
+}
+"""By prefix, as the root of a message declares them. APEL wants the attributes qualified, hence the second."""
+
+STATUS: Final = {"completed": "completed", "failed": "failed", "aborted": "aborted", "cancelled": "aborted"}
+"""CAR's states of a finished run; it has none for one that was cancelled."""
+
+UNKNOWN: Final = "None"
+"""The APEL server's own word for a value that is not known (facts on formats, 4.1)."""
+
+FQAN: Final = "GroupAttribute@type=FQAN"
+
+_process_id = number_element(Rules.PROCESS_ID, "ProcessId")
+_group = text_element(Rules.GROUP, "Group")
+_fqan = text_element(Rules.GROUP_ATTRIBUTE, "GroupAttribute", 'urf:type="FQAN"')
+_vo_group = text_element(Rules.GROUP_ATTRIBUTE, "GroupAttribute", 'urf:type="vo-group"')
+_vo_role = text_element(Rules.GROUP_ATTRIBUTE, "GroupAttribute", 'urf:type="vo-role"')
+_apel_group = text_element(Rules.GROUP_ATTRIBUTE, "GroupAttribute", 'urf:type="group"')
+_apel_role = text_element(Rules.GROUP_ATTRIBUTE, "GroupAttribute", 'urf:type="role"')
+_project = text_element(Rules.PROJECT, "GroupAttribute", 'urf:type="ProjectName"')
+_local_group = text_element(Rules.LOCAL_GROUP, "LocalGroup")
+
+_KB_MAX: Final = 'urf:storageUnit="KB" urf:metric="max"'
+_USER: Final = (
+    "job.user_dn, job.local_user, job.local_group, job.fqans, job.vo, job.vo_issuer, job.project, job.account"
+)
+_SERVICE: Final = (
+    "job.infrastructure, job.endpoint_url, job.user_dn, job.token_subject, job.fqans, job.middleware, "
+    "job.middleware_version, job.system, job.lrms"
+)
+_PLACE: Final = (
+    "job.endpoint_url, job.endpoint_type, job.cluster, job.queue, job.infrastructure, job.user_dn, "
+    "job.token_subject, job.fqans, job.site"
+)
+
+LAYOUT: Final = (
+    Call("identity"),
+    Shared("self._users", _USER),
+    Text("job.name or None", Rules.JOB_NAME, "JobName"),
+    Call("charge(job.charge, rules.CHARGE, notes) if job.charge is not None else ''"),
+    "<Status>",
+    Call("status"),
+    "</Status>",
+    Number("job.exit_code", Rules.EXIT_STATUS, "ExitStatus"),
+    Shared("self._services", _SERVICE),
+    together(
+        Duration("given('WallDuration', job.wall_ms, job)", Rules.WALL_S, "WallDuration"),
+        Duration("given('CpuDuration', cpu_ms(job), job)", Rules.CPU_S, "CpuDuration", 'urf:usageType="all"'),
+        Duration("job.cpu_user_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="user"'),
+        Duration("job.cpu_system_ms", Rules.CPU_PART_S, "CpuDuration", 'urf:usageType="system"'),
+    ),
+    Shared("self._levels", "job.benchmarks"),
+    together(
+        Number("job.memory_rss_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="Physical"'),
+        Number("job.memory_virtual_kib", Rules.AMOUNT, "Memory", f'{_KB_MAX} urf:type="Shared"'),
+    ),
+    Number("job.swap_kib", Rules.AMOUNT, "Swap", f'{_KB_MAX} urf:type="Shared"'),
+    together(
+        Instant("job.submit", "TimeInstant", 'urf:type="Ctime"'),
+        Instant("job.lrms_submit", "TimeInstant", 'urf:type="Qtime"'),
+    ),
+    Instant("job.eligible", "TimeInstant", 'urf:type="Etime"'),
+    together(
+        Number("job.nodes", Rules.COUNT, "NodeCount"),
+        Number("job.cores or job.slots", Rules.PROCESSORS, "Processors"),
+        Instant("job.end", "EndTime"),
+        Instant("job.start", "StartTime"),
+    ),
+    Shared("self._places", _PLACE),
+    Call("self._hosts.of(job, notes) if job.hosts else ''"),
+    Call(RESOURCES),
+    "</UsageRecord>",
+)
+"""A record, from top to bottom, after its `identity`; the schema's order is strict."""
+
+
+class ComputeRecordFormat:
+    """EMI CAR for one view. Holds nothing else but caches."""
+
+    name = "emi-car"
+    content_type = "application/xml"
+    separator_bytes = len(SEPARATOR)
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._message = XmlMessage(NAMESPACES, view.namespace_style)
+        self._users = FragmentCache(self._user)
+        self._services = FragmentCache(self._service)
+        self._levels = FragmentCache(self._service_levels)
+        self._places = FragmentCache(self._place)
+        self._hosts = HostCache(Rules.HOST)
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """The complete message of these records."""
+        return self._message.of(bodies)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of a message around its records."""
+        return self._message.overhead_bytes
+
+    def record(self, job: Job, created: int) -> Rendered:
+        """Render one run; `created` is its createTime, epoch seconds.
+
+        Raises `CannotRenderError` where anything that the schema or the server insists on cannot be given: ids, state,
+        wall and CPU time, a benchmark, both times in order, machine and site.
+        """
+        notes: list[Note] = []
+        status = STATUS.get(job.status)
+        if status is None:
+            raise CannotRenderError("Status", f"a run that is {job.status} is not published")
+        create_time = fit.create_time(created)
+        record_id, escaped_id = fit.token(Rules.RECORD_ID, self._view.record_id_prefix + job.record_id, notes)
+        global_id = fit.text(Rules.GLOBAL_JOB_ID, job.global_id, notes) or escaped_id
+        _check_times(job, created)
+        identity = (
+            f'<UsageRecord><RecordIdentity urf:createTime="{create_time}" urf:recordId="{escaped_id}"/>'
+            f"<JobIdentity><GlobalJobId>{global_id}</GlobalJobId>{self._local_ids(job, notes)}</JobIdentity>"
+        )
+        body = _render(self, job, identity, status, notes)
+        return Rendered(self._message.styled(body), tuple(notes), record_id)
+
+    def _local_ids(self, job: Job, notes: list[Note]) -> str:
+        """LocalJobId, part of APEL's key, and ProcessIds. Without a local id the global one stands in."""
+        local_id = self._key(Rules.LOCAL_JOB_ID, job.local_id and self._view.local_id_prefix + job.local_id, notes)
+        if not local_id:
+            stand_in = job.global_id or job.record_id
+            rule = "none: the global job id stands in (official schema)"
+            notes.append(Note("LocalJobId", rule, fit.shown(job.local_id or ""), fit.shown(stand_in)))
+            local_id = self._key(Rules.LOCAL_JOB_ID, stand_in, notes)
+            if not local_id:
+                raise CannotRenderError("LocalJobId", "there is none, nor a global id")
+        ids = "".join(_process_id(process_id, notes) for process_id in job.process_ids) if job.process_ids else ""
+        return f"<LocalJobId>{local_id}</LocalJobId>{ids}"
+
+    def _user(self, job: Job, notes: list[Note]) -> str:
+        dn = self._name(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)
+        local_user = self._name(Rules.LOCAL_USER_ID, job.local_user, notes)
+        if not local_user:
+            notes.append(Note("LocalUserId", "none: the server's word for it (official schema)", "", UNKNOWN))
+            local_user = UNKNOWN
+        return (
+            "<UserIdentity>"
+            + (f'<GlobalUserName urf:type="opensslCompat">{dn}</GlobalUserName>' if dn else "")
+            + _group(self._ascii(Rules.GROUP, _vo(job), notes), notes)
+            + (self._group_attributes(job, notes) if job.fqans else "")
+            + _project(self._ascii(Rules.PROJECT, job.project or job.account, notes), notes)
+            + f"<LocalUserId>{local_user}</LocalUserId>"
+            + _local_group(self._ascii(Rules.LOCAL_GROUP, job.local_group, notes), notes)
+            + "</UserIdentity>"
+        )
+
+    def _group_attributes(self, job: Job, notes: list[Note]) -> str:
+        """The VOMS attributes, the primary one first: the server takes the first FQAN, and from it the VO.
+
+        Where it would count the record under another VO than `Group`, no FQAN is sent.
+        """
+        primary, parsed = job.fqans[0], parse_fqan(job.fqans[0])
+        first, others = "", list(dict.fromkeys(fqan for fqan in job.fqans if fqan != primary))
+        if counts_as(primary, _vo(job)):
+            first = _fqan(self._ascii(Rules.GROUP_ATTRIBUTE, primary, notes), notes)
+            if not first:
+                return ""
+        else:
+            rule = "not an FQAN from which APEL reads the VO in Group: every FQAN is left out"
+            notes.append(Note(FQAN, rule, fit.shown(", ".join(job.fqans)), None))
+            others = []
+        group = self._ascii(Rules.GROUP_ATTRIBUTE, parsed.group, notes)
+        role = self._ascii(Rules.GROUP_ATTRIBUTE, parsed.role and f"Role={parsed.role}", notes)
+        parts = [first, _vo_group(group, notes), _vo_role(role, notes)]
+        parts += [_apel_group(group, []), _apel_role(role, [])]  # altered as above, noted once
+        for fqan in others:
+            if parse_fqan(fqan).group is None:
+                notes.append(Note(FQAN, "not an FQAN: left out", fit.shown(fqan), None))
+            else:
+                parts.append(_fqan(self._ascii(Rules.GROUP_ATTRIBUTE, fqan, notes), notes))
+        return "".join(parts)
+
+    def _ascii(self, rule: TextRule, value: str | None, notes: list[Note]) -> str | None:
+        """A text as it is, or in the ASCII form of APEL's text messages where the view asks for that."""
+        if not value or not self._view.ascii_names or (plain := carried(value)) == value:
+            return value
+        notes.append(Note(rule.field, CARRIED_RULE, fit.shown(value), fit.shown(plain)))
+        return plain
+
+    def _name(self, rule: TextRule, value: str | None, notes: list[Note]) -> str:
+        return fit.text(rule, self._ascii(rule, value, notes), notes)
+
+    def _key(self, rule: TextRule, value: str | None, notes: list[Note]) -> str:
+        """A text of APEL's key, which no setting alters: it would be another record."""
+        if value and self._view.ascii_names and not value.isascii():
+            reason = f"{fit.shown(value)} is not ASCII, and `ascii_names` does not alter what is in APEL's key"
+            raise CannotRenderError(rule.field, reason)
+        return fit.text(rule, value, notes)
+
+    def _service(self, job: Job, notes: list[Note]) -> str:
+        description = self._name(Rules.INFRASTRUCTURE, infrastructure_description(job, self._view), notes)
+        middleware = self._name(Rules.MIDDLEWARE, middleware_name(job), notes)
+        version = self._name(Rules.MIDDLEWARE, job.middleware_version, notes)
+        return (
+            f'<Infrastructure urf:type="{infrastructure_of(job)}"'
+            + (f' urf:description="{description}"' if description else "")
+            + "/>"
+            + f'<Middleware urf:name="{middleware or UNKNOWN}"'
+            + (f' urf:version="{version}"' if version else "")
+            + "/>"
+        )
+
+    def _service_levels(self, job: Job, notes: list[Note]) -> str:
+        """The chosen benchmark first, which is the one that APEL reads, then the others it knows."""
+        chosen = require_benchmark(job, self._view, notes)
+        known = [choose_benchmark(job, View(site="", benchmark=name)) for name in BENCHMARKS]
+        levels = dict.fromkeys([chosen, *filter(None, known)])
+        return "".join(
+            f'<ServiceLevel urf:type="{level.type}">{score_text(level.value)}</ServiceLevel>' for level in levels
+        )
+
+    def _place(self, job: Job, notes: list[Note]) -> str:
+        machine = fit.name(Rules.MACHINE_NAME, machine_name(job, self._view), notes)
+        submit_host = self._name(Rules.SUBMIT_HOST, car_submit_host(job, self._view), notes)
+        queue = self._name(Rules.QUEUE, job.queue, notes)
+        if not queue:
+            notes.append(Note("Queue", "none: the server's word for it (official schema)", "", UNKNOWN))
+            queue = UNKNOWN
+        site = self._key(Rules.SITE, job.site or self._view.site, notes)
+        if not site:
+            raise CannotRenderError("Site", "the site has no name in the configuration")
+        return (
+            f"<MachineName>{machine}</MachineName>"
+            + (f"<SubmitHost>{submit_host}</SubmitHost>" if submit_host else "")
+            + f'<Queue urf:description="execution">{queue}</Queue><Site urf:type="gocdb">{site}</Site>'
+        )
+
+
+def _vo(job: Job) -> str | None:
+    """The VO; None for a word that the server takes for none in its text messages."""
+    vo = vo_of(job)
+    return None if vo is None or is_null(vo) else vo
+
+
+def _given(field: str, value: int | None, job: Job) -> int:
+    if value is None:
+        raise fit.unreported(field, job.system)
+    return value
+
+
+def _cpu_ms(job: Job) -> int | None:
+    """The whole CPU time: as the source has it, else user and system together."""
+    if job.cpu_ms is None and job.cpu_user_ms is not None and job.cpu_system_ms is not None:
+        return job.cpu_user_ms + job.cpu_system_ms
+    return job.cpu_ms
+
+
+def _check_times(job: Job, created: int) -> None:
+    """StartTime and EndTime must be there, in an order and a range that APEL takes."""
+    start, end = _given("StartTime", job.start, job), _given("EndTime", job.end, job)
+    if not 0 <= start <= end <= LAST_INSTANT:
+        raise CannotRenderError(
+            "EndTime" if start > end else "StartTime",
+            f"start {fit.shown(start)} and end {fit.shown(end)} must be from 1970 on, before the year 10000, "
+            "and the end not before the start (APEL refuses the message)",
+        )
+    if end > created + LATEST_END_AFTER_NOW_S:
+        raise CannotRenderError("EndTime", f"{date_time(end)} lies in the future (APEL refuses the message)")
+
+
+_render = compiled(
+    ("self", "job", "identity", "status", "notes"),
+    LAYOUT,
+    {
+        "charge": fit.charge,
+        "rules": Rules,
+        "given": _given,
+        "cpu_ms": _cpu_ms,
+        "consumable_resources": consumable_resources,
+    },
+)

@@ -1,0 +1,292 @@
+"""collect: a source's runs into the store, with the deliveries that the targets want, page by page.
+
+A page's runs, deliveries, unreadable input and cursor are one transaction: what was read is never read over, never
+skipped, and never stored without being put down for every target that wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+from sqlalchemy import Connection
+
+from publisher.collect.grid_join import GridJoin
+from publisher.collect.wants import Wish
+from publisher.config.schema import GridLog
+from publisher.errors import SourceError
+from publisher.events import Observer, PageStored
+from publisher.messages.completeness import unread_error
+from publisher.sources.base import Cursor, Page, Reader, Recognising, SealedPage, Window, sealed
+from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs
+from publisher.store.admin import erase, purge
+from publisher.store.admin.erase import Veil
+from publisher.store.classes import Interner, JobClass, classes_by_id
+from publisher.store.database import Store
+from publisher.store.runs import Put
+from publisher.store.schema import State
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a collect of one source found; `error` says why it was not read to its end."""
+
+    read: int = 0
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    unreadable: int = 0
+    error: str | None = None
+
+
+class TargetPlan(msgspec.Struct, frozen=True):
+    """A target as collecting needs it: its id in the store, its wishes, and what the service does with a change.
+
+    `assumes`: the sources of which an earlier publisher may have delivered; None: any.
+    """
+
+    target_id: int
+    wish: Wish
+    keeps_first: bool
+    assumes: tuple[str, ...] | None = None
+
+    def assumes_of(self, source: str | None) -> bool:
+        """Whether jobs that the first reading of this source finds may have been delivered before us."""
+        return source is not None and (self.assumes is None or source in self.assumes)
+
+
+def collect(
+    store: Store,
+    source: Reader,
+    plans: Sequence[TargetPlan],
+    clock: Callable[[], int],
+    observer: Observer,
+    window: Window | None = None,
+    grid_log: GridLog | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Collected:
+    """Read a source to its present end and store what it tells; its grid log, if it has one, goes first.
+
+    Told to stop it ends behind a page, and the next collect goes on from there.
+
+    Raises `StoreError` and its kinds; trouble with the source is in the result's `error`, and what was read stands.
+    """
+    with store.write() as connection:
+        row = registry.source(connection, source.name, source.kind)
+        veil = erase.veil(connection)
+        joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
+    now = clock()
+    follow = partial(put_down, plans=plans, now=now, identity_only=True)
+    join = GridJoin(store, row, grid_log, now, follow) if joins else None
+    trouble = join.read() if join is not None else None
+    total = Collected()
+    try:
+        interner = join.interner if join is not None else Interner(row.id, row.name)
+        again = window is not None
+        for page in _pages(store, source, row.cursor, window):
+            found = _store_page(
+                store, source, row, interner, veil, join, sealed(page, classed=not again), plans, clock(), again=again
+            )
+            total = _add(total, found)
+            observer(PageStored(source.name, found.read, found.new, found.changed))
+            if stopping():
+                break
+            del page
+        if join is not None:
+            join.release()
+    except SourceError as error:
+        trouble = f"{trouble}; {error}" if trouble else str(error)
+    if trouble is not None:
+        with store.write() as connection:
+            registry.source_failed(connection, row.id, trouble)
+        return msgspec.structs.replace(total, error=trouble)
+    if total.new:
+        store.refresh_statistics()
+    with store.read() as connection:
+        return msgspec.structs.replace(total, error=unread_error(connection, row.id))
+
+
+def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | SealedPage]:
+    """The pages of a source; of a window, without what the source recognises as stored as it is."""
+    if window is None or not isinstance(source, Recognising):
+        return source.pages(cursor, window)
+
+    def known(record_ids: Sequence[str]) -> Mapping[str, tuple[bytes, int]]:
+        with store.read() as connection:
+            return runs.marks_of(connection, record_ids)
+
+    return source.window_pages(cursor, window, known)
+
+
+def _add(one: Collected, other: Collected) -> Collected:
+    return Collected(
+        one.read + other.read,
+        one.new + other.new,
+        one.changed + other.changed,
+        one.unchanged + other.unchanged,
+        one.skipped + other.skipped,
+        one.unreadable + other.unreadable,
+    )
+
+
+def _store_page(
+    store: Store,
+    source: Reader,
+    row: registry.SourceRow,
+    interner: Interner,
+    veil: Veil,
+    join: GridJoin | None,
+    page: SealedPage,
+    plans: Sequence[TargetPlan],
+    now: int,
+    *,
+    again: bool,
+) -> Collected:
+    with store.write() as connection:
+        sifted = purge.sift(connection, page.runs, veil)
+        upserted = runs.upsert(connection, interner, veil.over(sifted.runs), now)
+        first = None if row.first_read_done else row.name
+        put_down(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
+        back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, sifted.changed, now)
+        if join is not None:
+            join.note(connection, upserted.put)
+        unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now, again=again)
+        registry.drop_recovered(connection, row.id, page.recovered)
+        ends = [run.end for run in page.runs if run.finished and run.end]
+        last_end = max([*ends, page.recognised.last_end or 0]) or None
+        counts = (upserted.new - back, page.skipped, unreadable_new, last_end)
+        if again:
+            registry.window_read(connection, row.id, *counts)
+        else:
+            registry.advance(
+                connection,
+                row.id,
+                *counts,
+                cursor=page.cursor,
+                at_end=page.at_end,
+                complete_since=source.complete_since(),
+                now=now,
+            )
+    return Collected(
+        read=page.read,
+        new=upserted.new - back,
+        changed=upserted.changed + back,
+        unchanged=upserted.unchanged + sifted.unchanged + page.recognised.unchanged,
+        skipped=page.skipped + upserted.running,
+        unreadable=len(page.unreadable),
+    )
+
+
+def put_down(
+    connection: Connection,
+    put: Sequence[Put],
+    plans: Sequence[TargetPlan],
+    now: int,
+    *,
+    first_read_of: str | None = None,
+    identity_only: bool = False,
+    read: Callable[[Connection, Sequence[int]], Iterable[JobClass]] = classes_by_id,
+) -> None:
+    """Put down new runs as deliveries for every target that wants them, and let changed ones go the way of theirs.
+
+    `read` gives classes by their ids. `first_read_of`: the source, if it was never read to its end; then what ended up
+    to `delivered_until` counts as delivered before us, where the target was put down with this source.
+
+    `identity_only`: it is now known whose the changed ones are, and nothing else. Then what an earlier publisher
+    delivered stays delivered: it knew whose they are.
+    """
+    finished = [item for item in put if item.finished]
+    if not finished:
+        return
+    class_ids = {item.class_id for item in finished}
+    for plan in plans:
+        missing = [class_id for class_id in class_ids if plan.wish.known_verdict(class_id) is None]
+        for job_class in read(connection, missing):
+            plan.wish.wants_class(job_class)
+        of_wanted_class = {class_id for class_id in class_ids if plan.wish.known_verdict(class_id)}
+        wanted: list[Put] = []
+        unwanted: list[Put] = []
+        for item in finished:
+            verdict = item.class_id in of_wanted_class and plan.wish.wants_end(item.end_time)
+            (wanted if verdict else unwanted).append(item)
+        fresh = [item for item in wanted if item.fresh]
+        before = plan.wish.delivered_until if plan.assumes_of(first_read_of) else None
+        deliveries.put_down(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
+        changed = [item for item in wanted if not item.fresh]
+        gone = [item for item in unwanted if not item.fresh]
+        if identity_only and not plan.wish.summaries:
+            changed, gone = _not_assumed(connection, plan, changed), _not_assumed(connection, plan, gone)
+        if changed or gone:
+            _follow_changes(connection, plan, changed, gone, now)
+        purge.hold_late(connection, plan.target_id, wanted, now)
+
+
+def _first_state(item: Put, delivered_until: int | None) -> State:
+    if delivered_until is not None and item.end_time is not None and item.end_time <= delivered_until:
+        return State.ACCEPTED  # without a batch: assumed to have been delivered before us
+    return State.WAITING
+
+
+def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[Put]) -> list[Put]:
+    """Those that were not delivered by an earlier publisher, as far as an import says."""
+    known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in items])
+    assumed = {run_id for run_id, each in known.items() if each.state is State.ACCEPTED and not each.sent}
+    return [item for item in items if item.run_id not in assumed]
+
+
+def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[Put]) -> None:
+    """What was delivered before us was the version before: so a change of its key is seen, as of what we sent."""
+    if not plan.keeps_first and not plan.wish.summaries:
+        before = {item.run_id: item.before for item in changed if item.before is not None}
+        deliveries.know_assumed(connection, plan.target_id, before)
+
+
+def _follow_changes(
+    connection: Connection, plan: TargetPlan, changed: Sequence[Put], gone: Sequence[Put], now: int
+) -> None:
+    """A changed run waits again, unless the service keeps the first version it got: then it is superseded.
+
+    One that is no longer wanted is taken back where it was never sent, and superseded where it was: what the service
+    holds is no longer true, and somebody must know. A summary is sent again without it.
+    """
+    known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
+    new = [item for item in changed if item.run_id not in known]
+    deliveries.put_down(connection, plan.target_id, ((item, State.WAITING) for item in new), now)
+    moves: list[tuple[int, State, State, str | None]] = []
+    in_motion: list[int] = []
+    for item in changed:
+        if item.run_id not in known:
+            continue
+        state = known[item.run_id].state
+        if state in {State.WAITING, State.IN_FLIGHT}:
+            in_motion.append(item.run_id)
+        elif state in {State.HELD, State.REJECTED}:
+            moves.append((item.run_id, state, State.WAITING, None))
+        elif state in {State.ACCEPTED, State.SUPERSEDED}:
+            after = (State.SUPERSEDED, in_flight.CHANGED_AFTER) if plan.keeps_first else (State.WAITING, None)
+            moves.append((item.run_id, state, *after))
+    unwanted: list[int] = []
+    removed: list[tuple[int, State]] = []
+    for item in gone:
+        standing = known.get(item.run_id)
+        if standing is None or standing.state in {State.WAIVED, State.SUPERSEDED}:
+            continue
+        if standing.state is State.IN_FLIGHT:
+            unwanted.append(item.run_id)
+        elif not plan.wish.summaries and (standing.state is State.ACCEPTED or standing.sent):
+            moves.append((item.run_id, standing.state, State.SUPERSEDED, in_flight.NO_LONGER_WANTED))
+        else:
+            removed.append((item.run_id, standing.state))
+    followed = [item for item in (*changed, *gone) if item.run_id in known]
+    left = [known[item.run_id].end_time for item in followed]
+    if plan.wish.summaries:  # a month may have lost a run, and then nothing waits in it
+        groups.mark(connection, plan.target_id, groups.REFOLD, left, now)
+    if plan.wish.sync:
+        groups.mark(connection, plan.target_id, groups.DUE, left, now)
+    deliveries.set_end_times(connection, plan.target_id, [item for item in followed if item.end_time is not None])
+    deliveries.mark_changed(connection, plan.target_id, in_motion)
+    _know_assumed(connection, plan, changed)
+    deliveries.mark_unwanted(connection, plan.target_id, unwanted)
+    deliveries.move(connection, plan.target_id, moves, now)
+    deliveries.remove(connection, plan.target_id, removed)

@@ -1,0 +1,254 @@
+"""The outbox follows the wishes: a new target is filled, once; changed wishes plan anew what was not delivered.
+
+What was delivered is never sent again by a change of wishes; only `republish` does that.
+
+An id that was sent stays as it was sent: settings that are in a service's key cannot change under delivered records.
+
+SGAS keeps one record for each record id, APEL one job record for each site, local id and end (facts on formats, 4.8).
+If a setting in that key changed, what was delivered would be counted again under the new key at its next correction or
+republish. Summaries and sync counts need no guard: a group whose key changed is sent with zero jobs. Pure.
+
+Superseded runs that a target still wants: only those are sent again, whoever asks for it.
+
+A run that changed after it was delivered may be none of the target's any more: another status, another VO. What the
+service holds of it is to be removed there, and nothing takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    MetaData,
+    Table,
+    Text,
+    and_,
+    delete,
+    false,
+    insert,
+    literal,
+    not_,
+    or_,
+    select,
+    true,
+    update,
+)
+
+from publisher.collect.collect import TargetPlan
+from publisher.collect.wants import Wish
+from publisher.config.schema import Config, Target
+from publisher.errors import ConfigError
+from publisher.store import deliveries as store_deliveries
+from publisher.store import dialect, groups, registry
+from publisher.store.admin import purge
+from publisher.store.classes import add_hosts, all_classes, classes_by_id
+from publisher.store.database import Store
+from publisher.store.in_flight import NO_LONGER_WANTED
+from publisher.store.schema import ASSUMED, State, deliveries, runs
+from publisher.text import iso
+
+_TARGET_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "ogf-ur": frozenset({"record_id_prefix"}),
+    "emi-car": frozenset({"local_id_prefix"}),
+    "apel-job": frozenset({"local_id_prefix"}),
+}
+_SOURCE_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "emi-car": frozenset({"site", "local_id_prefix", "end_time"}),
+    "apel-job": frozenset({"site", "local_id_prefix", "end_time"}),
+}
+_WITH_SITE: Final = frozenset({"emi-car", "apel-job"})
+
+
+def keys_of(wishes: str) -> dict[str, Any]:
+    """The settings in the service's key, by their place in the configuration, of a target's wishes as stored."""
+    told = msgspec.json.decode(wishes)
+    records = told["target"]["records"]
+    found: dict[str, Any] = {f"target.{name}": told["target"].get(name) for name in _TARGET_KEYS.get(records, ())}
+    if records in _WITH_SITE:
+        found["site.name"] = told["site"]
+    for source, settings in told["sources"].items():
+        for name in sorted(_SOURCE_KEYS.get(records, frozenset()) & settings.keys()):  # older stores do not tell all
+            found[f"sources.{source}.{name}"] = settings[name]
+    return found
+
+
+def require_same_keys(target: str, before: str, now: str, delivered: int) -> None:
+    """Raise `ConfigError`, with the number of records it would double, if a setting in the key changed.
+
+    A source that is new or gone changes no key of what was delivered; neither does another format, which is another
+    kind of record.
+    """
+    if not delivered:
+        return
+    old, new = keys_of(before), keys_of(now)
+    for place, value in new.items():
+        if place in old and old[place] != value:
+            key = place.replace("target.", f"targets.{target}.", 1)
+            raise ConfigError(
+                f"was {old[place]!r} when {delivered} records were delivered to {target}, and is {value!r} now: they "
+                "would be counted twice",
+                key=key,
+                hint="Put it back; for what is still to come make a new target, with `since` where this one ends",
+            )
+
+
+_wanted = Table("wanted_classes", MetaData(), Column("id", BigInteger, primary_key=True), prefixes=["TEMPORARY"])
+
+
+def prepare(store: Store, config: Config, now: int) -> dict[str, TargetPlan]:
+    """Every configured target, with its deliveries put down as its present wishes want them."""
+    return {name: prepare_target(store, name, target, config, now) for name, target in config.targets.items()}
+
+
+def prepare_target(store: Store, name: str, target: Target, config: Config, now: int) -> TargetPlan:
+    """One target, filled where it is new, planned anew where its wishes changed.
+
+    Raises `ConfigError` where the change would let the service count delivered records twice.
+    """
+    wish = Wish(name, target, config)
+    with store.read() as connection:
+        row = registry.get_target(connection, name)
+    if row is None or row.wishes != wish.text:
+        with store.write() as connection:
+            row = registry.get_target(connection, name)
+            if row is None:
+                row = registry.new_target(connection, name, target.type, wish.text, sorted(config.sources))
+                _follow(connection, row.id, wish, now, before=target.delivered_until)
+                _note_assumed(connection, name, None, target, config, now)
+            elif row.wishes != wish.text:
+                counts = store_deliveries.of_target(connection, row.id)
+                sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
+                require_same_keys(name, row.wishes, wish.text, sum(counts[state] for state in sent))
+                registry.set_wishes(connection, row.id, target.type, wish.text)
+                _follow(connection, row.id, wish, now)
+                _note_assumed(connection, name, row.wishes, target, config, now)
+    return TargetPlan(row.id, wish, keeps_first=target.type == "sgas", assumes=row.assumes)
+
+
+def _note_assumed(
+    connection: Connection, name: str, before: str | None, target: Target, config: Config, now: int
+) -> None:
+    """Put down what counts as delivered before us, as an import said or somebody wrote, also where that is nothing; and
+    where that setting changed later: it changes nothing then."""
+    until = iso(target.delivered_until)
+    source = f"; {target.taken_over_from}" if target.taken_over_from is not None else ""
+    if before is None:
+        if until is not None:
+            detail = (
+                f"jobs of {', '.join(sorted(config.sources))} that ended up to {until} count as delivered before us"
+            )
+            registry.note(connection, "delivered_until", name, detail + source, now)
+        elif source:
+            registry.note(connection, "import", name, f"nothing counts as delivered before us{source}", now)
+        return
+    earlier = iso(msgspec.json.decode(before)["target"].get("delivered_until"))
+    if earlier != until:
+        detail = f"was {earlier}, is {until}: holds for sources whose first reading is not over; what is known stays"
+        registry.note(connection, "delivered_until", name, detail + source, now)
+
+
+def _follow(connection: Connection, target_id: int, wish: Wish, now: int, *, before: int | None = None) -> None:
+    """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
+    add_hosts(connection)
+    _wanted.create(connection, checkfirst=False)
+    ids = [{"id": item.id} for item in all_classes(connection) if wish.wants_class(item)]
+    if ids:
+        connection.execute(insert(_wanted), ids)
+    _take_back(connection, target_id, wish, now)
+    _release(connection, target_id, now)
+    _fill(connection, target_id, wish, now, before)
+    _wanted.drop(connection)
+
+
+def _take_back(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
+    unwanted: ColumnElement[bool] = not_(
+        deliveries.c.run_id.in_(select(runs.c.id).join(_wanted, runs.c.class_id == _wanted.c.id))
+    )
+    if wish.since is not None:
+        unwanted = or_(unwanted, deliveries.c.end_time < wish.since)
+    for state in (State.WAITING, State.HELD):
+        chosen = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state), unwanted)
+        sent = and_(chosen, deliveries.c.sent_digest.is_not(None))
+        if wish.summaries:
+            ends = connection.execute(select(deliveries.c.end_time).where(sent)).scalars()
+            groups.mark(connection, target_id, groups.REFOLD, ends, now)
+            sent = and_(sent, false())
+        kept = connection.execute(
+            update(deliveries).where(sent).values(state=int(State.SUPERSEDED), reason=NO_LONGER_WANTED, changed_at=now)
+        ).rowcount
+        gone = connection.execute(delete(deliveries).where(chosen)).rowcount
+        store_deliveries.add(connection, target_id, {state: -gone - kept})
+        store_deliveries.add(connection, target_id, {State.SUPERSEDED: kept})
+
+
+def _release(connection: Connection, target_id: int, now: int) -> None:
+    released = connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.target_id == target_id,
+            deliveries.c.state == int(State.HELD),
+            purge.not_held_for_good(),
+        )
+        .values(state=int(State.WAITING), reason=None, changed_at=now)
+    ).rowcount
+    store_deliveries.add(connection, target_id, {State.HELD: -released, State.WAITING: released})
+
+
+def _fill(connection: Connection, target_id: int, wish: Wish, now: int, delivered_until: int | None) -> None:
+    wanted: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
+    if wish.since is not None:
+        wanted = and_(wanted, runs.c.end_time >= wish.since)
+    parts: Mapping[State, ColumnElement[bool]] = {State.WAITING: wanted}
+    if delivered_until is not None:
+        before = runs.c.end_time <= delivered_until
+        parts = {State.ACCEPTED: and_(wanted, before), State.WAITING: and_(wanted, not_(before))}
+    late = purge.in_purged_month(connection, runs.c.end_time)
+    parts = {
+        **parts,
+        State.HELD: and_(parts[State.WAITING], late),
+        State.WAITING: and_(parts[State.WAITING], not_(late)),
+    }
+    for state, condition in parts.items():
+        why = literal({State.HELD: purge.LATE, State.ACCEPTED: ASSUMED}.get(state), Text)
+        query = (
+            select(literal(target_id), runs.c.id, literal(int(state)), runs.c.end_time, literal(now), why)
+            .join(_wanted, runs.c.class_id == _wanted.c.id)
+            .where(condition)
+        )
+        columns = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
+        filled = dialect.insert_from_select(connection, deliveries, columns, query)
+        store_deliveries.add(connection, target_id, {state: filled})
+
+
+def superseded(connection: Connection, target_id: int, wish: Wish, window: ColumnElement[bool]) -> ColumnElement[bool]:
+    """The condition on deliveries and their runs that they are superseded and still wanted, within `window`."""
+    are_superseded = deliveries.c.state == int(State.SUPERSEDED)
+    query = (
+        select(runs.c.class_id)
+        .join(deliveries, deliveries.c.run_id == runs.c.id)
+        .where(deliveries.c.target_id == target_id, are_superseded, window)
+        .distinct()
+    )
+    wanted = _wanted_classes(connection, wish, list(connection.execute(query).scalars()))
+    ends = true() if wish.since is None else runs.c.end_time >= wish.since
+    return and_(are_superseded, runs.c.class_id.in_(sorted(wanted)), runs.c.end_time.is_not(None), ends)
+
+
+def still_wanted(connection: Connection, wish: Wish, run_ids: Sequence[int]) -> set[int]:
+    """Those of these runs that the target wants as they are now."""
+    found: list[tuple[int, int, int | None]] = []
+    for start in range(0, len(run_ids), 1000):
+        query = select(runs.c.id, runs.c.class_id, runs.c.end_time).where(runs.c.id.in_(run_ids[start : start + 1000]))
+        found += [(run_id, class_id, end) for run_id, class_id, end in connection.execute(query)]
+    wanted = _wanted_classes(connection, wish, list({class_id for _, class_id, _ in found}))
+    return {run_id for run_id, class_id, end in found if class_id in wanted and wish.wants_end(end)}
+
+
+def _wanted_classes(connection: Connection, wish: Wish, ids: Sequence[int]) -> set[int]:
+    return {item.id for item in classes_by_id(connection, ids) if wish.wants_class(item)}

@@ -1,0 +1,1 @@
+"""The configuration: settings as types, table by table, and the file that they are read from."""

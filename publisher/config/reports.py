@@ -1,0 +1,131 @@
+"""Tables of the configuration that only reports look at: the nodes that there are, and what they cost."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from publisher.config.types import Count, Instant, Patterns, Settings
+
+_MOST_NODES: Final = 100_000
+_RANGES: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
+_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+
+
+def _decimal(value: object) -> Decimal:
+    """A decimal, as text or as a whole number: a binary fraction such as 0.1 is not what was written."""
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        try:
+            found = Decimal(value)
+        except InvalidOperation:
+            found = Decimal("NaN")
+        if found.is_finite() and abs(found) < 10**15 and found == found.quantize(Decimal("1e-9")):
+            return found
+    raise ValueError('is an amount: text such as "0.025" (at most nine decimals), or a whole number')
+
+
+Amount = Annotated[Decimal, BeforeValidator(_decimal)]
+
+
+def expanded(name: str) -> list[str]:
+    """The names that `n[01-16,20].example.org` stands for. Raises ValueError."""
+    found = _RANGES.search(name)
+    if found is None:
+        if not name or "[" in name or "]" in name:
+            raise ValueError(f"{name!r} is no name of nodes; several are written like n[01-16,20].example.org")
+        return [name]
+    numbers: list[str] = []
+    for part in found[1].split(","):
+        ends = _RANGE.fullmatch(part)
+        if ends is None:
+            raise ValueError(f"{part!r} in {name!r} is neither a number nor a range such as 01-16")
+        first, last = ends[1], ends[2] or ends[1]
+        if not 0 <= int(last) - int(first) < _MOST_NODES:
+            raise ValueError(f"{part!r} in {name!r} is no range: it ends before it begins, or is too long")
+        numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    before, after = name[: found.start()], name[found.end() :]
+    rests = expanded(after) if _RANGES.search(after) else [after]
+    if len(numbers) * len(rests) > _MOST_NODES:
+        raise ValueError(f"{name!r} stands for too many nodes")
+    return [f"{before}{number}{rest}" for number in numbers for rest in rests]
+
+
+class Node(Settings):
+    """`[[nodes]]`: nodes that are alike, for reports of occupation."""
+
+    name: str = Field(min_length=1, description="As the batch system writes it; several as n[01-16,20].example.org.")
+    cores: Count = Field(ge=1, le=1_000_000, description="Cores (slots) of each.")
+    type: str = Field(default="compute", min_length=1, description="Kind of node: compute, fat, gpu ...")
+    cluster: str | None = Field(default=None, min_length=1, description="The cluster, where several have such names.")
+    memory_gib: Count | None = Field(default=None, ge=1, description="Memory of each, GiB.")
+    virtual_gib: Count | None = Field(default=None, ge=1, description="Memory and swap of each, GiB.")
+    gpus: Count = Field(default=0, ge=0, le=1_000, description="GPUs of each.")
+    since: Instant | None = Field(default=None, description="In service from then on.")
+    until: Instant | None = Field(default=None, description="In service until then.")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Node:
+        expanded(self.name)
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise ValueError("since must be before until")
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each node."""
+        return expanded(self.name)
+
+
+Charged = Literal["cores", "memory", "vmem", "gpus"]
+
+
+class Price(Settings):
+    """`[[charges.prices]]`: what a class of resources costs; the first that matches."""
+
+    resource: Charged = Field(description="cores, memory, vmem or gpus.")
+    price: Amount = Field(ge=0, description='Of a core hour, GiB hour or GPU hour: text such as "0.025".')
+    cluster: Patterns | None = Field(default=None, description="Only on these clusters.")
+    type: Patterns | None = Field(default=None, description="Only on nodes of these types, as [[nodes]] has them.")
+    queue: Patterns | None = Field(default=None, description="Only in these queues.")
+    name: str | None = Field(default=None, min_length=1, description="What statements call it.")
+
+
+class Factor(Settings):
+    """`[[charges.group_factors]]` and `[[charges.job_factors]]`: what charges are multiplied by; the first of each."""
+
+    factor: Amount = Field(ge=0, description='Text such as "0.5".')
+    group: Patterns | None = Field(default=None, description="Only users of these groups.")
+    owner: Patterns | None = Field(default=None, description="Only these users.")
+    project: Patterns | None = Field(default=None, description="Only these projects.")
+    vo: Patterns | None = Field(default=None, description="Only these VOs.")
+    queue: Patterns | None = Field(default=None, description="Only jobs of these queues.")
+    status: Patterns | None = Field(default=None, description="Only jobs that ended so.")
+    account: Patterns | None = Field(default=None, description="Only jobs on these accounts.")
+
+
+class Adjustment(Settings):
+    """`[[charges.adjustments]]`: what is added to a statement, or taken off it, and why."""
+
+    month: str = Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$", description="Of the statement: 2026-11.")
+    payer: str = Field(min_length=1, description="Whose statement: the user, project ... that it is for.")
+    amount: Amount = Field(description='Text such as "-12.50".')
+    reason: str = Field(min_length=1, description="Stands in the statement.")
+
+
+class Charges(Settings):
+    """`[charges]`: the price list."""
+
+    currency: str = Field(default="EUR", min_length=1, max_length=8, description="Of all amounts.")
+    decimals: Count = Field(default=2, ge=0, le=6, description="To which items are rounded, half away from zero.")
+    by: Literal["owner", "group", "project", "account", "vo"] = Field(
+        default="owner", description="Whose statements are made."
+    )
+    prices: tuple[Price, ...] = Field(default=(), description="Of classes of resources.")
+    group_factors: tuple[Factor, ...] = Field(default=(), description="By whose the job is.")
+    job_factors: tuple[Factor, ...] = Field(default=(), description="By what kind of job it is.")
+    adjustments: tuple[Adjustment, ...] = Field(default=(), description="Decided by people.")

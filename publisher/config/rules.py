@@ -1,0 +1,123 @@
+"""Rules of the configuration: what it adds to jobs whose source does not tell who ran them, or on what they ran.
+
+Applied by `publisher.enrich`. A rule never overrides what the source tells. Beside them: which jobs a report is of.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from formats.job import Infrastructure
+from formats.names import to_slash
+from publisher.config.types import FilePath, Folders, Instant, Number, Patterns, Seconds, Settings, Switch
+
+
+def _name_of_user(value: str) -> str:
+    if "=" not in value or not to_slash(value).startswith("/"):
+        raise ValueError("a distinguished name is written like /DC=org/O=Grid/CN=Ada")
+    return value
+
+
+def _fqans(value: tuple[str, ...]) -> tuple[str, ...]:
+    for fqan in value:
+        if not fqan.startswith("/") or not fqan.strip("/") or fqan.startswith(("/Role=", "/Capability=")):
+            raise ValueError(f"{fqan!r} is no VOMS attribute; one is written like /atlas/Role=production")
+    return value
+
+
+class When(Settings):
+    """`when = { local_group = "atlas*" }` in a mapping rule: all of its keys must match. Without it every job does."""
+
+    local_user: Patterns | None = Field(default=None, description="Account of the user on the system.")
+    local_group: Patterns | None = Field(default=None, description="Group of that account.")
+    account: Patterns | None = Field(default=None, description="Account that is charged (Slurm, Grid Engine, PBS).")
+    project: Patterns | None = Field(default=None, description="Project of the batch system.")
+    department: Patterns | None = Field(default=None, description="Department of the batch system.")
+    queue: Patterns | None = Field(default=None, description="Queue or partition.")
+    dn: Patterns | None = Field(default=None, description="Distinguished name, as the source writes it.")
+    token_issuer: Patterns | None = Field(default=None, description="Issuer of the user's token.")
+    token_subject: Patterns | None = Field(default=None, description="Subject of the user's token.")
+
+
+class MapRule(Settings):
+    """`[[sources.NAME.map]]`, or `[[map]]` for all sources: the grid identity of jobs whose source does not tell it."""
+
+    when: When = Field(default_factory=When, description="Which jobs; see below. Without it: every job.")
+    vo: str | None = Field(default=None, min_length=1, description="Virtual organisation.")
+    fqans: Annotated[tuple[str, ...], AfterValidator(_fqans)] = Field(
+        default=(), description="VOMS attributes, the primary one first."
+    )
+    dn: Annotated[str, AfterValidator(_name_of_user)] | None = Field(
+        default=None, description="Distinguished name of the user."
+    )
+    infrastructure: Infrastructure | None = Field(default=None, description="`grid` or `local`.")
+    submit_host: str | None = Field(
+        default=None, min_length=1, description="The computing element that the jobs came through."
+    )
+
+    @model_validator(mode="after")
+    def _gives_something(self) -> MapRule:
+        if not (self.vo or self.fqans or self.dn or self.infrastructure or self.submit_host):
+            raise ValueError("a mapping rule needs at least one of vo, fqans, dn, infrastructure and submit_host")
+        return self
+
+
+class Benchmark(Settings):
+    """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core where the source has no usable one."""
+
+    type: str = Field(min_length=1, description="Name of the benchmark; APEL takes HEPscore23, HEPSPEC and Si2k.")
+    value: Number = Field(gt=0, allow_inf_nan=False, description="Score of one core.")
+
+
+class BenchmarkRule(Benchmark):
+    """`[[sources.NAME.benchmarks]]`: score per core by queue, host and date; `benchmark` is for the rest."""
+
+    queue: Patterns | None = Field(default=None, description="Only jobs of these queues or partitions.")
+    host: Patterns | None = Field(default=None, description="Only jobs whose execution hosts all match.")
+    since: Instant | None = Field(default=None, description="Only jobs that ended then or later.")
+    until: Instant | None = Field(default=None, description="Only jobs that ended before.")
+
+    @model_validator(mode="after")
+    def _has_a_time(self) -> BenchmarkRule:
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise ValueError("since must be before until")
+        return self
+
+
+class GridLog(Settings):
+    """`[sources.NAME.grid_log]`: the log in which a computing element tells whose each local job is."""
+
+    path: FilePath = Field(description="BLAH lines of BLAH, ARC or HTCondor-CE: a file, a folder or a pattern.")
+    rotated_to: Folders = Field(default=(), description="Further folders to which the log is rotated.")
+    wait: Seconds = Field(
+        default=86400.0,
+        description="How long after its end a job without an entry is held before it counts as local.",
+    )
+    require: Switch = Field(default=False, description="Every job must have an entry: one without is held for good.")
+
+
+class Selected(Settings):
+    """`select = { queue = "long*" }` of a target that is sent reports: patterns as those of names of files."""
+
+    queue: str | None = Field(default=None, description="Queue or partition.")
+    host: str | None = Field(default=None, description="Execution host.")
+    complex: str | None = Field(default=None, description="Complex of the queue (DQS).")
+    group: str | None = Field(default=None, description="Group of the user's account.")
+    owner: str | None = Field(default=None, description="Account of the user.")
+    job: str | None = Field(default=None, description="Name or id of the job.")
+    vo: str | None = Field(default=None, description="Virtual organisation.")
+    project: str | None = Field(default=None, description="Project of the batch system.")
+    account: str | None = Field(default=None, description="Account that is charged.")
+    department: str | None = Field(default=None, description="Department of the batch system.")
+    status: str | None = Field(default=None, description="How the run ended.")
+    pe: str | None = Field(default=None, description="Parallel environment.")
+    slots: str | None = Field(default=None, description="Number of slots.")
+    task: str | None = Field(default=None, description="Number of the array task.")
+    cluster: str | None = Field(default=None, description="Cluster or cell.")
+
+    @property
+    def patterns(self) -> dict[str, str]:
+        """Those that are given, by their key."""
+        return self.model_dump(exclude_none=True)

@@ -1,0 +1,61 @@
+"""What every table of the configuration is built of: frozen settings, durations, instants, zones, paths, patterns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
+
+from publisher.text import duration_s, instant_s, months_of_age
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("no such time zone; use a name of the tz database such as Europe/Oslo") from None
+    return value
+
+
+def _relative_to_file(path: Path, info: ValidationInfo) -> Path:
+    base = (info.context or {}).get("base")
+    path = path.expanduser()
+    return path if path.is_absolute() or base is None else Path(base) / path
+
+
+def _one_or_several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value or not all(value):
+        raise ValueError('a pattern is text that is not empty, such as "atlas*", or a list of such texts')
+    return value
+
+
+Count = Annotated[int, Strict()]
+"""A whole number, not a text that looks like one."""
+Switch = Annotated[bool, Strict()]
+Number = Annotated[float, Strict()]
+Seconds = Annotated[float, BeforeValidator(duration_s)]
+Instant = Annotated[int, BeforeValidator(instant_s)]
+Months = Annotated[int, BeforeValidator(months_of_age)]
+"""An age in whole calendar months."""
+ZoneName = Annotated[str, AfterValidator(_zone)]
+FilePath = Annotated[Path, AfterValidator(_relative_to_file)]
+Folders = Annotated[tuple[FilePath, ...], BeforeValidator(_one_or_several)]
+"""One folder or a list of them."""
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]
+"""One pattern or a list of them, of which one must match: `*`, `?` and `[...]` as in names of files, letters exact."""
+
+
+class Settings(BaseModel):
+    """Base of all tables: frozen, and an unknown key is an error.
+
+    What validates a table is made when it is first needed: that of the whole file then holds all the others, and a
+    process that is given settings which were validated needs none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)

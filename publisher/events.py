@@ -1,0 +1,109 @@
+"""What happens, as it happens: the pipeline tells an observer; commands draw progress, tests kill at every step.
+
+An observer must not raise and should be quick; it is called in the thread in which the thing happens.
+
+One observer that tells several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+
+class PageStored(msgspec.Struct, frozen=True):
+    """A page of a source and its cursor are committed."""
+
+    source: str
+    read: int
+    new: int
+    changed: int
+
+
+class DeliveryBegun(msgspec.Struct, frozen=True):
+    """A run begins to send to a target; so many runs wait for it."""
+
+    target: str
+    waiting: int
+
+
+class BatchInFlight(msgspec.Struct, frozen=True):
+    """A batch is committed as in flight and about to be posted."""
+
+    target: str
+    batch_id: int
+    records: int
+    record_ids: tuple[str, ...] = ()
+
+
+class BatchAnswered(msgspec.Struct, frozen=True):
+    """The service answered (or did not); nothing about it is committed yet."""
+
+    target: str
+    batch_id: int
+    outcome: str
+
+
+class BatchSettled(msgspec.Struct, frozen=True):
+    """What became of a batch is committed."""
+
+    target: str
+    batch_id: int
+    outcome: str
+    records: int
+    bytes: int
+
+
+class TargetPaused(msgspec.Struct, frozen=True):
+    """Nothing more is sent to a target in this run."""
+
+    target: str
+    reason: str
+
+
+class RecordSettled(msgspec.Struct, frozen=True):
+    """A single record was rejected or held; the reason is committed with it."""
+
+    target: str
+    record_id: str
+    state: str
+    reason: str
+
+
+class RetryPlanned(msgspec.Struct, frozen=True):
+    """A message will be tried again after a pause."""
+
+    target: str
+    batch_id: int
+    attempt: int
+    pause_s: float
+    answer: str
+
+
+Event: TypeAlias = (
+    PageStored
+    | DeliveryBegun
+    | BatchInFlight
+    | BatchAnswered
+    | BatchSettled
+    | TargetPaused
+    | RecordSettled
+    | RetryPlanned
+)
+Observer: TypeAlias = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The observer that does nothing."""
+
+
+def several(observers: Sequence[Observer]) -> Observer:
+    """Each event goes to each of them, in this order."""
+
+    def tell(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    return tell

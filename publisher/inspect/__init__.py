@@ -1,0 +1,1 @@
+"""Opening messages: files, compression, S/MIME, AMS."""

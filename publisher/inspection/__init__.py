@@ -1,1 +1,0 @@
-"""Messages as they lie in files, queues and replies: unwrapped, verified, and checked by their services' rules."""

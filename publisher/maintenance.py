@@ -1,0 +1,261 @@
+"""What keeps the store itself in order, as a library: `Publisher.keeper` gives it.
+
+Every method that changes the store as a whole holds all of its locks, and raises `UsageError` where a publisher is at
+work in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.calendar import Month, month_numbered, month_of
+from formats.job import Job
+from publisher.collect.collect import TargetPlan
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import SUMMARY_KINDS, Config
+from publisher.errors import UsageError
+from publisher.finding import Finding
+from publisher.messages.erased_groups import spelled
+from publisher.messages.item import view_of
+from publisher.store import registry
+from publisher.store.admin import backup, engine, erase, integrity, purge
+from publisher.store.admin.backup import Backup, TableCopied, exclusive
+from publisher.store.admin.erase import Forgotten, Shown
+from publisher.store.admin.integrity import Miscounted
+from publisher.store.admin.purge import MonthPlan, Owed
+from publisher.store.classes import JobClass
+from publisher.store.database import Store, open_store
+
+if TYPE_CHECKING:
+    from publisher.spool.exchange import Manifest
+
+_NOT_COMPARED = frozenset({"user_dn", "token_subject", "local_user"})
+
+
+class PurgePlan(msgspec.Struct, frozen=True):
+    """What a purge takes out: whole months of jobs, messages and receipts. `runs`: of the months that go."""
+
+    months: list[MonthPlan]
+    messages: int
+    receipts: int
+
+    @property
+    def going(self) -> list[MonthPlan]:
+        """The months that can go."""
+        return [month for month in self.months if month.kept is None]
+
+    @property
+    def runs(self) -> int:
+        """How many runs can go."""
+        return sum(month.runs for month in self.going)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to take out."""
+        return not (self.going or self.messages or self.receipts)
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What a purge took out."""
+
+    months: list[MonthPlan]
+    runs: int
+    classes: int
+    messages: int
+    receipts: int
+
+
+class Keeper:
+    """See the module. `prepare` puts deliveries down as the configured targets want them."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        clock: Callable[[], int],
+        prepare: Callable[[], Mapping[str, TargetPlan]],
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._prepare = prepare
+
+    # --- looking after
+
+    def check(self) -> list[Finding]:
+        """Whether what the store holds agrees with itself. Changes nothing."""
+        with self._store.read() as connection:
+            return [*integrity.check(connection), *self._spooling(connection)]
+
+    def _spooling(self, connection: Connection) -> Iterator[Finding]:
+        from publisher.spool import spooler  # noqa: PLC0415 - a leaf
+
+        if spooler.generation(connection) is None:
+            return
+        count = spooler.count(connection)
+        if not self._config.spool:
+            text = f"no context is configured any more, and {count} changes are put down for one"
+            yield Finding("spooling", "yellow", text, "`usage-publisher store check --repair` stops that")
+        elif count:
+            text = f"{count} changes are not written to every context yet"
+            yield Finding(
+                "spooling", "yellow", text, "`usage-publisher store spool` writes them, and says what is wrong"
+            )
+        else:
+            yield Finding("spooling", "green", "every context has what the store has")
+
+    def repair(self) -> list[Miscounted]:
+        """Set the counters to what counting gives; gives those that were wrong. Nothing else is mended by itself.
+
+        What puts down changes for spooling contexts goes, where none is configured any more.
+        """
+        from publisher.spool import spooler  # noqa: PLC0415 - a leaf
+
+        with self._store.write() as connection:
+            if not self._config.spool and spooler.generation(connection) is not None:
+                spooler.remove(connection)
+            return integrity.repair_counters(connection, self._clock())
+
+    def backup(self, file: Path) -> Backup:
+        """Write a verified backup beside a publisher at work: see `publisher.store.admin.backup`."""
+        return backup.backup(self._store, file)
+
+    def vacuum(self) -> None:
+        """Give the space of what was taken out back to the system."""
+        self._store.vacuum()
+
+    def export(self, folder: Path, form: str) -> Manifest:
+        """Write everything into files: see `publisher.spool.exchange`."""
+        from publisher.spool.exchange import export  # noqa: PLC0415 - a leaf
+
+        return export(self._store, folder, form)
+
+    # --- taking out
+
+    def plan_purge(self, before: Month | None = None) -> PurgePlan:
+        """What a purge would take out: jobs that ended before a month, or all that the settings keep no longer.
+
+        Raises `UsageError` where neither is said, and for a month that is not over.
+        """
+        return self._plan(before, self._prepare())
+
+    def _plan(self, before: Month | None, plans: Mapping[str, TargetPlan]) -> PurgePlan:
+        settings = self._config.store
+        present = month_of(self._clock())
+        if before is not None and before > present:
+            raise UsageError(f"{before} has not begun: only months that are over can be purged")
+        if before is None and not (settings.keep_jobs or settings.keep_messages or settings.keep_receipts):
+            raise UsageError(
+                "nothing says what to purge",
+                hint="Give --before MONTH, or set store.keep_jobs, store.keep_messages or store.keep_receipts",
+            )
+        owed = {name: Owed(plan.wish.summaries, plan.wish.sync) for name, plan in plans.items()}
+        jobs_before = before or _ago(present, settings.keep_jobs)
+        with self._store.read() as connection:
+            months = purge.months_before(connection, jobs_before, owed) if jobs_before is not None else []
+            messages_before, receipts_before = self._limits(before, present)
+            messages = purge.old_messages(connection, messages_before) if messages_before is not None else 0
+            receipts = purge.old_receipts(connection, receipts_before) if receipts_before is not None else 0
+        return PurgePlan(months, messages, receipts)
+
+    def _limits(self, before: Month | None, present: Month) -> tuple[Month | None, Month | None]:
+        """Before which months messages and receipts go; they do not where jobs of some months are asked for."""
+        if before is not None:
+            return None, None
+        settings = self._config.store
+        return _ago(present, settings.keep_messages), _ago(present, settings.keep_receipts)
+
+    def purge(self, before: Month | None = None) -> Purged:
+        """Take out what `plan_purge` says at this moment, a month a transaction, then what nothing refers to."""
+        plans = self._prepare()
+        with exclusive(self._store, self._config.targets):
+            plan = self._plan(before, plans)
+            now = self._clock()
+            count = self._purge_months([each.month for each in plan.going], now)
+            messages_before, receipts_before = self._limits(before, month_of(now))
+            with self._store.write(sorts_on_disk=True) as connection:
+                engine.drop_index_by_run(connection)
+                unused = purge.drop_unused_classes(connection)
+            with self._store.write(sorts_on_disk=True) as connection:
+                messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
+                receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0
+        return Purged(plan.months, count, unused, messages, receipts)
+
+    def tidy(self) -> None:
+        """Take away what a purge needed and left behind because it was killed."""
+        with self._store.write() as connection:
+            engine.drop_index_by_run(connection)
+
+    def _purge_months(self, months: Sequence[Month], now: int) -> int:
+        count = 0
+        if months:
+            with engine.found_by_run(self._store):
+                for month in months:
+                    with self._store.write() as connection:
+                        count += purge.purge_month(connection, month, now)
+        return count
+
+    def purged_months(self) -> list[Month]:
+        """The months that were purged."""
+        with self._store.read() as connection:
+            return [month_numbered(number) for number in sorted(purge.months(connection))]
+
+    def forget(self, person: str, pseudonym: str | None = None) -> Forgotten:
+        """Put a pseudonym in place of a person's name: see `publisher.store.admin.erase`."""
+        self._prepare()
+        shown = self._spellings()
+        enrichers = Enrichers(self._config)
+
+        def same(job_class: JobClass, renamed: Job) -> str | None:
+            before, after = (enrichers.apply(job_class.source, facts) for facts in (job_class.facts, renamed))
+            differing = [
+                field
+                for field in before.__struct_fields__
+                if field not in _NOT_COMPARED and getattr(before, field) != getattr(after, field)
+            ]
+            if not differing:
+                return None
+            return f"a mapping rule goes by this name: without it jobs would have another {', '.join(differing)}"
+
+        with exclusive(self._store, self._config.targets), self._store.write() as connection:
+            known = {
+                row.id: shown[name] for name in shown if (row := registry.get_target(connection, name)) is not None
+            }
+            chosen = pseudonym or erase.new_pseudonym()
+            return erase.forget(connection, person, chosen, same, known, self._clock())
+
+    def _spellings(self) -> dict[str, Shown]:
+        """How each target that is sent summaries spells a name."""
+        return {
+            name: partial(spelled, view_of(target, self._config))
+            for name, target in self._config.targets.items()
+            if target.records in SUMMARY_KINDS
+        }
+
+
+def copy_store(
+    source_url: str, destination_url: str, busy_timeout_s: float, tell: Callable[[str], None]
+) -> Sequence[TableCopied]:
+    """Copy everything from one store into another, which is made: see `publisher.store.admin.backup`."""
+    source = open_store(source_url, busy_timeout_s, create=False)
+    try:
+        destination = open_store(destination_url, busy_timeout_s)
+        try:
+            return backup.copy(source, destination, tell)
+        finally:
+            destination.close()
+    finally:
+        source.close()
+
+
+def _ago(present: Month, months: int | None) -> Month | None:
+    if months is None:
+        return None
+    number = present.year * 12 + present.month - 1 - months
+    return Month(number // 12, number % 12 + 1)

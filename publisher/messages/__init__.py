@@ -1,0 +1,1 @@
+"""What is sent: records, summaries, sync counts, and reports; and which months are complete."""

@@ -1,0 +1,257 @@
+"""Runs of two sources with one key at APEL: the first is sent and the second is held, or it would replace the first.
+
+APEL knows a job record by site, LocalJobId, and end time, not by the computing element (facts on formats, 4.8). Whether
+two such runs are one job that two sources tell of, or two jobs of batch systems that number alike, only a person knows.
+The first is the one that the service has, or may have; else the one that was stored first. That is an order, so that of
+several publishers none holds both.
+
+One that cannot be rendered, and so is held, does not stand in the way of the other. One that the service has counts
+with the key that it was sent with, also where it has another one since (`rekeyed`).
+
+Runs are looked up by their local ids and ends, a page at a time: as they are spelt, and in upper and lower case. A
+store with one source asks for nothing.
+
+Delivered runs whose key at the service changed afterwards: held before anything is sent, or they would count twice.
+
+APEL replaces a job record by site, local id and end (facts on formats, 4.8). A run that was delivered and then turns
+out to have ended at another time, or to have another local id, would stand beside its first version. Only a person can
+have that one removed. Summaries need no such care, because a group that vanished is sent with zero jobs; neither does
+SGAS, which knows a record by its id alone. Settings in the key are guarded by `key_guard`.
+
+What waits is looked through before anything is sent (`hold`), and every page once more when it is rendered
+(`is_rekeyed`): a run may change while others are sent, or between a kill and the run that settles what was in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, and_, select
+
+from formats.apel.key import job_key
+from formats.base import CannotRenderError, RecordFormat
+from formats.fit import shown
+from formats.job import Job
+from formats.view import View
+from publisher.collect.wants import Demand
+from publisher.config.schema import JOB_RECORD_KINDS, Config
+from publisher.store import deliveries, groups, queries, registry, runs, schema
+from publisher.store.classes import decode
+from publisher.store.runs import StoredRun, version_of
+from publisher.store.schema import State
+from publisher.store.schema import deliveries as table
+
+REASON: Final = (
+    "the end time or local id changed after delivery, and both are in the service's key: sent again, the job would "
+    "count twice. Let the service's administrator remove the first record, then name this one to `held retry`, or "
+    "waive it"
+)
+
+
+def hold(connection: Connection, target_id: int, records: str, now: int, *, syncs: bool) -> list[str]:
+    """Hold what waits for a target that way; gives the record ids. `records` is the format that it is sent; `syncs`:
+    sync counts go with the records, and are due for the months in which the runs end now."""
+    found = waiting(connection, target_id, records)
+    moves = [(each.run_id, each.seen, State.WAITING, State.HELD, REASON) for each in found]
+    deliveries.move_seen(connection, target_id, moves, now)
+    if syncs:
+        groups.mark(connection, target_id, groups.DUE, (each.end_time for each in found), now)
+    return [each.record_id for each in found]
+
+
+class Rekeyed(NamedTuple):
+    """A run that waits and would count twice. `seen`: how often it had changed."""
+
+    run_id: int
+    record_id: str
+    seen: int
+    end_time: int
+
+
+def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeyed]:
+    """What waits for a target and is to be held. `records` is the format that it is sent."""
+    if records not in JOB_RECORD_KINDS or connection.execute(select(schema.versions.c.run_id).limit(1)).first() is None:
+        return []
+    sent_version = and_(schema.versions.c.run_id == table.c.run_id, schema.versions.c.digest == table.c.sent_digest)
+    query = (
+        select(
+            schema.runs.c.id,
+            schema.runs.c.record_id,
+            table.c.stale,
+            table.c.end_time,
+            schema.runs.c.job,
+            schema.versions.c.job,
+        )
+        .select_from(table)
+        .join(schema.versions, sent_version)
+        .join(schema.runs, schema.runs.c.id == table.c.run_id)
+        .where(
+            table.c.target_id == target_id,
+            deliveries.in_state(State.WAITING),
+            table.c.sent_digest != schema.runs.c.digest,
+        )
+    )
+    return [
+        Rekeyed(*row)
+        for *row, now_blob, sent_blob in connection.execute(query)
+        if _key(decode(now_blob)) != _key(decode(sent_blob))
+    ]
+
+
+def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent_digest: bytes | None) -> bool:
+    """Whether a run has another key than the version with this digest, which the service has, or may have."""
+    if records not in JOB_RECORD_KINDS or sent_digest is None or sent_digest == run.digest:
+        return False
+    first = version_of(connection, run.run_id, sent_digest)
+    return first is not None and _key(first) != _key(run.job)
+
+
+def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
+    """By run id: the versions that the service has, or may have, of runs that have another key now.
+
+    In whatever state their deliveries are: also waived, or no longer wanted. Goes through the earlier versions, and
+    looks up the delivery of each by its key: the other way round it would go through all deliveries of the target.
+    """
+    sent_digest = (
+        select(table.c.sent_digest)
+        .where(table.c.target_id == target_id, table.c.run_id == schema.versions.c.run_id)
+        .scalar_subquery()
+    )
+    now_digest = select(schema.runs.c.digest).where(schema.runs.c.id == schema.versions.c.run_id).scalar_subquery()
+    now_blob = select(schema.runs.c.job).where(schema.runs.c.id == schema.versions.c.run_id).scalar_subquery()
+    query = select(schema.versions.c.run_id, schema.versions.c.job, now_blob).where(
+        schema.versions.c.digest == sent_digest, schema.versions.c.digest != now_digest
+    )
+    found = ((run_id, decode(first), decode(now)) for run_id, first, now in connection.execute(query))
+    return {run_id: first for run_id, first, now in found if _key(first) != _key(now)}
+
+
+def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
+    """Somebody says that the service no longer has the first versions of those of these runs that are held that way."""
+    query = select(table.c.run_id).where(
+        table.c.target_id == target_id, table.c.run_id.in_(run_ids), table.c.reason == REASON
+    )
+    queries.forget(connection, target_id, list(connection.execute(query).scalars()))
+
+
+def _key(job: Job) -> tuple[str | None, int | None]:
+    return job.local_id, job.end
+
+
+_LAST: Final = (True, 2**63)
+"""The place of a run that is looked at without being about to be sent, as one that is held."""
+
+
+class DuplicateGuard:
+    """Of one target. `target_id` None: it was never planned for, and all that `is_wanted` waits."""
+
+    def __init__(
+        self,
+        config: Config,
+        form: RecordFormat,
+        view: View,
+        demand: Demand,
+        target_id: int | None,
+        is_wanted: Callable[[StoredRun], bool] = lambda _run: False,
+    ) -> None:
+        """`form` is the format that the target is sent."""
+        self._form = form
+        self._view = view
+        self._demand = demand
+        self._target_id = target_id
+        self._is_wanted = is_wanted
+        self._source_prefixes = config.local_id_prefixes
+        self._prefixes = {"", *config.local_id_prefixes.values()}
+        self._has_prefixes = self._prefixes != {""}
+        self._applies: bool | None = None if form.name in JOB_RECORD_KINDS else False
+
+    def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, str]:
+        """Those of these runs that are to be held, by run id, each with the reason, which names both."""
+        if self._applies is None:
+            self._applies = registry.has_several_sources(connection)
+        if not self._applies:
+            return {}
+        earlier = {} if self._target_id is None else sent_otherwise(connection, self._target_id)
+        pairs = self._same_end_and_id(connection, page, earlier)
+        if not pairs:
+            return {}
+        others = {run.run_id: run for run in runs.by_ids(connection, sorted({other for _, other in pairs}))}
+        first = self._order(connection, [*others.values(), *(run for run, _ in pairs)])
+        reasons: dict[int, str] = {}
+        for run, other_id in pairs:
+            other = others[other_id]
+            if other.source == run.source or other_id not in first:
+                continue
+            is_there = not first[other_id][0]
+            if is_there:  # then it counts as it was sent, whatever became of it since
+                job = earlier.get(other_id, other.job)
+                other = msgspec.structs.replace(other, job=job, awaits_grid_log=False)
+            place = first.get(run.run_id, _LAST)
+            if first[other_id] < place and self._replaces(run, other, is_there=is_there):
+                reasons.setdefault(run.run_id, _reason(run, other))
+        return reasons
+
+    def _same_end_and_id(
+        self, connection: Connection, page: Sequence[StoredRun], earlier: Mapping[int, Job]
+    ) -> list[tuple[StoredRun, int]]:
+        """Runs of the page, each with the id of another that ended then and may have its local id, or was sent so."""
+        by_key: dict[tuple[str, int], list[StoredRun]] = {}
+        asked = 0
+        for run in page:
+            local_id, end = run.job.local_id, run.job.end
+            if local_id and end is not None:
+                asked += 1
+                for spelling in self._spellings(run.source, local_id):
+                    by_key.setdefault((spelling, end), []).append(run)
+        rows = runs.named(connection, list(by_key))
+        if not earlier and len(rows) == asked and max(map(len, by_key.values()), default=1) == 1:
+            return []  # nothing but the page itself, as nearly always
+        rows += [(run_id, job.local_id, job.end) for run_id, job in earlier.items()]
+        return [
+            (run, run_id)
+            for run_id, local_id, end in rows
+            for run in by_key.get((local_id, end), ())
+            if run_id != run.run_id
+        ]
+
+    def _spellings(self, source: str, local_id: str) -> Collection[str]:
+        """Local ids, as their sources have them, that may be the same at APEL, where case does not count."""
+        if not self._has_prefixes and local_id.isdigit():
+            return (local_id,)
+        whole = self._source_prefixes.get(source, "") + local_id
+        given = {whole.removeprefix(prefix) for prefix in self._prefixes if whole.startswith(prefix)} - {""}
+        return {spelling for each in given for spelling in (each, each.lower(), each.upper())}
+
+    def _order(self, connection: Connection, found: Sequence[StoredRun]) -> dict[int, tuple[bool, int]]:
+        """The order of the runs that are at the service, may be, or wait, by run id; others are left out."""
+        if self._target_id is None:
+            return {run.run_id: (True, run.run_id) for run in found if self._is_wanted(run)}
+        order: dict[int, tuple[bool, int]] = {}
+        standings = deliveries.standings_of(connection, self._target_id, sorted({run.run_id for run in found}))
+        for run_id, standing in standings.items():
+            is_there = standing.sent or standing.state in {State.ACCEPTED, State.IN_FLIGHT}
+            if is_there or standing.state is State.WAITING:
+                order[run_id] = (not is_there, run_id)
+        return order
+
+    def _replaces(self, run: StoredRun, other: StoredRun, *, is_there: bool) -> bool:
+        """Whether a run has the key of another, which is at the service, or waits and can be sent."""
+        try:
+            job, other_job = self._demand.identified(run), self._demand.identified(other)
+            if not is_there:
+                self._form.record(self._demand.meet(other), other.stored_at)
+        except CannotRenderError:
+            return False
+        return job_key(job, self._view) == job_key(other_job, self._view)
+
+
+def _reason(run: StoredRun, first: StoredRun) -> str:
+    return (
+        f"LocalJobId: this run of source {run.source} and {shown(first.record_id)} of source {first.source} have the "
+        f"same site, local id {shown(run.job.local_id)}, and end time, by which APEL knows a job record: it would "
+        "replace that one. If both are the same job, waive this one. If not, set a `local_id_prefix` for one of the "
+        "sources; this one is then tried again. If that one will not be sent, because it was rejected or waived, name "
+        "this one to `held retry`"
+    )

@@ -1,0 +1,135 @@
+"""What a report counts of a run.
+
+Promise kept here: every line of an act_file is tallied, as DQS' own programs do (DQS accounting manual, "Internals"):
+slaves' lines by themselves, and of a run what its master's line tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import translate
+from typing import Final
+
+import msgspec
+
+from formats.calendar import month_of
+from formats.job import Job
+from formats.utilization.measure import Ran
+from publisher.sources.dqs import without_slaves
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as reports see it: `facts` by the names of `KEYS`, instants in epoch seconds, durations in ms."""
+
+    facts: dict[str, tuple[str, ...]]
+    """For each key what the run has of it; nothing where its source does not tell. The first counts in totals."""
+    ran: Ran
+    wall_ms: int
+    cpu_ms: int
+    memory_kib: int
+
+    def first(self, key: str) -> str:
+        """The value of a key that the run is counted under; empty where there is none."""
+        if key == "month":
+            return str(month_of(self.ran.stop))
+        values = self.facts[key]
+        return values[0] if values else ""
+
+
+KEYS: Final = (
+    "queue", "host", "complex", "group", "owner", "job", "vo", "project", "account", "department", "status", "pe",
+    "slots", "task", "cluster",
+)  # fmt: skip
+"""What runs are selected by."""
+
+
+class Filters:
+    """Patterns by the names of `KEYS`, as those of names of files: every one that is given must match.
+
+    (DQS accounting manual, "Matching a Job to a Request".) Raises ValueError for a key that is none.
+    """
+
+    def __init__(self, patterns: Mapping[str, str]) -> None:
+        for key in patterns:
+            if key not in KEYS:
+                raise ValueError(f"nothing is selected by {key!r}; there are: {', '.join(KEYS)}")
+        self._patterns = {key: re.compile(translate(text)) for key, text in patterns.items()}
+
+    def match(self, entry: Entry) -> bool:
+        """Whether an entry is selected."""
+        return all(any(pattern.match(value) for value in entry.facts[key]) for key, pattern in self._patterns.items())
+
+
+def entries_of(job: Job) -> list[Entry]:
+    """What is counted of a run. None where it is not over, or its times are not known."""
+    if not job.finished:
+        return []
+    job = without_slaves(job)
+    ran = _ran(job)
+    if ran is None:
+        return []
+    wall_ms = job.wall_ms if job.wall_ms is not None else max(ran.stop - ran.start, 0) * 1000
+    cpu_ms = job.cpu_ms if job.cpu_ms is not None else ran.user_ms + ran.system_ms
+    return [Entry(facts=_facts(job), ran=ran, wall_ms=wall_ms, cpu_ms=cpu_ms, memory_kib=job.memory_rss_kib or 0)]
+
+
+def rans_of(job: Job) -> list[Ran]:
+    """When the entries of a run ran: what is needed of them where nothing is selected."""
+    if not job.finished:
+        return []
+    ran = _ran(without_slaves(job))
+    return [ran] if ran is not None else []
+
+
+def _ran(job: Job) -> Ran | None:
+    """When the payload ran. CPU time that the source does not split counts as the user's."""
+    stop = job.execution_end if job.execution_end is not None else job.end
+    start = job.execution_start if job.execution_start is not None else job.start
+    if stop is None:
+        return None
+    counted_back = stop - job.wall_ms // 1000 if job.wall_ms is not None else None
+    if start is None:
+        if counted_back is None:
+            return None
+        start = counted_back
+    elif job.execution_start is None and start == job.submit and counted_back is not None:
+        start = max(start, counted_back)  # of ARC without LRMSSTART: it waited, or never ran
+    if job.cpu_user_ms is None and job.cpu_system_ms is None:
+        user_ms, system_ms = job.cpu_ms or 0, 0
+    else:
+        user_ms, system_ms = job.cpu_user_ms or 0, job.cpu_system_ms or 0
+    return Ran(start, stop, user_ms, system_ms, _slots(job))
+
+
+def _slots(job: Job) -> int:
+    return job.slots or job.cores or 1
+
+
+def _facts(job: Job, **instead: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    values: dict[str, tuple[str | None, ...]] = {
+        "queue": (job.queue,),
+        "host": tuple(host.name for host in job.hosts),
+        "complex": complex_items(job.extras.get("complex", ""), job.extras.get("category", "")),
+        "group": (job.local_group,),
+        "owner": (job.local_user or job.user_dn,),
+        "job": (job.local_id, job.name, job.global_id),
+        "vo": (job.vo,),
+        "project": (job.project,),
+        "account": (job.account,),
+        "department": (job.department,),
+        "status": (job.status,),
+        "pe": (job.parallel_environment,),
+        "slots": (str(_slots(job)),),
+        "task": (str(job.array_task) if job.array_task is not None else None,),
+        "cluster": (job.cluster,),
+        **instead,
+    }
+    return {key: tuple(value for value in several if value) for key, several in values.items()}
+
+
+def complex_items(resources: object, category: object = "") -> tuple[str, ...]:
+    """Resources of a DQS queue, or those that a job asked of Grid Engine (`-l a=1,b=2` in its category)."""
+    words = str(category).split() if category else []
+    asked = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-l"]
+    return tuple(item.strip() for text in (str(resources), *asked) for item in text.split(",") if item.strip())

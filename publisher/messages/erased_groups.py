@@ -1,0 +1,52 @@
+"""Summaries of erased persons: what a service holds under the name cannot be replaced under the pseudonym.
+
+Sent under the pseudonym it would be counted beside what the service has under the name. So such a summary stays there
+as it is, and what would change it is held, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from formats.apel.values import user_name
+from formats.calendar import Month
+from formats.job import Job
+from formats.summary import Group
+from formats.view import View
+from publisher.store.admin import erase
+from publisher.store.groups import SUMMARY
+from publisher.store.schema import groups
+from publisher.text import past
+
+_NEVER: Final = -(2**62)
+_NOT_ERASED: Final = -(2**63)
+
+HELD: Final = (
+    "its person was erased, and the service has the summary under the name: have it taken out there, or waive this job"
+)
+
+
+def spelled(view: View, name: str) -> str:
+    """A name as a receiver of summaries is shown it."""
+    return user_name(Job(record_id="", system="", status="completed", user_dn=name), view, [])
+
+
+def fixed(connection: Connection, target_id: int, month: Month, view: View, now: int) -> frozenset[str]:
+    """The keys of the summaries of a month that the service has under the name of somebody who was erased since.
+
+    So is one that was last sent after `now`, by a clock that was wrong: it may have been sent before the erasure.
+    """
+    since = {spelled(view, row.pseudonym).casefold(): row.erased_at for row in erase.rows(connection)}
+    if not since:
+        return frozenset()
+    query = select(groups.c.key, groups.c.body, groups.c.changed_at).where(
+        groups.c.target_id == target_id, groups.c.kind == SUMMARY, groups.c.month == month.number
+    )
+    return frozenset(
+        key
+        for key, body, changed_at in connection.execute(query)
+        if (past(changed_at, now) or _NEVER)
+        <= since.get(Group.from_json(bytes(body)).spelling.user.casefold(), _NOT_ERASED)
+    )

@@ -1,0 +1,106 @@
+"""Folding a month of what a target is owed, as summaries are made of it: class by class, from sums.
+
+What the configuration adds and which group a run is in is decided once for a class and each stretch of time in which
+no other benchmark rule counts. Runs of which the columns do not say what they are worth are folded one by one from
+their records. All of it is read from one state of the store: sums, and the runs that are settled with them, agree.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.base import CannotRenderError
+from formats.calendar import Month, month_bounds
+from formats.summary import Fold, Sums
+from publisher.collect.wants import Demand
+from publisher.messages.completeness import NOT_WHOLE
+from publisher.messages.due import held_in
+from publisher.publish.group_sender import Members
+from publisher.store import queries, sums
+from publisher.store.classes import classes_by_id
+from publisher.store.database import Store
+from publisher.store.queries import Waiting
+from publisher.store.schema import State
+
+_LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
+
+
+class MonthFold(msgspec.Struct, frozen=True):
+    """A month folded: the waiting runs by the key of their group, and by the reason why they can be in none."""
+
+    fold: Fold
+    members: dict[str, Members]
+    held: dict[str, Members]
+
+
+class MonthFolder:
+    """Folds months of one target anew from all its runs."""
+
+    def __init__(self, store: Store, target_id: int, demand: Demand, page: int = sums.PAGE) -> None:
+        self._store = store
+        self._page = page
+        self._target_id = target_id
+        self._demand = demand
+
+    def fold(self, month: Month, into: Fold, *, released: bool = False) -> MonthFold:
+        """The month, folded into an empty fold. `released`: runs that are held because the month was not known whole
+        count as waiting, as they will once a run has released them."""
+        folded = MonthFold(into, {}, {})
+        first, behind = month_bounds(month)
+        edges = [first, *(at for at in self._demand.bounds() if first < at < behind), behind]
+        with self._store.read() as connection:
+            for bounds in pairwise(edges):
+                self._fold_classes(connection, bounds, folded)
+            self._fold_others(connection, (first, behind), folded)
+        if released:
+            for delivery in held_in(self._store, self._target_id, (first, behind), NOT_WHOLE):
+                self._fold_one(delivery, folded, waits=True)
+        return folded
+
+    def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
+        found: dict[int, Sums] = {}
+        waits: set[int] = set()
+        for each in sums.by_class(connection, self._target_id, bounds, self._page):
+            if each.state in _LEFT_OUT:
+                continue
+            before = found.get(each.class_id)
+            found[each.class_id] = each.sums if before is None else before.plus(each.sums)
+            if each.state is State.WAITING:
+                waits.add(each.class_id)
+        waiting: dict[int, Members] = {}
+        for job_class in classes_by_id(connection, sorted(found)):
+            total = found[job_class.id]
+            try:
+                key = folded.fold.add_alike(self._demand.meet_class(job_class, total.earliest), total).text
+                place, name = folded.members, key
+            except CannotRenderError as error:
+                place, name = folded.held, str(error)
+            if job_class.id in waits:
+                waiting[job_class.id] = place.setdefault(name, Members())
+        if waiting:
+            for run in sums.waiting(connection, self._target_id, bounds, self._page):
+                waiting[run.class_id].add(run.run_id, run.seen)
+
+    def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
+        after: tuple[int, int] | None = None
+        while True:
+            page, after = queries.ended_in(connection, self._target_id, bounds, after, self._page, only=sums.UNUSABLE)
+            for state, delivery in page:
+                if state in _LEFT_OUT:
+                    continue
+                self._fold_one(delivery, folded, waits=state is State.WAITING)
+            if after is None:
+                return
+
+    def _fold_one(self, delivery: Waiting, folded: MonthFold, *, waits: bool) -> None:
+        run = delivery.run
+        try:
+            place, name = folded.members, folded.fold.add(self._demand.meet(run)).text
+        except CannotRenderError as error:
+            place, name = folded.held, str(error)
+        if waits:
+            place.setdefault(name, Members()).add(run.run_id, delivery.seen)

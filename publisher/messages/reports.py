@@ -1,0 +1,296 @@
+"""Reports of whole periods from what a target is owed: which ones a change touches, what is in them, in which parts.
+
+A run counts in every period that it ran in, not only in the one it ended in. How far back the runs of each period reach
+is remembered, so that a late job costs its own period and those that reach into it, not all that came since. Periods
+before the first in which a run ended, and those before all is known, are not reported: a job with an absurd start would
+make thousands of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import takewhile
+from typing import Final
+
+import msgspec
+
+from formats.base import CannotRenderError
+from formats.calendar import LONGEST_S, Month, Period, period_numbered, period_of, periods_between
+from formats.utilization.measure import Bin, Bins, Ran, Tally
+from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json
+from publisher.collect.wants import Demand
+from publisher.config.schema import Config, ReportingSettings
+from publisher.config.schema import Target as TargetSettings
+from publisher.messages.completeness import known_from
+from publisher.messages.due import EVER, Wants
+from publisher.messages.entries import Filters, entries_of, rans_of
+from publisher.publish.group_sender import Members
+from publisher.store import groups
+from publisher.store.database import Store
+from publisher.store.groups import GroupRow
+from publisher.store.queries import Waiting
+from publisher.store.schema import State
+from publisher.text import past
+
+DIGEST_BYTES: Final = 16
+_SLACK_S: Final = 3600
+"""What was put down so shortly before a look may have been committed after it; it is looked at again."""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """The first second (epoch) that a run which ended in a period used, and when that was looked up."""
+
+    first: int
+    at: int
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A report as it is sent: a whole period, or as many of its bins as fit into a message; and what settles with it.
+
+    `row`: how it stands in the ledger where it waits; its key is what the report is of, its jobs those of the period.
+    """
+
+    report: UtilizationReport
+    row: GroupRow
+    members: Members
+
+
+class ReportFold:
+    """Makes the reports of one target. Made for one run; what it has looked at is not looked at again.
+
+    `held` are waiting runs that cannot be counted, by the reason.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        settings: TargetSettings,
+        wants: Wants,
+        form: UtilizationFormat,
+        limit_bytes: int | None,
+        now: int,
+    ) -> None:
+        """`limit_bytes`: the most that a message may have before it is signed."""
+        self._store = store
+        self._config = config
+        assert isinstance(settings, ReportingSettings)  # no other kind of target is sent reports
+        self._settings = settings
+        self._wants = wants
+        self._site = config.site.name
+        self._bin_s = int(settings.bin)
+        self._now = now
+        self._demand = Demand(config, settings)
+        patterns = settings.select.patterns
+        self._filters = Filters(patterns) if patterns else None
+        self._tallies: dict[Period, Tally] = {}
+        self._members: dict[Period, dict[int, Members]] = {}
+        self._looked: dict[Period, Reach] = {}
+        self.held: dict[str, Members] = {}
+        self._known: dict[int, Reach] = {}
+        if wants.target_id is not None:
+            with store.read() as connection:
+                reaches = groups.reaches(connection, wants.target_id)
+            self._known = {number: msgspec.json.decode(body, type=Reach) for number, body in reaches.items()}
+        whole = Bins(0, LONGEST_S[settings.period], self._bin_s)
+        self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
+
+    def changed(self) -> tuple[set[Period], dict[Month, int]]:
+        """The periods in which something waits, or that may have lost something; with the months marked for that."""
+        kind, target_id = self._settings.period, self._wants.target_id
+        periods = set(self._wants.waiting(kind))
+        if target_id is None:
+            return periods, {}
+        with self._store.read() as connection:
+            unsettled = groups.unsettled(connection, target_id, groups.UTILIZATION)
+            marked = groups.marked(connection, target_id, groups.REFOLD)
+        periods.update(period_numbered(kind, number) for number in unsettled)
+        for month in marked:
+            first = period_of("month", period_numbered("month", month.number).start)
+            periods.update(periods_between(kind, first.start, first.stop))
+        return periods, marked
+
+    def reaches_back(self, period: Period, *, anew: bool) -> bool:
+        """Whether runs of a period that is not over, put down since it was last looked at, ran in earlier ones.
+
+        `anew`: whether any of its runs did.
+        """
+        known = None if anew else self._known.get(period.number)
+        since = known.at - _SLACK_S if known is not None and past(known.at, self._now) is not None else None
+        first = period.stop
+        bounds = (period.start, period.stop)
+        for state, delivery in self._wants.ended_in(bounds, changed_since=since):
+            if state is not State.HELD:
+                with suppress(CannotRenderError):  # it will be held, and put down anew when it is released
+                    first = _first_second(self._rans(delivery)[0], first)
+        earlier = known.first if known is not None else period.stop
+        self._looked[period] = Reach(min(first, earlier), self._now)
+        return first < period.start
+
+    def touched(self, changed: Iterable[Period]) -> list[Period]:
+        """The periods whose reports may be others now, oldest first; what ran in them is known afterwards."""
+        kind = self._settings.period
+        changed = set(changed)
+        touched = changed | self._reported_now(changed)
+        folded: set[Period] = set()
+        todo = set(changed)
+        while todo:
+            for period in sorted(todo):
+                used = self._fold(period)
+                if period in changed:
+                    before = self._known.get(period.number)
+                    first = min(used, before.first if before is not None else period.start)
+                    touched.update(periods_between(kind, max(first, self._first), period.stop))
+            folded |= todo
+            todo = (touched | self._reaching_into(touched)) - folded
+        return sorted(touched)
+
+    def parts(self, period: Period) -> list[Part]:
+        """The report of a period that was touched, in as many parts as the size of a message asks for."""
+        tally = self._tally_of(period)
+        bins = tally.measured()
+        return [self._part(period, place, bins, tally) for place in range(0, len(bins), self._bins_of_a_part)]
+
+    def keep(self, now: int) -> None:
+        """Remember how far back the runs reach of the periods that were looked at."""
+        assert self._wants.target_id is not None  # a dry run remembers nothing
+        found = {period.number: msgspec.json.encode(reach) for period, reach in self._looked.items()}
+        with self._store.write() as connection:
+            groups.put_reach(connection, self._wants.target_id, found, now)
+
+    # --- inner
+
+    @cached_property
+    def _first(self) -> int:
+        """Where the first period begins that is reported."""
+        kind = self._settings.period
+        there = self._wants.periods_from(kind, EVER)
+        since = known_from(self._store, self._config, self._settings)
+        return max(there[0].start if there else 0, period_of(kind, since).start if since is not None else EVER)
+
+    def _reported_now(self, changed: set[Period]) -> set[Period]:
+        """The periods that were before the first in which a run ended, until something ended still earlier: as far as
+        the runs of those that did not change may reach back, which counted from their own period on."""
+        there = self._wants.periods_from(self._settings.period, EVER)
+        new = list(takewhile(changed.__contains__, there))
+        if not new or len(new) == len(there):
+            return set()
+        reaches = map(self._reach, there[len(new) :])
+        reach = min(EVER if one is None else one.first for one in reaches)
+        return set(periods_between(self._settings.period, max(reach, self._first), there[len(new)].start))
+
+    def _reaching_into(self, touched: set[Period]) -> set[Period]:
+        """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
+        if not touched:
+            return set()
+        later = self._wants.periods_from(self._settings.period, min(period.stop for period in touched))
+        found = set()
+        for period in later:
+            reach = self._reach(period)
+            behind = max((one.stop for one in touched if one < period), default=None)
+            if behind is not None and (reach is None or reach.first < behind):
+                found.add(period)
+        return found
+
+    def _reach(self, period: Period) -> Reach | None:
+        return self._looked.get(period) or self._known.get(period.number)
+
+    def _fold(self, period: Period) -> int:
+        """Tally the runs that ended in a period, in every period they ran in; gives the first second they used."""
+        first = period.start
+        for state, delivery in self._wants.ended_in((period.start, period.stop)):
+            if state is State.HELD:
+                continue
+            try:
+                rans, selected = self._rans(delivery)
+            except CannotRenderError as error:
+                if state is State.WAITING:
+                    run = delivery.run
+                    self.held.setdefault(str(error), Members()).add(run.run_id, delivery.seen)
+                continue
+            first = _first_second(rans, first)
+            for ran in selected:
+                self._tally(ran, period)
+            if state is State.WAITING:
+                place = self._part_of(period, delivery.end_time)
+                members = self._members.setdefault(period, {}).setdefault(place, Members())
+                members.add(delivery.run.run_id, delivery.seen)
+        self._looked[period] = Reach(first, self._now)
+        return first
+
+    def _rans(self, delivery: Waiting) -> tuple[Sequence[Ran], Sequence[Ran]]:
+        """When a run ran, by its entries: all of them, and those that are selected."""
+        job = self._demand.meet(delivery.run)
+        if self._filters is None:
+            rans = rans_of(job)
+            return rans, rans
+        entries = entries_of(job)
+        return [entry.ran for entry in entries], [entry.ran for entry in entries if self._filters.match(entry)]
+
+    def _tally(self, ran: Ran, ended: Period) -> None:
+        """In every period from the first one reported to the one in which the run ended."""
+        if ran.start >= ended.start:
+            self._tally_of(ended).add(ran)
+            return
+        begin, end = max(ran.start, self._first), min(ran.stop, ended.stop)
+        for period in periods_between(self._settings.period, begin, end):
+            self._tally_of(period).add(ran)
+
+    def _tally_of(self, period: Period) -> Tally:
+        tally = self._tallies.get(period)
+        if tally is None:
+            tally = self._tallies[period] = Tally(self._bins(period))
+        return tally
+
+    def _bins(self, period: Period) -> Bins:
+        return Bins(period.start, period.stop, self._bin_s)
+
+    def _report(self, start: int, stop: int, bins: tuple[Bin, ...]) -> UtilizationReport:
+        return UtilizationReport(
+            site=self._site, start=start, stop=stop, bin_s=self._bin_s, measure=self._settings.measure, bins=bins
+        )
+
+    def _part_of(self, period: Period, end: int) -> int:
+        return (end - period.start) // self._bin_s // self._bins_of_a_part
+
+    def _part(self, period: Period, place: int, bins: tuple[Bin, ...], tally: Tally) -> Part:
+        """The part of a period that begins with bin number `place`."""
+        begin = period.start + place * self._bin_s
+        cut = bins[place : place + self._bins_of_a_part]
+        stop = min(begin + len(cut) * self._bin_s, period.stop)
+        members = self._members.get(period, {}).get(place // self._bins_of_a_part, Members())
+        report = self._report(begin, stop, cut)
+        body = in_json(report)
+        digest = hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+        key = msgspec.json.encode((begin, stop)).decode()
+        return Part(report, GroupRow(period.number, key, State.WAITING, digest, tally.jobs, body), members)
+
+
+def owed_parts(parts: Sequence[Part], known: Mapping[str, GroupRow]) -> list[Part]:
+    """The parts of a period that the service has not got as they are. A period without jobs it has no need of, unless
+    it was sent another report of it."""
+    if not known and not any(part.row.jobs for part in parts):
+        return []
+
+    def has(part: Part) -> bool:
+        row = known.get(part.row.key)
+        return row is not None and row.state is State.ACCEPTED and row.digest == part.row.digest
+
+    return [part for part in parts if not has(part)]
+
+
+def _first_second(rans: Iterable[Ran], first: int) -> int:
+    return min([first, *(ran.start for ran in rans if ran.start <= ran.stop)])
+
+
+def _bins_of_a_part(report: UtilizationReport, form: UtilizationFormat, limit_bytes: int | None, count: int) -> int:
+    """How many bins at most stand in one message, so that the parts are about equal. The numbers in them do not matter,
+    or a late job could move the cuts, and two reports would be of the same hours."""
+    if limit_bytes is None:
+        return count
+    around, each = form.bounds(report)
+    most = max(1, (limit_bytes - around) // each)
+    return -(-count // -(-count // most))

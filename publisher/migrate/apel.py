@@ -1,0 +1,383 @@
+"""Moving from the APEL client: client.cfg, parser.cfg (one for each batch system) and SSM's sender.cfg.
+
+Names and defaults are those of apel 2.x and ssm 3 and 4. What the client had sent is known to its database alone, so it
+has to be told (`delivered_until`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from formats.benchmark import canonical_name
+from publisher.errors import UsageError
+from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
+from publisher.migrate.ssm_queue import elements_of
+from publisher.text import iso
+
+_TYPES: Final = {"PBS": "torque", "SGE": "gridengine", "LSF": "lsf", "SLURM": "slurm", "HTCONDOR": "htcondor"}
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
+_SPEC: Final = re.compile(r"manual_spec\d+").fullmatch
+_GRID: Final = "/etc/grid-security"
+TARGET: Final = "apel"
+
+_KNOWN: Final = {
+    "parser": {
+        "site_info": {"site_name", "lrms_server"},
+        "blah": {"enabled", "dir", "filename_prefix", "filename_pattern", "subdirs"},
+        "batch": {
+            "enabled", "reparse", "type", "parallel", "dir", "filename_prefix", "filename_pattern", "subdirs",
+            "scale_host_factor", "ge_ms_timestamps",
+        },
+    },
+    "client": {
+        "spec_updater": {"enabled", "site_name", "ldap_host", "ldap_port", "lrms_server", "spec_type", "spec_value"},
+        "joiner": {"enabled", "local_jobs"},
+        "unloader": {
+            "enabled", "dir_location", "send_summaries", "dict_benchmark_type", "withhold_dns", "include_vos",
+            "exclude_vos", "interval", "gap_start", "gap_end", "send_ur",
+        },
+        "ssm": {"enabled"},
+    },
+    "sender": {
+        "sender": {"protocol"},
+        "broker": {"host", "port", "use_ssl", "bdii", "network"},
+        "certificates": {"certificate", "key", "capath", "server_cert", "verify_server_cert"},
+        "messaging": {"ams_project", "destination", "token", "path", "path_type"},
+    },
+}  # fmt: skip
+_ELSEWHERE: Final = {
+    "db": "the client's database is not used; the store is our own",
+    "logging": "messages go to standard error, under systemd to the journal",
+}
+
+
+def from_apel(paths: Sequence[Path], site: str = "", delivered_until: int | None = None) -> Proposal:
+    """The configuration that takes over from these files, in any order. Raises `UsageError`."""
+    files = [read_blocks(path, keep_case=False) for path in paths]
+    return _Apel(files, site, delivered_until).proposal
+
+
+def _kind_of(file: BlockFile) -> str:
+    for kind, known in _KNOWN.items():
+        if (known.keys() - {"sender", "broker"} | ({"broker"} if kind == "sender" else set())) & file.blocks.keys():
+            return kind
+    raise UsageError(
+        f"{file.path} is neither a client.cfg, a parser.cfg nor a sender.cfg of APEL",
+        hint="Name the files in /etc/apel",
+    )
+
+
+class _Apel:
+    def __init__(self, files: Sequence[BlockFile], site: str, delivered_until: int | None) -> None:
+        self.proposal = Proposal(", ".join(str(file.path) for file in files))
+        by_kind: dict[str, list[BlockFile]] = {"parser": [], "client": [], "sender": []}
+        for file in files:
+            by_kind[_kind_of(file)].append(file)
+            self._tell_unknown(_kind_of(file), file)
+        for kind in ("client", "sender"):
+            if len(by_kind[kind]) > 1:
+                raise UsageError(f"there are several {kind}.cfg", hint="Name one of them")
+        self._client = by_kind["client"][0] if by_kind["client"] else None
+        self._sender = by_kind["sender"][0] if by_kind["sender"] else None
+        self._delivered_until = delivered_until
+        for file in by_kind["parser"]:
+            self._parser(file)
+        self._benchmarks()
+        self._target()
+        self._site(site, [*by_kind["parser"], *by_kind["client"]])
+        if not by_kind["parser"]:
+            text = "no parser.cfg is given: add [sources.NAME] for each batch system, or name the file as well"
+            self.proposal.remark("choose", "parser.cfg", text)
+
+    def _tell_unknown(self, kind: str, file: BlockFile) -> None:
+        for number, line in file.trouble:
+            where = f"{file.path.name} line {number}"
+            self.proposal.remark("not carried over", where, f"is not understood: {line[:80]!r}")
+        for name, block in file.blocks.items():
+            if name in _ELSEWHERE:
+                self.proposal.remark("differs", f"{file.path.name} [{name}]", _ELSEWHERE[name])
+                continue
+            known = _KNOWN[kind].get(name, set())
+            for option in block.options:
+                if option.name not in known and not (name == "spec_updater" and _SPEC(option.name)):
+                    where = f"{file.path.name} [{name}] {option.name}"
+                    self.proposal.remark("not carried over", where, "is not known")
+
+    def _flag(self, block: Block, name: str, *, default: bool) -> bool:
+        told = block.get(name)
+        if told is None:
+            return default
+        if told.lower() not in _TRUE | _FALSE:
+            self.proposal.remark(
+                "choose", f"[{block.name}] {name}", f"{told!r} is neither true nor false; taken as {default}"
+            )
+            return default
+        return told.lower() in _TRUE
+
+    # --- parser.cfg
+
+    def _parser(self, file: BlockFile) -> None:
+        batch, blah, info = file.block("batch"), file.block("blah"), file.block("site_info")
+        where = f"{file.path.name} [batch]"
+        if not self._flag(batch, "enabled", default=True):
+            self.proposal.remark("differs", where, "is not enabled: no source is made of it")
+            return
+        told = batch.get("type") or ""
+        kind = _TYPES.get(told.upper())
+        if kind is None:
+            self.proposal.remark(
+                "choose", f"{where} type", f"{told!r} is no batch system of APEL: no source is made of it"
+            )
+            return
+        source: dict[str, Any] = {"type": kind}
+        path = self._path(batch, where)
+        if path is not None:
+            folder, _, files = path.rpartition("/")
+            days = kind == "torque" and re.fullmatch(r"\d*\*", files) is not None
+            source["path"] = folder if days else path
+        if (machine := info.get("lrms_server")) is not None:
+            source["cluster"] = machine
+        self._remarks_on(kind, batch, where)
+        if self._flag(blah, "enabled", default=bool(blah.options)) and blah.options:
+            logs = self._path(blah, f"{file.path.name} [blah]")
+            if logs is not None:
+                source["grid_log"] = {"path": logs}
+        self.proposal.sources[self._free_source(machine or kind)] = source
+
+    def _free_source(self, wanted: str) -> str:
+        name, number = wanted.partition(".")[0] or "batch", 2
+        while name in self.proposal.sources:
+            name, number = f"{wanted.partition('.')[0]}-{number}", number + 1
+        return name
+
+    def _path(self, block: Block, where: str) -> str | None:
+        folder = block.get("dir")
+        if folder is None:
+            self.proposal.remark("choose", f"{where} dir", "is missing: set `path` of the source")
+            return None
+        if (pattern := block.get("filename_pattern")) is not None and not block.get("filename_prefix"):
+            text = f"{pattern!r} is a regular expression: set `path` to a pattern of file names such as {folder}/*.log"
+            self.proposal.remark("choose", f"{where} filename_pattern", text)
+        deep = "/**" if self._flag(block, "subdirs", default=False) else ""
+        prefix = block.get("filename_prefix") or ""
+        folder = folder.rstrip("/")
+        return f"{folder}{deep}/{prefix}*" if prefix or deep else folder
+
+    def _remarks_on(self, kind: str, batch: Block, where: str) -> None:
+        remark = self.proposal.remark
+        if kind == "torque":
+            remark("choose", f"{where} type", 'PBS is TORQUE, or PBS Pro and OpenPBS: for the latter set type = "pbs"')
+        if kind == "slurm":
+            text = 'saved output of sacct is read as before; with path = "/usr/bin/sacct" the program is run'
+            remark("differs", f"{where} type", text)
+        if kind in {"torque", "slurm"}:
+            remark("choose", "timezone", "logs have local times: set `timezone` of the source to that of the server")
+        if not self._flag(batch, "parallel", default=False):
+            text = (
+                "APEL counts one core a job; the cores that were granted are read here, so wall time by cores differs"
+            )
+            remark("differs", f"{where} parallel", text)
+        if self._flag(batch, "scale_host_factor", default=False):
+            text = "durations are not multiplied by LSF's host factor: set `benchmarks` of the source by host instead"
+            remark("not carried over", f"{where} scale_host_factor", text)
+        if batch.get("ge_ms_timestamps") is not None and kind == "gridengine":
+            remark("differs", f"{where} ge_ms_timestamps", "each line tells by itself whether it has milliseconds")
+        if self._flag(batch, "reparse", default=False):
+            remark(
+                "differs", f"{where} reparse", "every file is read once; `usage-publisher collect --from` reads again"
+            )
+
+    # --- client.cfg
+
+    def _benchmarks(self) -> None:
+        specs = self._client.block("spec_updater") if self._client is not None else Block("spec_updater", 0)
+        found: dict[str, dict[str, Any]] = {}
+        for option in specs.options:
+            if _SPEC(option.name):
+                parts = [part.strip() for part in option.value.split(",")]
+                score = self._score(parts[1], parts[2], option.name) if len(parts) == 3 else None
+                if score is None:
+                    self.proposal.remark(
+                        "choose", f"[spec_updater] {option.name}", f"{option.value!r} is not understood"
+                    )
+                else:
+                    found[parts[0]] = score
+        if not found and (kind := specs.get("spec_type")) and (value := specs.get("spec_value")):
+            score = self._score(kind, value, "spec_value")
+            if score is not None:
+                found["local jobs"] = score
+        sources = self.proposal.sources.values()
+        scores = list(found.values())
+        if scores and all(score == scores[0] for score in scores):
+            for source in sources:
+                source["benchmark"] = scores[0]
+            if "local jobs" in found:
+                text = (
+                    "is used for every job without a score; APEL uses it for local jobs and asks a BDII for the others"
+                )
+                self.proposal.remark("choose", "[spec_updater] spec_value", text)
+            return
+        for name, score in found.items():
+            known = f"{score['type']} {score['value']}"
+            text = f"jobs through {name} have {known}: set it in [[sources.NAME.benchmarks]] by queue or host"
+            self.proposal.remark("choose", "[spec_updater] manual_spec", text)
+        if not found:
+            text = "no BDII is asked: set `benchmark` of each source, or its jobs are held"
+            self.proposal.remark("choose", "[spec_updater] ldap_host", text)
+
+    def _score(self, kind: str, value: str, where: str) -> dict[str, Any] | None:
+        try:
+            score = float(value)
+        except ValueError:
+            score = 0.0
+        if canonical_name(kind) is None or not 0 < score < float("inf"):
+            self.proposal.remark("choose", f"[spec_updater] {where}", f"{kind} {value} is no benchmark that APEL takes")
+            return None
+        return {"type": canonical_name(kind), "value": score}
+
+    def _records(self, unloader: Block) -> dict[str, Any]:
+        summaries = self._flag(unloader, "send_summaries", default=False)
+        new = self._flag(unloader, "dict_benchmark_type", default=False)
+        if self._flag(unloader, "send_ur", default=False) and not summaries:
+            return {"records": "emi-car"}
+        if summaries:
+            return {"records": "apel-summary", "version": "0.4" if new else "0.2"}
+        return {"records": "apel-job", "version": "0.4" if new else "0.3"}
+
+    def _wishes(self, target: dict[str, Any], unloader: Block) -> None:
+        remark = self.proposal.remark
+        if included := unloader.get("include_vos"):
+            target["vo"] = [vo.strip() for vo in included.split(",") if vo.strip()]
+            target["unknown_vo"] = "skip"
+        elif excluded := unloader.get("exclude_vos"):
+            text = f"there is no list of VOs to leave out ({excluded}): list those to send in `vo`"
+            remark("choose", "[unloader] exclude_vos", text)
+        if self._flag(unloader, "withhold_dns", default=False):
+            if target["records"] == "apel-summary":
+                remark(
+                    "differs", "[unloader] withhold_dns", "APEL refuses it for summaries; here it is done for them too"
+                )
+            target["dn"] = "withhold"
+        joiner = self._client.block("joiner") if self._client is not None else Block("joiner", 0)
+        if self._flag(joiner, "local_jobs", default=False):
+            target["local_jobs"] = "send"
+        interval = unloader.get("interval") or "latest"
+        if interval != "latest":
+            text = f"{interval!r} is done by `usage-publisher republish {TARGET} --from TIME --until TIME`"
+            remark("differs", "[unloader] interval", text)
+
+    def _target(self) -> None:
+        unloader = self._client.block("unloader") if self._client is not None else Block("unloader", 0)
+        if self._client is None:
+            text = "no client.cfg is given: what is sent is APEL's default, job records"
+            self.proposal.remark("choose", "client.cfg", text)
+        elif not self._flag(unloader, "enabled", default=True):
+            self.proposal.remark(
+                "differs", "[unloader] enabled", "is false: the client sent nothing; the target here sends"
+            )
+        target = {**self._where(unloader), **self._records(unloader)}
+        self._wishes(target, unloader)
+        self._state(target, unloader)
+        self.proposal.targets[TARGET] = target
+
+    # --- sender.cfg
+
+    def _where(self, unloader: Block) -> dict[str, Any]:
+        outgoing = f"{(unloader.get('dir_location') or '/var/spool/apel').rstrip('/')}/outgoing"
+        ssm = self._client.block("ssm") if self._client is not None else Block("ssm", 0)
+        if not self._flag(ssm, "enabled", default=True):
+            text = f"is false: messages are put into {outgoing} for another SSM to send, as before"
+            self.proposal.remark("differs", "[ssm] enabled", text)
+            return {"type": "directory", "path": outgoing, "layout": "dirq"}
+        sender = self._sender
+        if sender is None:
+            self.proposal.remark(
+                "choose", "sender.cfg", "is not given: messages are put into SSM's queue, for SSM to send"
+            )
+            return {"type": "directory", "path": outgoing, "layout": "dirq"}
+        broker, messaging = sender.block("broker"), sender.block("messaging")
+        certificates = sender.block("certificates")
+        for key, name, default in (
+            ("certificate", "certificate", f"{_GRID}/hostcert.pem"),
+            ("key", "key", f"{_GRID}/hostkey.pem"),
+            ("ca_directory", "capath", f"{_GRID}/certificates"),
+        ):
+            self.proposal.credentials[key] = certificates.get(name) or default
+        target = self._broker(broker, messaging, sender.block("sender").get("protocol"))
+        if (receiver := certificates.get("server_cert")) is not None:
+            target["encrypt_to"] = receiver
+        if messaging.get("token") is not None:
+            text = "is not used: the messaging service is asked for a token with the certificate"
+            self.proposal.remark("choose", "[messaging] token", text)
+        if (messaging.get("path_type") or "dirq") != "dirq":
+            text = "messages go straight to the service; no directory is in between"
+            self.proposal.remark("differs", "[messaging] path_type", text)
+        return target
+
+    def _broker(self, broker: Block, messaging: Block, protocol: str | None) -> dict[str, Any]:
+        remark = self.proposal.remark
+        host = broker.get("host")
+        if (protocol or "STOMP").upper() != "AMS":
+            text = "STOMP brokers are gone: messages go to the ARGO messaging service; check url, project and topic"
+            remark("choose", "[sender] protocol", text)
+            host = None
+        if host is None:
+            host = "msg.argo.grnet.gr"
+            remark("choose", "[broker] host", f"is not known: EGI's service {host} is used")
+        if ":" in host:
+            host = host.partition(":")[0]
+            remark("differs", "[broker] host", "the port is left out: the service has its usual one")
+        target: dict[str, Any] = {"type": "ams", "url": f"https://{host}"}
+        for key, name, default in (("project", "ams_project", "accounting"), ("topic", "destination", "gLite-APEL")):
+            value = messaging.get(name) or default
+            if not _NAME(value):
+                remark(
+                    "choose", f"[messaging] {name}", f"{value!r} is no name of the messaging service; {default} is used"
+                )
+                value = default
+            target[key] = value
+        return target
+
+    # --- state
+
+    def _state(self, target: dict[str, Any], unloader: Block) -> None:
+        summaries = target["records"] == "apel-summary"
+        if self._delivered_until is not None:
+            target["delivered_until"] = iso(self._delivered_until)
+            text = f"what ended up to {iso(self._delivered_until)} counts as delivered by the APEL client, as told"
+            self.proposal.remark("state", "delivered_until", text)
+        elif not summaries:
+            text = (
+                "what the client has sent is in its database (LastUpdated, JobRecords): tell it by --delivered-until, "
+                "or all jobs in the logs are sent again; APEL replaces those of the same LocalJobId and end"
+            )
+            self.proposal.remark("choose", "delivered_until", text)
+        if summaries:
+            text = "months are sent whole, and replace the client's: tell how far the logs of each source go back"
+            self.proposal.remark("choose", "complete_since", text)
+        messaging = self._sender.block("messaging") if self._sender is not None else Block("messaging", 0)
+        spool = (unloader.get("dir_location") or "/var/spool/apel").rstrip("/")
+        queue = Path(messaging.get("path") or f"{spool}/outgoing")
+        try:
+            left = sum(1 for _ in elements_of(queue))
+        except UsageError as error:
+            self.proposal.remark("state", str(queue), f"whether messages are left in it is not known: {error.message}")
+            return
+        if left:
+            text = f"{left} messages are left in it: `usage-publisher import ssm-queue {queue} {TARGET}` sends them"
+            self.proposal.remark("state", str(queue), text)
+
+    def _site(self, told: str, files: Sequence[BlockFile]) -> None:
+        named = [file.block(name).get("site_name") for file in files for name in ("site_info", "spec_updater")]
+        names = list(dict.fromkeys(name for name in named if name is not None))
+        self.proposal.site = told or next(iter(names), "")
+        if len(names) > 1 and not told:
+            text = f"there are several: {', '.join(names)}. A source of another site has its own `site`"
+            self.proposal.remark("choose", "site_name", text)
+        if not self.proposal.site:
+            self.proposal.remark("choose", "site_name", "is not told: set site.name, or give --site")

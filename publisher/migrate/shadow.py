@@ -1,0 +1,458 @@
+"""A target beside the publisher that was there before: record by record, or group by group, with reasons.
+
+What the other sent is read from its messages: a folder of archived usage records, an outgoing queue of SSM, files. What
+we would send is rendered from the store. Nothing is changed; `publisher.publish.take_over` does that.
+
+What another publisher sent, record by record, on disk: its messages may be more than memory holds.
+
+A record is found by its record id; where two publishers have ids of their own by the global id, or by local id and end.
+
+Why records of ours differ from those of another publisher: what is known of it, field by field.
+
+The defects are those of the facts on formats, 5.1 (ARC), 5.2 (APEL client) and 5.3 (BaRT). A difference that is not
+listed here is one to look into before the move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+
+import msgspec
+
+from formats.apel.summary import read_group
+from formats.apel.text import NotApelTextError, TextRecord, is_null
+from formats.apel.text import parse as parse_text
+from formats.base import CannotRenderError
+from formats.calendar import Month, month_bounds, months_between
+from formats.check.fields import Fields, each_fields_of, fields_of
+from formats.registry import summary_format
+from formats.rules import type_of
+from formats.summary import Fold
+from formats.xml.read import FORMATS, NotAMessageError
+from formats.xml.read import parse as parse_xml
+from formats.xml.text import read_date_time, read_duration_ms
+from publisher.collect.wants import Demand
+from publisher.config.schema import Config
+from publisher.inspect import unwrap as inspection_keys
+from publisher.inspect.inspect import contents
+from publisher.inspect.unwrap import unwrap
+from publisher.messages.item import view_of
+from publisher.plugins import record_format
+from publisher.store import deliveries, queries, registry, runs
+from publisher.store.database import Store
+from publisher.store.queries import Waiting
+from publisher.store.schema import State
+
+SUMMARIES: Final = frozenset({"apel-summary", "apel-normalised-summary"})
+_BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
+_MOST_NOTES: Final = 100
+_MONTHS: Final = 12
+_fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+
+
+class OldRecord(msgspec.Struct, frozen=True):
+    """A record as it was sent: `end` in epoch seconds where it tells one, of a group the month's first second."""
+
+    name: str
+    end: int | None
+    fields: Fields
+
+
+class OldRecords:
+    """The records of one format. Use it in a `with` statement; what it keeps is gone behind it.
+
+    `notes`: what could not be read, and messages of other formats. `again`: records that were sent more than once, of
+    which the first counts where the service keeps that, else the last.
+    """
+
+    def __init__(self, format_name: str, *, keeps_first: bool) -> None:
+        self._format = format_name
+        self._keeps_first = keeps_first
+        self.notes: list[str] = []
+        self.again = 0
+        self._database = sqlite3.connect("", isolation_level=None)  # a file of SQLite's own, which nobody else sees
+        self._database.execute(
+            "CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, "
+            "seen INTEGER DEFAULT 0)"
+        )
+        self._database.execute("CREATE INDEX jobs ON old (job)")
+        self._database.execute("CREATE INDEX pairs ON old (pair)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._database.close()
+
+    def read(self, paths: Sequence[Path], now: int) -> None:
+        """Take the messages of these files and folders, SSM's queues among them. Raises `UsageError`."""
+        self._database.execute("BEGIN")
+        for label, content in contents(paths):
+            if label.endswith((".lck", ".tmp")):
+                continue  # python-dirq's own
+            if isinstance(content, str):
+                self._note(f"{label}: {content}")
+                continue
+            for inner in unwrap(label, content, inspection_keys.Keys(), now):
+                if inner.payload is None:
+                    self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
+                else:
+                    self._take(inner.label, inner.payload)
+        self._database.execute("COMMIT")
+
+    def _take(self, label: str, payload: bytes) -> None:
+        try:
+            found = _format_of(payload)
+            if found != self._format:
+                self._note(f"{label}: {found or 'no format that is known'}, and {self._format} is compared")
+                return
+            for fields in each_fields_of(found, payload):
+                self._put(fields)
+        except (NotAMessageError, NotApelTextError, UnicodeDecodeError) as error:
+            self._note(f"{label}: {error}")
+
+    def _note(self, text: str) -> None:
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
+    def _put(self, fields: Fields) -> None:
+        keys = keys_of(self._format, fields)
+        if self._database.execute("SELECT 1 FROM old WHERE name = ?", (keys.name,)).fetchone():
+            self.again += 1
+            if self._keeps_first:
+                return
+        self._database.execute(
+            "INSERT OR REPLACE INTO old (name, job, pair, end, fields) VALUES (?, ?, ?, ?, ?)",
+            (*msgspec.structs.astuple(keys), msgspec.json.encode(fields)),
+        )
+
+    # --- what is in it
+
+    @property
+    def count(self) -> int:
+        """How many there are, each once."""
+        return int(self._database.execute("SELECT count(*) FROM old").fetchone()[0])
+
+    def bounds(self) -> tuple[int, int] | None:
+        """First and last end; None where no record tells one."""
+        first, last = self._database.execute("SELECT min(end), max(end) FROM old").fetchone()
+        return None if first is None else (first, last)
+
+    def match(self, fields: Fields) -> OldRecord | None:
+        """The record that tells of the same as ours, which is then no longer among the `unmatched`."""
+        keys = keys_of(self._format, fields)
+        query = "SELECT name, end, fields FROM old WHERE %s LIMIT 1"
+        row = self._database.execute(query % "name = ?", (keys.name,)).fetchone()
+        if row is None and keys.job is not None:
+            row = self._database.execute(query % "job = ? AND seen = 0", (keys.job,)).fetchone()
+        if row is None and keys.pair is not None:
+            row = self._database.execute(query % "pair = ? AND seen = 0", (keys.pair,)).fetchone()
+        if row is None:
+            return None
+        self.see(row[0])
+        return OldRecord(row[0], row[1], _fields.decode(row[2]))
+
+    def see(self, name: str) -> None:
+        """Take a record out of the `unmatched`."""
+        self._database.execute("UPDATE old SET seen = 1 WHERE name = ?", (name,))
+
+    def unmatched(self) -> Iterator[OldRecord]:
+        """The records that none of ours matched."""
+        for name, end, fields in self._database.execute(
+            "SELECT name, end, fields FROM old WHERE seen = 0 ORDER BY end"
+        ):
+            yield OldRecord(name, end, _fields.decode(fields))
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """What a record is found by: its name, the global id of its job, local id and end as one text; and the end."""
+
+    name: str
+    job: str | None
+    pair: str | None
+    end: int | None
+
+
+def keys_of(format_name: str, fields: Fields) -> Keys:
+    """The keys of a record.
+
+    Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2).
+    """
+    if format_name in SUMMARIES:
+        pairs = tuple((name, values[-1]) for name, values in fields.items())
+        key = read_group(TextRecord(1, pairs)).key
+        valid = 1 <= key.month <= _MONTHS and key.year
+        return Keys(key.text, None, None, month_bounds(key.when)[0] if valid else None)
+    local = _first(fields, "JobIdentity/LocalJobId", "LocalJobId")
+    end: int | None = None
+    with contextlib.suppress(ValueError):
+        told = _first(fields, "EndTime")
+        end = None if told is None else int(told) if told.isascii() and told.isdigit() else read_date_time(told)
+    pair = None if local is None or end is None else f"{local.rstrip().lower()} {end}"
+    job = _first(fields, "JobIdentity/GlobalJobId")
+    name = _first(fields, "RecordIdentity@recordId") or pair or job
+    return Keys(name or str(sorted(fields.items())), job, pair, end)
+
+
+def _first(fields: Fields, *names: str) -> str | None:
+    for name in names:
+        if values := fields.get(name):
+            return values[0]
+    return None
+
+
+def _format_of(payload: bytes) -> str:
+    """Name of a message's format; empty for one that is not known. Raises as the parsers do."""
+    if payload.lstrip(_BEFORE_XML).startswith(b"<"):
+        root = parse_xml(payload)
+        return FORMATS[str(root.tag).partition("}")[0].lstrip("{")]
+    message = parse_text(payload.decode("ascii"))
+    found = type_of(message.header, message.kind, message.version)
+    return found.name if found is not None else ""
+
+
+_REASONS: Final = tuple(
+    (re.compile(field), reason)
+    for field, reason in (
+        (r"RecordIdentity@recordId", "each publisher has record ids of its own; only those of ARC are kept here"),
+        (r"JobIdentity/GlobalJobId", "not every publisher tells one"),
+        (
+            r"(UserIdentity/)?(VO\b.*|GroupAttribute.*|VOGroup|VORole|FQAN)",
+            "spelling of VO groups and roles: `vo_spelling`",
+        ),
+        (r"SubmitHost.*", "spelling of the computing element: `submit_host`"),
+        (r"Memory.*|Swap.*|Network.*|Disk.*", "zero is not known, and `virtual` is no type of the standard"),
+        (r"NodeCount|Processors", "what was granted is read; zero is not known"),
+        (r"Host.*", "ARC publishes none, BaRT joins all into one"),
+        (r"TimeInstant.*|TimeDuration.*|SubmitTime", "more times are told here"),
+        (r"(Start|End)Time", "which event counts: `start_time` and `end_time` of the source"),
+        (r"ServiceLevel.*", "the benchmark: others send HEPSPEC 1.0 or none where it is missing"),
+        (r"Infrastructure.*|Middleware.*|LoggerName.*|UsageRecord@.*", "names the publishing program"),
+        (
+            r"UserTime|KernelTime|ExitCode|ExitStatus|Status.*|Queue.*|ProjectName|RuntimeEnvironment.*|FileTransfers.*",
+            "left out by others",
+        ),
+        (r"(Earliest|Latest)EndTime", "others cut a month elsewhere"),
+    )
+)
+
+
+def reason_of(field: str, before: str | None, after: str | None) -> str:
+    """Why a field differs, as far as is known; empty where it is not. `before`: the other publisher's value."""
+    if before is not None and after is not None and "%" in before and before != after:
+        return "ARC writes %27 for an apostrophe and %23 for a number sign, and sends them so"
+    for pattern, reason in _REASONS:
+        if pattern.fullmatch(field):
+            return reason
+    return ""
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether two values mean the same: durations, instants, numbers and nothing may be written in several ways."""
+    if one == other or (is_null(one) and is_null(other)):
+        return True
+    for read in (read_duration_ms, read_date_time, float):
+        try:
+            return read(one) == read(other)
+        except ValueError:
+            continue
+    return False
+
+
+_PAGE: Final = 500
+_TOTAL: Final = re.compile(r"(?<=\[)total,?|,total(?=[,\]])")
+
+Kind = Literal["same", "differs", "only here", "only there"]
+
+
+class FieldDifference(msgspec.Struct, frozen=True):
+    """A field that differs: their value, ours (None: it is not there), and why, where that is known."""
+
+    field: str
+    theirs: str | None
+    ours: str | None
+    reason: str
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """A record or group: how it stands on both sides. `reason`: why it is on one side alone."""
+
+    record: str
+    kind: Kind
+    fields: tuple[FieldDifference, ...] = ()
+    reason: str = ""
+    run_id: int | None = None
+
+    @property
+    def is_on_both_sides(self) -> bool:
+        """Whether both have it, alike or not."""
+        return self.kind in {"same", "differs"}
+
+    @property
+    def explained(self) -> bool:
+        """Whether every difference of the fields has a reason that is known."""
+        return all(field.reason for field in self.fields)
+
+
+class Comparison:
+    """One target beside what another publisher sent, in a window of end times (`until` exclusive)."""
+
+    def __init__(self, store: Store, config: Config, target: str, old: OldRecords, window: tuple[int, int]) -> None:
+        self._store = store
+        self._config = config
+        self._name = target
+        self._settings = config.targets[target]
+        self._view = view_of(self._settings, config)
+        self._demand = Demand(config, self._settings)
+        self._old = old
+        self._window = window
+        self.counts: Counter[Kind] = Counter()
+
+    def records(self) -> Iterator[Beside]:
+        """Every record of both sides, each once: ours in the order of their ends, then those that are theirs alone."""
+        found = self._of_groups() if self._settings.records in SUMMARIES else self._of_runs()
+        for each in found:
+            self.counts[each.kind] += 1
+            yield each
+        for old in self._old.unmatched():
+            if old.end is None or self._window[0] <= old.end < self._window[1]:
+                self.counts["only there"] += 1
+                name = old.name if old.name[:1] != "[" else _group_name(old.fields)
+                yield Beside(name, "only there", reason=self._why_not_here(old))
+
+    # --- jobs
+
+    def _deliveries(self, bounds: tuple[int, int]) -> Iterator[tuple[State, Waiting]]:
+        with self._store.read() as connection:
+            row = registry.get_target(connection, self._name)
+        after: tuple[int, int] | None = None
+        while row is not None:
+            with self._store.read() as connection:
+                page, after = queries.ended_in(connection, row.id, bounds, after, _PAGE)
+            yield from page
+            if after is None:
+                return
+
+    def _of_runs(self) -> Iterator[Beside]:
+        form = record_format(self._settings.records, self._view)
+        for _state, delivery in self._deliveries(self._window):
+            run = delivery.run
+            try:
+                body = form.record(self._demand.meet(run), run.stored_at).body
+            except CannotRenderError as error:
+                yield Beside(run.record_id, "only here", reason=f"it would be held: {error}", run_id=run.run_id)
+                continue
+            ours = fields_of(self._settings.records, form.message([body]))
+            old = self._old.match(ours)
+            if old is None:
+                yield Beside(run.record_id, "only here", reason="the other did not send it", run_id=run.run_id)
+            else:
+                yield _compared(run.record_id, old.fields, ours, run.run_id)
+
+    # --- summaries
+
+    def _of_groups(self) -> Iterator[Beside]:
+        form = summary_format(self._settings.records, self._view)
+        for month in months_between(*self._window):
+            fold = self._fold(month, normalised=form.normalised)
+            for group in fold.groups():
+                (ours,) = each_fields_of(self._settings.records, form.message([form.record(group).body]))
+                old = self._old.match(ours)
+                name = _group_name(ours)
+                if old is None:
+                    yield Beside(name, "only here", reason=self._other_key(ours))
+                else:
+                    yield _compared(name, old.fields, ours, None)
+
+    def _fold(self, month: Month, *, normalised: bool) -> Fold:
+        fold = Fold(self._view, normalised=normalised)
+        for state, delivery in self._deliveries(month_bounds(month)):
+            if state in {State.WAIVED, State.SUPERSEDED}:
+                continue
+            try:
+                fold.add(self._demand.meet(delivery.run))
+            except CannotRenderError:
+                continue
+        return fold
+
+    def _other_key(self, ours: Fields) -> str:
+        """Why a group has no counterpart: another one has the same jobs under a key that is spelled otherwise."""
+        same = ("Year", "Month", "NumberOfJobs", "WallDuration", "CpuDuration")
+        for old in self._old.unmatched():
+            if all(old.fields.get(name) == ours.get(name) for name in same):
+                self._old.see(old.name)
+                spelled = ", ".join(
+                    f"{each.field} {each.theirs!r} there, {each.ours!r} here"
+                    for each in _differences(old.fields, ours)
+                    if each.field not in {"EarliestEndTime", "LatestEndTime"}
+                )
+                return f"the same jobs under another key, which APEL would count again: {spelled}"
+        return "the other did not send it"
+
+    # --- theirs alone
+
+    def _why_not_here(self, old: OldRecord) -> str:
+        if self._settings.records in SUMMARIES:
+            return "no job here makes this group"
+        names = [
+            values[0]
+            for name in ("RecordIdentity@recordId", "JobIdentity/GlobalJobId", "JobIdentity/LocalJobId", "LocalJobId")
+            if (values := old.fields.get(name))
+        ]
+        with self._store.read() as connection:
+            row = registry.get_target(connection, self._name)
+            for name in names:
+                found = [run for run in runs.find(connection, name) if not run.job.slave]
+                if not found:
+                    continue
+                states = deliveries.states_of(connection, row.id, [found[0].run_id]) if row is not None else {}
+                if found[0].run_id not in states:
+                    status = found[0].job.status
+                    return f"it is known ({status}), and not wanted here: see vo, statuses, since and local_jobs"
+                return "it is known with another end or id; `usage-publisher jobs` shows it"
+        return "no source here has it"
+
+
+def _group_name(fields: Fields) -> str:
+    """A group, for people."""
+    shown = ("Year", "Month", "VO", "VOGroup", "VORole", "SubmitHost", "GlobalUserName", "Processors", "ServiceLevel")
+    return " ".join(_text(fields.get(name)) for name in shown if fields.get(name))
+
+
+def _usual(fields: Fields) -> Fields:
+    """With the attribute that an element has anyway left out of the names: the metric `total`."""
+    return {_TOTAL.sub("", name).replace("[]", ""): values for name, values in fields.items()}
+
+
+def _text(values: tuple[str, ...] | None) -> str:
+    return ", ".join(values or ())
+
+
+def _compared(record: str, theirs: Fields, ours: Fields, run_id: int | None) -> Beside:
+    fields = tuple(_differences(_usual(theirs), _usual(ours)))
+    return Beside(record, "differs" if fields else "same", fields, run_id=run_id)
+
+
+def _same(theirs: Sequence[str], ours: Sequence[str]) -> bool:
+    return len(theirs) == len(ours) and all(map(same_value, theirs, ours))
+
+
+def _differences(
+    theirs: Mapping[str, tuple[str, ...]], ours: Mapping[str, tuple[str, ...]]
+) -> Iterator[FieldDifference]:
+    for name in dict.fromkeys([*theirs, *ours]):
+        there, here = theirs.get(name), ours.get(name)
+        if there == here:
+            continue
+        if there is not None and here is not None and _same(there, here):
+            continue
+        before = None if there is None else _text(there)
+        after = None if here is None else _text(here)
+        yield FieldDifference(name, before, after, reason_of(name, before, after))

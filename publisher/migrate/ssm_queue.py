@@ -1,0 +1,316 @@
+"""SSM's outgoing queue as it was left behind: python-dirq's QueueSimple, whose elements are unsigned messages.
+
+A queue is folders of 8 hexadecimal digits with files of 14; a link NAME.lck beside one says that somebody is at work on
+it.
+
+Taking over SSM's outgoing queue: its messages are published as they are, oldest first, each with its receipt.
+
+Kept here: a message leaves the queue only when the service's receipt is committed, and then it is kept beside the
+queue; one whose receipt is committed is never sent again, whatever happened afterwards. What the service would refuse
+stays where it is, with the reason. Summaries and sync counts of months that were sent from here since are not sent:
+they would replace newer ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from formats.apel.summary import read_count, read_group
+from formats.apel.text import parse
+from formats.calendar import Month
+from formats.check.message import Inspection, inspect_message
+from formats.signed_text import why_not_signable
+from formats.xml.read import MAX_BYTES
+from publisher.config.schema import JOB_RECORD_KINDS, SUMMARY_KINDS
+from publisher.config.schema import Target as TargetSettings
+from publisher.errors import PublisherError, UsageError
+from publisher.events import BatchAnswered, BatchInFlight
+from publisher.publish.context import Tools
+from publisher.publish.post import Patience, answer_of, post
+from publisher.store import batches, groups
+from publisher.store.database import Store
+from publisher.store.schema import BatchState, State
+from publisher.targets.base import Accepted, Message, Outcome, Target, Unauthorised
+
+_FOLDER: Final = re.compile(r"[0-9a-f]{8}").fullmatch
+_ELEMENT: Final = re.compile(r"[0-9a-f]{14}").fullmatch
+_LOCK: Final = ".lck"
+
+
+def elements_of(queue: Path) -> Iterator[str]:
+    """The names FOLDER/ELEMENT of the messages in a queue, oldest first. Raises `UsageError`."""
+    try:
+        folders = sorted(name for name in os.listdir(queue) if _FOLDER(name))  # noqa: PTH208 - names
+        for folder in folders:
+            elements = sorted(name for name in os.listdir(queue / folder) if _ELEMENT(name))  # noqa: PTH208 - names
+            yield from (f"{folder}/{element}" for element in elements)
+    except OSError as error:
+        hint = "Name the folder that SSM takes messages from, as a rule /var/spool/apel/outgoing"
+        raise UsageError(f"{queue} cannot be read: {error.strerror}", hint=hint) from error
+
+
+def read_element(queue: Path, name: str) -> bytes:
+    """The message. Raises `PublisherError` where it cannot be read, is too large or no regular file."""
+    try:
+        descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise PublisherError(f"{queue / name} is no regular file")
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PublisherError(f"{queue / name} cannot be read: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise PublisherError(f"{queue / name} is larger than {MAX_BYTES} bytes, more than is looked at")
+    return content
+
+
+@contextlib.contextmanager
+def locked(queue: Path, name: str) -> Iterator[bool]:
+    """Whether this element is ours within this; False where SSM, or another of us, has it at work."""
+    element = queue / name
+    lock = element.with_name(element.name + _LOCK)
+    try:
+        os.link(element, lock, follow_symlinks=False)
+    except FileExistsError:
+        yield False
+        return
+    except FileNotFoundError:  # SSM has sent it in the meantime
+        yield False
+        return
+    except OSError as error:
+        raise PublisherError(
+            f"{element} cannot be locked: {error.strerror}", hint="Run this as the user of SSM, as a rule root or apel"
+        ) from error
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            lock.unlink()
+
+
+def set_aside(queue: Path, name: str) -> Path:
+    """Move a message out of the queue into the folder beside it that keeps those that were taken over."""
+    kept = queue.with_name(queue.name + ".taken-over")
+    folder, _, element = name.partition("/")
+    try:
+        (kept / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (queue / name).replace(kept / folder / element)
+    except OSError as error:
+        raise PublisherError(f"{queue / name} cannot be moved to {kept}: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # the lock is still there; the folder goes with the last element
+        (queue / folder).rmdir()
+    return kept / folder / element
+
+
+_TEXT: Final = "text/plain"
+_XML: Final = "application/xml"
+_SEPARATOR: Final = b"%%\n"
+_MONTHS: Final = 12
+
+Fate = Literal["send", "older", "empty", "leave"]
+"""`older`: what it says was sent from here since; `empty`: it has no records. Both leave the queue unsent."""
+
+
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A message in the queue and what is to become of it, and why where it is not sent."""
+
+    name: str
+    format: str
+    records: int
+    fate: Fate
+    why: str = ""
+
+
+class Taken(msgspec.Struct):
+    """What was done with messages. `busy`: locked by SSM; `answer`: why it ended early; `unauthorised`: who we are."""
+
+    sent: int = 0
+    records: int = 0
+    set_aside: int = 0
+    left: int = 0
+    busy: int = 0
+    answer: str | None = None
+    unauthorised: bool = False
+
+
+class Queue:
+    """The queue left behind, for one target. `limit_bytes`: the most payload of a message to it."""
+
+    def __init__(
+        self, path: Path, store: Store, target_id: int, settings: TargetSettings, limit_bytes: int | None, now: int
+    ) -> None:
+        self._path = path
+        self._store = store
+        self._target_id = target_id
+        self._settings = settings
+        self._limit_bytes = limit_bytes
+        self._now = now
+
+    def messages(self) -> Iterator[QueuedMessage]:
+        """What is in it, oldest first. Raises `UsageError` where there is no queue."""
+        for name in elements_of(self._path):
+            try:
+                yield self._judged(name, read_element(self._path, name))
+            except PublisherError as error:
+                yield QueuedMessage(name, "", 0, "leave", str(error))
+
+    def send(self, target: Target, tools: Tools) -> Taken:
+        """Send what is to be sent, and take out what is not needed; ends where the service takes no more."""
+        taken = Taken()
+        patience = Patience(self._settings)
+        for name in elements_of(self._path):
+            if tools.stopping():
+                taken.answer = "told to stop"
+                break
+            with locked(self._path, name) as ours:
+                if not ours:
+                    taken.busy += 1
+                    continue
+                if not self._send_one(name, target, tools, patience, taken):
+                    break
+        return taken
+
+    def _send_one(self, name: str, target: Target, tools: Tools, patience: Patience, taken: Taken) -> bool:
+        """Whether to go on with the next."""
+        try:
+            payload = read_element(self._path, name)
+        except PublisherError:
+            taken.left += 1
+            return True
+        message = self._judged(name, payload)
+        if message.fate == "leave":
+            taken.left += 1
+            return True
+        if message.fate == "send":
+            for number, part in enumerate(self._parts(message, payload), 1):
+                outcome = self._post(message, part, f"ssm-{name}-{number}", target, tools, patience)
+                if not isinstance(outcome, Accepted):
+                    taken.answer = answer_of(outcome)
+                    taken.unauthorised = isinstance(outcome, Unauthorised) and not outcome.misdirected
+                    return False
+            taken.sent += 1
+            taken.records += message.records
+        else:
+            taken.set_aside += 1
+        set_aside(self._path, name)
+        return True
+
+    def _post(
+        self, message: QueuedMessage, payload: bytes, uid: str, target: Target, tools: Tools, patience: Patience
+    ) -> Outcome:
+        self._store.require_room(batches.ROOM_BYTES)
+        with self._store.write() as connection:
+            known = batches.receipt_of(connection, self._target_id, uid)
+            if known is not None:
+                return Accepted(known)  # the program ended before the message was taken out of the queue
+            batch_id = batches.open_batch(
+                connection, self._target_id, uid, message.format, message.records, len(payload), None, tools.clock()
+            )
+        tools.observer(BatchInFlight(target.name, batch_id, message.records))
+        content_type = _XML if message.format == "emi-car" else _TEXT
+        posted = Message(uid, message.format, content_type, payload)
+        outcome = post(target, posted, batch_id, patience, tools.observer, tools.sleep, tools.stopping)
+        tools.observer(BatchAnswered(target.name, batch_id, type(outcome).__name__))
+        with self._store.write() as connection:
+            if isinstance(outcome, Accepted):
+                batches.close(connection, batch_id, BatchState.ACCEPTED, tools.clock(), receipt=outcome.receipt)
+            else:
+                answer = answer_of(outcome)
+                batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, tools.clock(), answer=answer)
+        return outcome
+
+    # --- what is to become of a message
+
+    def _judged(self, name: str, payload: bytes) -> QueuedMessage:
+        found = inspect_message(payload, self._now)
+        message = QueuedMessage(name, found.format, len(found.records), "send")
+        why = self._why_not(found, payload)
+        if why is not None:
+            return msgspec.structs.replace(message, fate="leave", why=why)
+        if not found.records:
+            return msgspec.structs.replace(message, fate="empty", why="it has no records")
+        return self._unless_older(message, payload)
+
+    def _why_not(self, found: Inspection, payload: bytes) -> str | None:
+        """Why a message cannot be sent as it is; None if it can."""
+        ours, theirs = self._settings.records, found.format
+        if found.service != "APEL":
+            return f"{found.title}: no message of APEL"
+        if not found.taken:
+            rules = [f"{each.field} {each.rule}".strip() for each in found.violations if each.level == "error"]
+            return f"APEL would refuse it whole: {'; '.join(rules[:3])}"
+        unsignable = why_not_signable(payload)
+        if unsignable is not None:
+            return unsignable
+        if {ours, theirs} & SUMMARY_KINDS and {ours, theirs} & JOB_RECORD_KINDS:
+            return f"the target sends {ours}: of job records and summaries of one site the service counts neither"
+        if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:
+            return f"{len(payload)} bytes are more than the target's `batch_bytes` allow"
+        return None
+
+    def _unless_older(self, message: QueuedMessage, payload: bytes) -> QueuedMessage:
+        months = _months_of(message.format, payload)
+        if not months:
+            return message
+        kind = groups.SYNC if message.format == "apel-sync" else groups.SUMMARY
+        with self._store.read() as connection:
+            sent = {
+                month
+                for month in months
+                if any(
+                    row.state is State.ACCEPTED
+                    for row in groups.of_month(connection, self._target_id, kind, month.number).values()
+                )
+            }
+        if not sent:
+            return message
+        listed = ", ".join(str(month) for month in sorted(sent))
+        if sent == months:
+            why = f"{listed} was sent from here since: it would replace what is newer"
+            return msgspec.structs.replace(message, fate="older", why=why)
+        why = f"it holds {listed}, sent from here since, beside months that were not: send the months from here"
+        return msgspec.structs.replace(message, fate="leave", why=why)
+
+    # --- messages that are too large
+
+    def _parts(self, message: QueuedMessage, payload: bytes) -> Sequence[bytes]:
+        return list(self._cut(message.format, payload))
+
+    def _cut(self, format_name: str, payload: bytes) -> Iterator[bytes]:
+        """The message, or a text message in pieces of whole records where it is larger than the target takes."""
+        limit = self._limit_bytes
+        if limit is None or len(payload) <= limit or format_name == "emi-car":
+            yield payload
+            return
+        header, _, rest = payload.strip().partition(b"\n")
+        pieces = [piece.strip() + b"\n" for piece in rest.split(b"%%") if piece.strip()]
+        part: list[bytes] = []
+        size = len(header) + 1
+        for piece in pieces:
+            grown = size + len(piece) + len(_SEPARATOR)
+            if part and grown > limit:
+                yield header + b"\n" + _SEPARATOR.join(part)
+                part, grown = [], len(header) + 1 + len(piece) + len(_SEPARATOR)
+            part.append(piece)
+            size = grown
+        yield header + b"\n" + _SEPARATOR.join(part)
+
+
+def _months_of(format_name: str, payload: bytes) -> set[Month]:
+    """The months that a message of summaries or sync counts is about; none of other messages."""
+    if format_name not in {*SUMMARY_KINDS, "apel-sync"}:
+        return set()
+    found = set()
+    for record in parse(payload.decode("ascii")).records:
+        key: Any = read_count(record).key if format_name == "apel-sync" else read_group(record).key
+        if 1 <= key.month <= _MONTHS:
+            found.add(Month(key.year, key.month))
+    return found

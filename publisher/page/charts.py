@@ -1,0 +1,282 @@
+"""The page's charts as geometry: shapes in a view box that stretches with the page, and marks at shares of the axes.
+
+Pictures for files are drawn by matplotlib (`publisher.report.picture`); these are drawn by the browser, in its colours,
+sizes and letters, in milliseconds, and without any style that the page's security policy would have to allow. What is
+written in them is put there by the templates, which escape it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from typing import Final, Literal
+
+import msgspec
+
+from publisher.report.plot.style import (
+    COLOURS,
+    MANY,
+    MOST_NAMED,
+    alone,
+    edges_of,
+    end_of,
+    folded,
+    instants_of,
+    middles_of,
+    named_first,
+    shortened,
+    tops_of,
+)
+from publisher.report.plot.ticks import Tick, time_ticks, value_ticks
+from publisher.report.report import Plot, Series, is_others
+from publisher.text import iso, safe
+
+WIDE: Final = 10_000
+HIGH: Final = 1_000
+"""The view box: whole numbers keep the shapes small."""
+_MOST_POINTS: Final = 2_000
+MOST_ROWS: Final = 60
+"""Rows of a heat map that have a label each; of more, every so manieth has one."""
+
+
+_LABEL_LENGTH: Final = 24
+"""So many letters of a row's label have room; the middle of longer ones is left out, and the table has them."""
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """A series over time: its shapes as a line and as bars, in the colour `colour` of the style sheet."""
+
+    label: str
+    colour: str
+    line: str
+    bars: str
+    dots: str = ""
+    """Points that a line does not show, because nothing is known beside them."""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A bar of a chart over names: from `left`, so `long`, in per cent of the axis."""
+
+    label: str
+    colour: str
+    left: float
+    long: float
+    value: float
+
+
+class Drawing(msgspec.Struct, frozen=True, kw_only=True):
+    """A chart. `layers` over time, `bars` over names (one tuple a name), `shades` of a heat map as a picture."""
+
+    kind: Literal["time", "names", "heat", "empty"]
+    title: str
+    unit: str
+    across: tuple[Tick, ...] = ()
+    """Marks of the horizontal axis."""
+    up: tuple[Tick, ...] = ()
+    """Marks of the vertical axis, from below."""
+    stacked: bool = False
+    filled: bool = False
+    """True if lines are the upper edges of areas."""
+    dense: bool = False
+    """True if there are too many places for an edge around each."""
+    layers: tuple[Layer, ...] = ()
+    names: tuple[str, ...] = ()
+    bars: tuple[tuple[Bar, ...], ...] = ()
+    shades: str = ""
+    wide: float = 100.0
+    """How much of the axis the shades take, in per cent: the rest is still to come."""
+    by: str = ""
+    """The key whose values the legend names."""
+    legend: tuple[tuple[str, str], ...] = ()
+    """Labels and colours, the uppermost first."""
+    points: str = ""
+    """What the chart tells where one points, as JSON; empty where there are too many points to point at one."""
+    summary: str = ""
+    """The chart in a sentence, for those who do not see it."""
+    left_out: int = 0
+    """Names that there was no room for."""
+
+
+def drawing(plot: Plot, stop: int) -> Drawing:
+    """The chart of a plot; `stop` ends the interval of its report."""
+    plot = folded(plot)
+    title, unit = safe(plot.title), safe(plot.unit)
+    if not plot.x or not plot.series:
+        return Drawing(kind="empty", title=title, unit=unit, summary=f"{title}: nothing to show")
+    if plot.style == "heat":
+        return _heat(plot, stop, title, unit)
+    return _over_time(plot, stop, title, unit) if instants_of(plot) else _over_names(plot, title, unit)
+
+
+def _colour(label: str, place: int) -> str:
+    return "other" if is_others(label) else f"c{place % len(COLOURS)}"
+
+
+def _legend(plot: Plot) -> tuple[tuple[str, str], ...]:
+    named = tuple((safe(one.label), _colour(one.label, place)) for place, one in enumerate(plot.series))
+    return named[::-1] if plot.stacked else named
+
+
+# --- over time
+
+
+def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
+    edges = edges_of(plot, stop)
+    start, span = edges[0], end_of(plot, stop) - edges[0]
+    top, up = value_ticks(tops_of(plot, standing=plot.stacked))
+    bounds = [round((edge - start) / span * WIDE) for edge in edges]
+    middles = [round((middle - start) / span * WIDE) for middle in middles_of(plot, stop)]
+    filled = plot.stacked and len(plot.series) > 1
+    layers: list[Layer] = []
+    below = [0.0] * len(middles)
+    for place, one in enumerate(plot.series):
+        heights = [
+            None if value is None and not filled else low + (value or 0.0)
+            for low, value in zip(below, one.values, strict=True)
+        ]
+        rows = [None if height is None else HIGH - round(height / top * HIGH) for height in heights]
+        line = _line([bounds[0], *middles, bounds[-1]], [rows[0], *rows, rows[-1]]) if filled else _line(middles, rows)
+        layers.append(
+            Layer(
+                label=safe(one.label),
+                colour=_colour(one.label, place),
+                line=f"{line}V{HIGH}H{bounds[0]}Z" if filled else line,
+                bars=_bars(bounds, rows),
+                dots="" if filled else "".join(f"M{middles[at]} {rows[at]}h0" for at in alone(one.values)),
+            )
+        )
+        if plot.stacked:
+            below = [height or 0.0 for height in heights]
+    if plot.stacked:
+        layers.reverse()  # the upper areas reach down to the axis, and the lower are drawn over them
+    return Drawing(
+        kind="time", title=title, unit=unit, across=tuple(time_ticks(start, start + span)), up=tuple(up),
+        by=safe(plot.by),
+        stacked=plot.stacked, filled=filled, dense=len(middles) > MANY, layers=tuple(layers), legend=_legend(plot),
+        summary=_told(plot, title), points=_points(plot, stop, start, span),
+    )  # fmt: skip
+
+
+def _line(across: list[int], rows: list[int | None]) -> str:
+    """A path through the points, broken where there is none."""
+    parts: list[str] = []
+    pen_up = True
+    for x, y in zip(across, rows, strict=True):
+        if y is not None:
+            parts.append(f"{'M' if pen_up else 'L'}{x} {y}")
+        pen_up = y is None
+    return "".join(parts)
+
+
+def _bars(bounds: list[int], rows: list[int | None]) -> str:
+    """The outline of all bars, standing on the axis."""
+    parts = [f"M{bounds[0]} {HIGH}"]
+    at = HIGH
+    for right, y in zip(bounds[1:], rows, strict=True):
+        height = HIGH if y is None else y
+        if height != at:
+            parts.append(f"V{height}")
+            at = height
+        parts.append(f"H{right}")
+    return "".join((*parts, f"V{HIGH}Z"))
+
+
+def _points(plot: Plot, stop: int, start: int, span: int) -> str:
+    if len(plot.x) > _MOST_POINTS:
+        return ""
+    told = {
+        "names": [iso(instant) for instant in instants_of(plot)],
+        "shares": [round((middle - start) / span, 5) for middle in middles_of(plot, stop)],
+        "series": [[safe(one.label), [None if v is None else round(v, 4) for v in one.values]] for one in plot.series],
+    }
+    return json.dumps(told, separators=(",", ":"))
+
+
+def _told(plot: Plot, title: str) -> str:
+    def of(one: Series) -> str:
+        known = [value for value in one.values if value is not None]
+        if not known:
+            return f"{safe(one.label)} is not known"
+        return (
+            f"{safe(one.label)} from {min(known):,.2f} to {max(known):,.2f}, {sum(known) / len(known):,.2f} on average"
+        )
+
+    return f"{title}. {'; '.join(map(of, plot.series))} ({safe(plot.unit)}). The table below has every value."
+
+
+# --- over names
+
+
+def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
+    plot, left_out = named_first(plot, MOST_NAMED)
+    top, across = value_ticks(tops_of(plot, standing=plot.stacked))
+    rows: list[tuple[Bar, ...]] = []
+    for number in range(len(plot.x)):
+        left = 0.0
+        row = []
+        for place, one in enumerate(plot.series):
+            value = one.values[number] or 0.0
+            long = round(value / top * 100, 3)
+            row.append(Bar(safe(one.label), _colour(one.label, place), round(left, 3), long, value))
+            left += long if plot.stacked else 0
+        rows.append(tuple(row))
+    names = tuple(safe(name) for name in plot.x)
+    of = f" of {len(names) + left_out}" if left_out else ""
+    return Drawing(
+        kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,
+        by=safe(plot.by), bars=tuple(rows), legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
+        summary=f"{title}: {len(names)}{of} bars. The table below has every value.",
+        left_out=left_out,
+    )  # fmt: skip
+
+
+# --- heat maps
+
+
+def _heat(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
+    edges = edges_of(plot, stop)
+    start, end = edges[0], end_of(plot, stop)
+    step = -(-len(plot.series) // MOST_ROWS)
+    shown = range(0, len(plot.series), step)
+    labels = ((row + 0.5, shortened(plot.series[row].label, _LABEL_LENGTH)) for row in shown)
+    known = [cell for row in plot.series for cell in row.values if cell is not None]
+    mean = f"{sum(known) / len(known):.0%} on average" if known else "nothing is known"
+    return Drawing(
+        kind="heat", title=title, unit=unit, across=tuple(time_ticks(start, end)),
+        wide=round((edges[-1] - start) / (end - start) * 100, 3),
+        up=tuple(Tick(middle / len(plot.series), label) for middle, label in labels),
+        names=tuple(safe(row.label) for row in plot.series), shades=_picture(plot),
+        summary=f"{title}: {len(plot.series)} rows, {mean}. The table below has every value.",
+    )  # fmt: skip
+
+
+_UNKNOWN: Final = 255
+_SHADES: Final = 250
+"""Shade of a full cell; an empty one is 0."""
+_DARK, _MIDDLE, _LIGHT = (0x00, 0x22, 0x4E), (0x7D, 0x7C, 0x78), (0xFE, 0xE8, 0x38)
+"""The ends and the middle of cividis, between which shades are mixed."""
+_NOT_KNOWN: Final = (0xDE, 0xDE, 0xDE)
+
+
+def _palette() -> bytes:
+    def mixed(share: float) -> bytes:
+        low, high, part = (_DARK, _MIDDLE, share * 2) if share < 0.5 else (_MIDDLE, _LIGHT, share * 2 - 1)
+        return bytes(round(one + (other - one) * part) for one, other in zip(low, high, strict=True))
+
+    return b"".join(mixed(min(1.0, shade / _SHADES)) for shade in range(_UNKNOWN)) + bytes(_NOT_KNOWN)
+
+
+def _picture(plot: Plot) -> str:
+    """A PNG of one pixel a cell, as a data URL: the browser stretches it, however many cells there are."""
+    lines = bytearray()
+    for row in plot.series:
+        lines.append(0)  # PNG: this line is not filtered
+        lines += bytes(_UNKNOWN if cell is None else round(max(0.0, min(1.0, cell)) * _SHADES) for cell in row.values)
+    size = struct.pack(">IIBBBBB", len(plot.x), len(plot.series), 8, 3, 0, 0, 0)
+    chunks = ((b"IHDR", size), (b"PLTE", _palette()), (b"IDAT", zlib.compress(bytes(lines), 9)), (b"IEND", b""))
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"

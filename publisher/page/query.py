@@ -1,0 +1,248 @@
+"""What is asked of the page: a query of its address becomes a request, and the fields of the form that asked it.
+
+The fields are those of DQS' qusage (start, days, queue, host, complex, group, owner, job), and some of our views.
+Nothing in a query names a file or anything else of this host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast, get_args
+from urllib.parse import urlencode
+
+import msgspec
+
+from formats.calendar import month_bounds, month_of
+from publisher.errors import UsageError
+from publisher.messages.entries import KEYS
+from publisher.page.auth import Person
+from publisher.page.html import Choice
+from publisher.report.request import BEHIND, FIRST, PERIODS, PeriodName, ReportRequest, Resource
+from publisher.report.selection import BY_PERIOD, GROUPED_BY
+from publisher.report.views.charges import CHARGED_BY
+from publisher.report.views.occupation import OCCUPATION_BY
+from publisher.report.views.waiting import SIZE
+from publisher.text import duration_s, instant_s, iso, moment_s
+
+DAY_S: Final = 86_400
+DEFAULT_DAYS: Final = 30
+_MOST_DAYS: Final = 200_000
+_MOST_BINS: Final = 10_000
+_ABOUT_BINS: Final = 800
+_FEWER_BINS: Final = 400
+"""Of each value of a key."""
+_BINS_S: Final = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY_S, 7 * DAY_S, 28 * DAY_S, 364 * DAY_S)
+_PATTERNS: Final = ("queue", "host", "complex", "group", "owner", "job", "vo", "project")
+_MOST_LETTERS: Final = 200
+NAMES: Final = frozenset(
+    {
+        *KEYS,
+        "start",
+        "month",
+        "days",
+        "bin",
+        "by",
+        "by2",
+        "period",
+        "resource",
+        "measure",
+        "style",
+        "grid",
+        "legend",
+        "plot",
+        "shown",
+    }
+)
+"""What a query may hold; everything else in it is ignored."""
+_RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
+_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "utilization": GROUPED_BY, "totals": BY_PERIOD, "occupation": OCCUPATION_BY, "waiting": (*BY_PERIOD, SIZE),
+    "charges": CHARGED_BY,
+}  # fmt: skip
+_BY_TWO: Final = frozenset({"totals", "occupation", "waiting"})
+_BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "owner", "waiting": "queue"}
+_SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job",), "load": ("queue", "host", "complex")}
+"""The patterns of views that do not take all of them."""
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of the form."""
+
+    name: str
+    label: str
+    value: str
+    type: str = "text"
+    hint: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
+    fixed: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a query asks of a view, and how the pictures are to look."""
+
+    request: ReportRequest
+    choice: Choice
+    query: Mapping[str, str]
+
+
+def asked(view: str, query: Mapping[str, str], now: int, known: tuple[int | None, int | None], person: Person) -> Asked:
+    """The request of a query; `known`: when the first and the last run ended. Raises `UsageError`."""
+    for name, value in query.items():
+        if len(value) > _MOST_LETTERS:
+            raise UsageError(f"{name} is longer than {_MOST_LETTERS} letters")
+    start, stop = _month(query, now) if view == "charges" else _interval(query, now, known)
+    filters = {key: query[key] for key in _SELECTED_BY.get(view, KEYS) if query.get(key)}
+    if view == "job" and "job" not in filters:
+        raise UsageError("which job? Fill in its id, or a pattern of its name")
+    if person.owner is not None:
+        filters["owner"] = person.owner
+    request = ReportRequest(
+        start=start,
+        stop=stop,
+        filters=filters,
+        bin_s=_bin_s(query.get("bin", ""), stop - start, _FEWER_BINS if query.get("by") else _ABOUT_BINS),
+        measure="cpu" if query.get("measure") == "cpu" else "queue",
+        by=("owner",) if view == "charges" and person.owner is not None else _by(view, query),
+        period=cast("PeriodName", _one_of(query, "period", PERIODS, "day" if view == "occupation" else "month")),
+        resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
+        running=person.owner is None,
+    )
+    return Asked(request, choice(query), query)
+
+
+def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int | None]) -> tuple[int, int]:
+    today = now - now % DAY_S
+    days = _days(query.get("days", ""))
+    first = known[0] if known[0] is not None else today
+    if query.get("start"):
+        try:
+            start = instant_s(query["start"])
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"start: {error}") from None
+    elif "start" in query:
+        start = first - first % DAY_S
+    else:
+        start = today - ((days or DEFAULT_DAYS) - 1) * DAY_S
+    if days is None and "days" in query:
+        stop = max(today + DAY_S, start + DAY_S)
+    else:
+        stop = start + (days or DEFAULT_DAYS) * DAY_S
+    if not FIRST <= start < stop < BEHIND:
+        raise UsageError("the interval must lie in the years 1 to 9999")
+    return start, stop
+
+
+def _month(query: Mapping[str, str], now: int) -> tuple[int, int]:
+    try:
+        return month_bounds(month_of(moment_s(query.get("month") or f"@{now}", now)))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"month: {error}") from None
+
+
+def _days(text: str) -> int | None:
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= _MOST_DAYS:
+        raise UsageError(f"days is a whole number from 1 to {_MOST_DAYS}")
+    return int(text)
+
+
+def _bin_s(text: str, length_s: int, about: int) -> int:
+    if not text:
+        return next((size for size in _BINS_S if length_s <= size * about), _BINS_S[-1])
+    try:
+        size_s = duration_s(text)
+    except ValueError as error:
+        raise UsageError(f"bin: {error}") from None
+    if size_s < 1 or size_s != int(size_s):
+        raise UsageError("bin: a bin is a whole number of seconds, at least one")
+    if length_s > size_s * _MOST_BINS:
+        raise UsageError(f"more than {_MOST_BINS} bins are too many for a page; choose larger ones")
+    return int(size_s)
+
+
+def _by(view: str, query: Mapping[str, str]) -> tuple[str, ...]:
+    allowed = _BY.get(view, ())
+    given = [query.get("by", _BY_DEFAULT.get(view, "")), query.get("by2", "")]
+    keys = tuple(dict.fromkeys(key for key in given if key))
+    for key in keys:
+        if key not in allowed:
+            raise UsageError(f"{view} is not given by {key!r}; there are: {', '.join(allowed) or 'no keys'}")
+    return keys
+
+
+def _one_of(query: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = query.get(name) or default
+    if value not in allowed:
+        raise UsageError(f"{name} is one of: {', '.join(allowed)}")
+    return value
+
+
+def choice(query: Mapping[str, str]) -> Choice:
+    """How pictures are to look."""
+    shown = "shown" in query  # a form that was sent leaves out what is not ticked
+    style: Literal["line", "bar"] = "bar" if query.get("style") == "bar" else "line"
+    return Choice(
+        style=style,
+        measure="cpu" if query.get("measure") == "cpu" else "queue",
+        grid="grid" in query,
+        legend="legend" in query or not shown,
+    )
+
+
+def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
+    """The form of a view, with what was asked in it. A start that is left open stays so."""
+    found = _when(view, query, now)
+    # What else an address selects by is shown, so that sending the form does not leave it out.
+    others = tuple(key for key in _SELECTED_BY.get(view, KEYS) if key not in _PATTERNS and query.get(key))
+    for key in (*_SELECTED_BY.get(view, _PATTERNS), *others):
+        mine = key == "owner" and person.owner is not None
+        value = person.name if mine else query.get(key, "")
+        found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else "any", fixed=mine))
+    if view == "utilization":
+        sizes = ("15m", "1h", "6h", "1d", "7d")
+        found.append(_select("bin", "Bin", query.get("bin", ""), (("", "as suits"), *((size, size) for size in sizes))))
+    if (allowed := _BY.get(view, ())) and not (view == "charges" and person.owner is not None):
+        label = "Stacked by" if view == "utilization" else "By"
+        none = "as configured" if view == "charges" else "nothing"
+        options = (("", none), *((key, _label(key)) for key in allowed))
+        found.append(_select("by", label, query.get("by", _BY_DEFAULT.get(view, "")), options))
+        if view in _BY_TWO:
+            found.append(_select("by2", "And by", query.get("by2", ""), options))
+    if view == "occupation":
+        found.append(_select("period", "Period", query.get("period", "day"), tuple((one, one) for one in PERIODS)))
+        resources = tuple((one, one) for one in _RESOURCES)
+        found.append(_select("resource", "Resource", query.get("resource", "cores"), resources))
+    return tuple(found)
+
+
+def _when(view: str, query: Mapping[str, str], now: int) -> list[Field]:
+    if view == "charges":
+        return [Field(name="month", label="Month", value=query.get("month") or (iso(now) or "")[:7], type="month")]
+    default_start = (iso(now - now % DAY_S - (DEFAULT_DAYS - 1) * DAY_S) or "")[:10]
+    return [
+        Field(name="start", label="Start", value=query.get("start", default_start), type="date"),
+        Field(name="days", label="Days", value=query.get("days", str(DEFAULT_DAYS)), type="number"),
+    ]
+
+
+def _select(name: str, label: str, value: str, choices: tuple[tuple[str, str], ...]) -> Field:
+    return Field(name=name, label=label, value=value, choices=choices)
+
+
+def _label(key: str) -> str:
+    return {"vo": "VO", "pe": "Parallel environment"}.get(key, key.capitalize())
+
+
+def plot_number(query: Mapping[str, str]) -> int:
+    """Which of a report's pictures is asked for, from 0. Raises `UsageError`."""
+    text = query.get("plot", "1")
+    if not re.fullmatch(r"[1-9][0-9]?", text):
+        raise UsageError("plot is the number of a picture, from 1")
+    return int(text) - 1
+
+
+def as_query(query: Mapping[str, str], **instead: Any) -> str:
+    """A query for a link: what was asked, with some of it changed."""
+    return urlencode({**query, **instead})

@@ -1,0 +1,204 @@
+"""The server: refused where strangers could listen in, bound before it is announced, its store only read."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import uvicorn
+from cryptography import x509
+from starlette.types import ASGIApp
+
+from publisher.api import Publisher
+from publisher.config.schema import Config
+from publisher.config.services import Serve
+from publisher.errors import PublisherError, StoreMissingError, UsageError
+from publisher.page.app import Attended, Site, application, is_loopback
+from publisher.page.auth import People, Person, Sessions
+from publisher.page.cache import Answers
+from publisher.page.proxies import BehindProxies, Proxies
+from publisher.report.cache import Kept
+from publisher.report.report import Report
+from publisher.report.request import ReportRequest
+from publisher.report.runs import Context
+from publisher.report.views import make
+from publisher.security.connections import Listener
+from publisher.security.credentials import load_certificates, load_credentials
+from publisher.store import registry
+from publisher.store.database import open_store
+
+_MOST_CONNECTIONS: Final = 200
+_MOST_OF_ADDRESS: Final = 32
+"""A browser opens six; several people may come from behind one address."""
+_WAIT_S: Final = 10.0
+"""A connection without a whole request for longer is closed: in a TLS handshake, in a header, between requests."""
+_PATIENCE_S: Final = 5
+_BACKLOG: Final = 32
+"""Connections accepted before others are looked after: those that were told to close are closed by then."""
+
+
+class Server:
+    """The page of a site at a bound address. `say` is told what people at the terminal should know."""
+
+    def __init__(self, publisher: Publisher, settings: Serve, say: Callable[[str], None]) -> None:
+        """Check the settings and bind. Raises `UsageError`, `CredentialError` and `PublisherError`."""
+        people = People(settings.tokens) if settings.tokens is not None else None
+        tls = _tls(settings, publisher.tools.clock())
+        _require_private(settings, people, tls)
+        proxies = Proxies(settings.proxies)
+        self._listener = Listener(
+            _bound(settings.host, settings.port), most=_MOST_CONNECTIONS, most_of_address=_MOST_OF_ADDRESS,
+            wait_s=_WAIT_S, is_proxy=proxies.include,
+        )  # fmt: skip
+        self._tls = tls
+        self._stopping = publisher.tools.stopping
+        names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
+        self._reports = _Reports(publisher, say)
+        pages = application(_site(publisher, settings, people, say, self._reports), names)
+        self._app: ASGIApp = Attended(BehindProxies(pages, proxies), self._listener, _WAIT_S)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host, port = self._listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._tls else 'http'}://{shown}:{port}/"
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        certificate, key = self._tls or (None, None)
+        config = uvicorn.Config(
+            self._app, loop="asyncio", http="h11", lifespan="off", ws="none", access_log=False, log_config=None,
+            server_header=False, proxy_headers=False, backlog=_BACKLOG, timeout_keep_alive=_PATIENCE_S,
+            timeout_graceful_shutdown=_PATIENCE_S, ssl_certfile=certificate, ssl_keyfile=key,
+        )  # fmt: skip
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        with suppress(PublisherError):  # whoever looks is told
+            self._reports.answers()
+        try:
+            _Attentive(config, self._listener, self._stopping).run(sockets=[self._listener])
+        finally:
+            self._listener.close()
+            self._reports.close()
+
+
+class _Attentive(uvicorn.Server):
+    """Closes connections that wait too long, and stops also for a signal that came before it watched for signals."""
+
+    def __init__(self, config: uvicorn.Config, listener: Listener, stopping: Callable[[], bool]) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._stopping = stopping
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called several times a second; whether to stop."""
+        self._listener.drop_overdue()
+        return await super().on_tick(counter) or self._stopping()
+
+
+class _Reports:
+    """The reports of a site: once there is a store, its runs are kept in memory for them."""
+
+    def __init__(self, publisher: Publisher, say: Callable[[str], None]) -> None:
+        self._publisher = publisher
+        self._say = say
+        self._opening = Lock()
+        self._kept: Kept | None = None
+        self._answers: Answers | None = None
+
+    def answers(self) -> Answers:
+        """The answers; the first call begins to read runs, beside whatever is asked. Raises `StoreMissingError`."""
+        with self._opening:
+            if self._answers is None:
+                store = self._publisher.store
+                clock = self._publisher.tools.clock
+                kept = self._kept = Kept(store, self._publisher.config, self._say, clock)
+                self._answers = Answers(store, self._view, clock)
+                kept.prepare()
+            return self._answers
+
+    def _view(self, view: str, request: ReportRequest) -> Report:
+        runs = None if self._kept is None else self._kept.runs
+        context = Context(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
+        return make(view, context, request)
+
+    def close(self) -> None:
+        """Stop reading runs."""
+        if self._kept is not None:
+            self._kept.close()
+
+
+def _site(
+    publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None], reports: _Reports
+) -> Site:
+    clock = publisher.tools.clock
+
+    def came_in(person: Person, address: str) -> None:
+        _note_log_in(publisher.config, person, address, clock())
+
+    return Site(
+        publisher.config.site.name, reports.answers, publisher.status, came_in, say, people,
+        Sessions(settings.session, clock), clock,
+    )  # fmt: skip
+
+
+def _note_log_in(config: Config, person: Person, address: str, now: int) -> None:
+    """Put a log-in into the audit trail: the one thing that the server writes, through a connection of its own."""
+    try:
+        store = open_store(config.store.url, config.store.busy_timeout, create=False)
+    except StoreMissingError:
+        return  # there is nothing yet that could be looked at
+    try:
+        with store.write() as connection:
+            told = f"to the page, as {person.role} of {person.group}, from {address}"
+            registry.note(connection, registry.LOG_IN, person.name, told, now)
+    finally:
+        store.close()
+
+
+def _require_private(settings: Serve, people: People | None, tls: tuple[Path, Path] | None) -> None:
+    if is_loopback(settings.host):
+        return
+    missing = [*(() if tls else ("certificate and key",)), *(() if people else ("tokens",))]
+    if missing:
+        raise UsageError(
+            f"{settings.host} can be reached from elsewhere, and [serve] has no {' and no '.join(missing)}",
+            hint="Set them, or listen on 127.0.0.1 behind a proxy that has TLS",
+        )
+
+
+def _tls(settings: Serve, now: int) -> tuple[Path, Path] | None:
+    if settings.certificate is None or settings.key is None:
+        return None
+    load_credentials(settings.certificate, settings.key, now_s=now)
+    return settings.certificate, settings.key
+
+
+def _names_of(certificate: Path) -> list[str]:
+    """What a certificate vouches for: browsers that call us otherwise would not come as far as to us."""
+    extensions = load_certificates(certificate)[0].extensions
+    try:
+        alternative = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return alternative.get_values_for_type(x509.DNSName)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen()  # who comes before the server is up waits
+    except OSError as error:
+        raise PublisherError(
+            f"{host} port {port} cannot be listened on: {error.strerror or error}",
+            hint="Choose another with --host and --port, or in [serve]",
+        ) from error
+    return bound

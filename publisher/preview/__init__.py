@@ -1,0 +1,1 @@
+"""What would be sent: render, diff, explain. Read-only."""

@@ -1,0 +1,129 @@
+"""retry, waive and settle: what people decide about rejected, held and superseded records, and unreadable input.
+
+Every decision is put down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from publisher.collect.collect import TargetPlan
+from publisher.collect.plan import still_wanted
+from publisher.errors import UsageError
+from publisher.messages import duplicate_guard
+from publisher.store import deliveries, groups, in_flight, queries, registry
+from publisher.store.schema import State, runs
+from publisher.text import counted
+
+_PLACES_TOLD: Final = 3
+"""Places of settled input that the audit names."""
+
+
+def retry(
+    connection: Connection, plan: TargetPlan, target: str, state: State, record_ids: Sequence[str], now: int
+) -> int:
+    """Let records in this state wait again: those named, or all. Gives how many.
+
+    Superseded ones must be named: the service no longer has any version of them, says who asks for it. So must those
+    that are held because their key changed; of all that are held, they are held again. Raises `UsageError` for a
+    superseded one that the target no longer wants.
+    """
+    target_id = plan.target_id
+    if state is State.SUPERSEDED and not record_ids:
+        raise UsageError(
+            "superseded records are retried by name",
+            hint="Name those whose first version the service's administrator removed",
+        )
+    if not record_ids:
+        moved = in_flight.put_back(connection, target_id, state, now)
+    else:
+        ids = _in_state(connection, target_id, target, state, record_ids)
+        if state is State.SUPERSEDED:
+            _require_wanted(connection, plan, target, dict(zip(ids, record_ids, strict=True)))
+            queries.forget(connection, target_id, ids)
+        else:
+            duplicate_guard.forget_first(connection, target_id, ids)
+        deliveries.move(connection, target_id, [(run_id, state, State.WAITING, None) for run_id in ids], now)
+        moved = len(ids)
+    registry.note(connection, f"retry {state.word}", target, ", ".join(record_ids) or f"all {moved}", now)
+    return moved
+
+
+def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
+    wanted = still_wanted(connection, plan.wish, list(named))
+    unwanted = [record_id for run_id, record_id in named.items() if run_id not in wanted]
+    if unwanted:
+        raise UsageError(
+            f"{target} no longer wants {', '.join(unwanted)} as it is now: nothing of it is to be sent",
+            hint=f"When the service's administrator removed its version: `usage-publisher superseded waive {target} "
+            "RECORD --reason TEXT`",
+        )
+
+
+def waive(
+    connection: Connection,
+    plan: TargetPlan,
+    target: str,
+    state: State,
+    record_ids: Sequence[str],
+    reason: str,
+    now: int,
+) -> int:
+    """Decide that these records are not to be sent, and why. Gives how many."""
+    if not reason.strip():
+        raise UsageError("a waiver needs a reason", hint="Say with --reason why these records need not be delivered")
+    ids = _in_state(connection, plan.target_id, target, state, record_ids)
+    deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, reason) for run_id in ids], now)
+    ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
+    if plan.wish.sync:  # the site owes less than it said
+        groups.mark(connection, plan.target_id, groups.DUE, ends, now)
+    if plan.wish.summaries:
+        groups.mark(connection, plan.target_id, groups.REFOLD, ends, now)
+    registry.note(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
+    return len(ids)
+
+
+def settle(
+    connection: Connection, names: Sequence[str], reason: str, now: int, limit: int = registry.LISTED
+) -> list[registry.UnreadableRow]:
+    """Decide that the unreadable input that is listed, of these sources or of all, needs no more care, and why.
+
+    It is neither counted nor listed any more, until it is met again and is still no record. Gives what was settled.
+    """
+    if not reason.strip():
+        raise UsageError("settling needs a reason", hint="Say with --reason what became of the input")
+    settled = registry.list_unreadable(connection, limit, names)
+    of_source: dict[str, list[registry.UnreadableRow]] = {}
+    for item in settled:
+        of_source.setdefault(item.source, []).append(item)
+    for name, items in of_source.items():
+        registry.drop_unreadable(connection, name, items)
+        registry.note(connection, "settle unreadable", name, f"{_places(items)}: {reason}", now)
+    return settled
+
+
+def _places(items: Sequence[registry.UnreadableRow]) -> str:
+    """How many pieces, of how many files, and where the first of them stand."""
+    files = len({item.file for item in items})
+    told = [f"{item.place} ({item.reason})" for item in items[::-1][:_PLACES_TOLD]]
+    if len(items) > len(told):
+        told.append(f"{len(items) - len(told)} more")
+    return f"{counted(len(items), 'piece')} of {counted(files, 'file')}, {', '.join(told)}"
+
+
+def _in_state(
+    connection: Connection, target_id: int, target: str, state: State, record_ids: Sequence[str]
+) -> list[int]:
+    found = []
+    for record_id in record_ids:
+        run_id = connection.execute(select(runs.c.id).where(runs.c.record_id == record_id)).scalar_one_or_none()
+        if run_id is None or deliveries.states_of(connection, target_id, [run_id]).get(run_id) is not state:
+            raise UsageError(
+                f"record {record_id} is not {state.word} for target {target}",
+                hint=f"`usage-publisher {state.word} list` shows those that are",
+            )
+        found.append(run_id)
+    return found

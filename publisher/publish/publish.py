@@ -1,0 +1,279 @@
+"""publish, for one target: take its lock, send what waits, remember how it went. Targets do not know of each other."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from publisher.collect.collect import TargetPlan
+from publisher.collect.wants import sends_sync
+from publisher.config.schema import MOST_PUBLISHERS, SNAPSHOT_KINDS, SUMMARY_KINDS, Config
+from publisher.errors import PublisherError, StoreError
+from publisher.events import DeliveryBegun, RecordSettled, TargetPaused
+from publisher.messages import due, duplicate_guard
+from publisher.messages.item import view_of
+from publisher.messages.summaries import Summariser
+from publisher.messages.sync import SyncSender
+from publisher.publish.circuit import Circuit, Circuits
+from publisher.publish.context import StopSending, Tools
+from publisher.publish.post import Patience
+from publisher.publish.reports import ReportSender
+from publisher.publish.sender import Sender
+from publisher.publish.stats import Sent, together
+from publisher.store import batches, deliveries, registry
+from publisher.store.database import Store
+from publisher.store.deliveries import WHOLE, Part
+from publisher.store.schema import State
+from publisher.targets import make_target
+from publisher.targets.identity import TargetContext
+
+if TYPE_CHECKING:
+    from publisher.publish.rehearse import Rehearsed
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """What a run did for one target. `error` stopped it; `busy`: another run is at work; `early`: not due yet.
+
+    `shared`: this one did its part, and other publishers are at work on the rest. `resting`: the service failed
+    repeatedly, and is left alone for so many more rounds. `rehearsed`: the target is a shadow, and nothing was sent.
+    """
+
+    sent: Sent
+    error: PublisherError | None = None
+    busy: bool = False
+    early: bool = False
+    shared: bool = False
+    resting: int | None = None
+    rehearsed: Rehearsed | None = None
+
+
+def deliver_all(
+    store: Store,
+    config: Config,
+    plans: Mapping[str, TargetPlan],
+    tools: Tools,
+    *,
+    only_due: bool,
+    circuits: Circuits | None = None,
+) -> dict[str, Delivery]:
+    """Publish to these targets side by side. Raises `StoreError`: a run that cannot write its state sends nothing."""
+    if not plans:
+        return {}
+    with ThreadPoolExecutor(max_workers=len(plans), thread_name_prefix="target") as pool:
+        futures = {
+            name: pool.submit(
+                deliver,
+                store,
+                config,
+                name,
+                plan,
+                tools,
+                only_due=only_due,
+                circuit=circuits.of(name) if circuits is not None else None,
+            )
+            for name, plan in plans.items()
+        }
+    return {name: future.result() for name, future in futures.items()}
+
+
+def deliver(
+    store: Store,
+    config: Config,
+    name: str,
+    plan: TargetPlan,
+    tools: Tools,
+    *,
+    only_due: bool = False,
+    circuit: Circuit | None = None,
+) -> Delivery:
+    """Publish to one target all it has not got. Raises `StoreError`; other trouble is in the result."""
+    if only_due and not _is_due(store, config, name, tools.clock()):
+        return Delivery(Sent(), early=True)
+    if circuit is not None and not circuit.admits():
+        return Delivery(Sent(), resting=circuit.rounds_left)
+    if circuit is not None and circuit.half_open:
+        config = _with_one_try(config, name)
+    done = _deliver_alone_or_shared(store, config, name, plan, tools)
+    if circuit is not None and not done.busy and not tools.stopping():
+        circuit.fared(well=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
+    return done
+
+
+def _busy(name: str, tools: Tools) -> Delivery:
+    tools.observer(TargetPaused(name, "another run is at work for this target"))
+    return Delivery(Sent(), busy=True)
+
+
+_WORTH_SHARING: Final = 10
+"""Messages in each part, below which one publisher is done before another has begun."""
+
+
+def _deliver_alone_or_shared(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+    """A large backlog in a store that several hosts share is sent in parts, and to its end: who comes late takes what
+    nobody is at."""
+    settings = config.targets[name]
+    parts = settings.publishers
+    if store.file is not None or settings.shadow or settings.records in SNAPSHOT_KINDS:
+        parts = 1
+    if parts == 1 or not _is_worth_sharing(store, plan, parts * settings.batch_records):
+        with store.lock(f"target-{name}") as held:
+            if held:
+                return _deliver_locked(store, config, name, plan, tools)
+        if parts == 1:
+            return _busy(name, tools)
+    return _deliver_parts(store, config, name, plan, tools, parts)
+
+
+def _is_worth_sharing(store: Store, plan: TargetPlan, at_a_time: int) -> bool:
+    with store.read() as connection:
+        waiting = deliveries.of_target(connection, plan.target_id)[State.WAITING]
+    return waiting >= at_a_time * _WORTH_SHARING
+
+
+def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, parts: int) -> Delivery:
+    """Take part after part that nobody else is at, in any order, so that several publishers seldom meet.
+
+    What needs the whole target (counts for sync) is left to whoever is alone with it at the end.
+    """
+    done: list[Delivery] = []
+    with _shared(store, name, parts) as held:
+        if not held:
+            return _busy(name, tools)
+        order = list(range(parts))
+        random.shuffle(order)
+        for index in order:
+            with store.lock(f"target-{name}-{index}") as ours:
+                if ours:
+                    done.append(_deliver_locked(store, config, name, plan, tools, Part(index, parts)))
+            if tools.stopping() or (done and (done[-1].error is not None or done[-1].sent.paused is not None)):
+                break
+    if not done:
+        return _busy(name, tools)
+    whole = Delivery(together([each.sent for each in done]), done[-1].error)
+    if whole.error is None and whole.sent.paused is None and not tools.stopping():
+        with store.lock(f"target-{name}") as alone:
+            if alone:
+                return _and_sync(store, config, name, plan, tools, whole)
+        return msgspec.structs.replace(whole, shared=True)
+    return whole
+
+
+@contextmanager
+def _shared(store: Store, name: str, parts: int) -> Iterator[bool]:
+    """Share a target with those who cut its backlog into as many parts; False where somebody else is at work.
+
+    A host with another `publishers` in its configuration cuts otherwise, and its parts would overlap with ours.
+    """
+    with ExitStack() as stack:
+        yield (
+            stack.enter_context(store.lock(f"target-{name}", shared=True))
+            and stack.enter_context(store.lock(f"target-{name}-of-{parts}", shared=True))
+            and _nobody_cuts_otherwise(store, name, parts)
+        )
+
+
+def _nobody_cuts_otherwise(store: Store, name: str, parts: int) -> bool:
+    with store.write():  # one looks at a time, for to look is to hold for a moment
+        return all(_is_free(store, f"target-{name}-of-{n}") for n in range(2, MOST_PUBLISHERS + 1) if n != parts)
+
+
+def _is_free(store: Store, lock: str) -> bool:
+    with store.lock(lock) as held:
+        return held
+
+
+def _and_sync(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, done: Delivery) -> Delivery:
+    rest = _deliver_locked(store, config, name, plan, tools)
+    return Delivery(together([done.sent, rest.sent]), rest.error)
+
+
+def _with_one_try(config: Config, name: str) -> Config:
+    once = config.targets[name].model_copy(update={"attempts": 1})
+    return config.model_copy(update={"targets": {**config.targets, name: once}})
+
+
+def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
+    with store.read() as connection:
+        return due.due_at(config.targets[name], registry.get_target(connection, name), now) is None
+
+
+def _deliver_locked(
+    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, part: Part = WHOLE
+) -> Delivery:
+    settings = config.targets[name]
+    if settings.shadow:
+        return _rehearse(store, config, name, plan, tools)
+    with store.read() as connection:
+        waiting = deliveries.of_target(connection, plan.target_id)[State.WAITING]
+    tools.observer(DeliveryBegun(name, waiting))
+    error: PublisherError | None = None
+    sent = Sent()
+    try:
+        context = TargetContext(config.credentials, time.time, tools.stopping)
+        targets = [make_target(name, settings, context)]
+        view = view_of(settings, config)
+        try:
+            if settings.records in SNAPSHOT_KINDS:
+                kind = Summariser if settings.records in SUMMARY_KINDS else ReportSender
+                snapshots = kind(store, config, targets[0], plan, settings, view, tools)
+                sent = snapshots.sent
+                snapshots.run()
+            else:
+                held = _hold_rekeyed(store, plan, name, settings.records, tools)
+                targets += [make_target(name, settings, context) for _ in range(settings.workers - 1)]
+                sender = Sender(store, config, targets, plan.target_id, tools, part, waiting=waiting // part.of)
+                sent = sender.sent
+                sent.held = held
+                sender.run()
+                if part == WHOLE and sends_sync(settings) and sent.paused is None:
+                    patience = Patience(settings)
+                    SyncSender(store, config, targets[0], plan, settings, view, tools, patience, sent).run()
+        finally:
+            for target in targets:
+                target.close()
+    except StopSending as stop:
+        sent.paused = str(stop)
+        tools.observer(TargetPaused(name, str(stop)))
+    except StoreError:
+        raise
+    except PublisherError as trouble:
+        error = trouble
+        tools.observer(TargetPaused(name, str(trouble)))
+    said = str(error) if error is not None else sent.paused
+    with store.write() as connection:
+        registry.target_fared(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
+        if said is None and part == WHOLE:
+            batches.end_if_done(connection, plan.target_id)
+    return Delivery(sent, error)
+
+
+def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+    from publisher.publish.rehearse import Rehearsed, rehearse  # noqa: PLC0415 - loads what reads messages back
+
+    error: PublisherError | None = None
+    rehearsed: Rehearsed | None = None
+    try:
+        rehearsed = rehearse(store, config, name, tools)
+    except StoreError:
+        raise
+    except PublisherError as trouble:
+        error = trouble
+        tools.observer(TargetPaused(name, str(trouble)))
+    with store.write() as connection:
+        said = str(error) if error is not None else None
+        registry.target_fared(connection, plan.target_id, success=False, error=said, now=tools.clock())
+    return Delivery(Sent(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))
+
+
+def _hold_rekeyed(store: Store, plan: TargetPlan, name: str, records: str, tools: Tools) -> int:
+    with store.write() as connection:
+        held = duplicate_guard.hold(connection, plan.target_id, records, tools.clock(), syncs=plan.wish.sync)
+    for record_id in held:
+        tools.observer(RecordSettled(name, record_id, State.HELD.word, duplicate_guard.REASON))
+    return len(held)

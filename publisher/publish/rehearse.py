@@ -1,0 +1,59 @@
+"""rehearse: what publish does for a target that is a shadow: all that waits is rendered and signed, nothing is sent.
+
+The ledger does not change: everything waits for the day on which the shadow becomes the publisher.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from publisher.config.schema import REPORT_KINDS, Config
+from publisher.preview.render import Rendering
+from publisher.preview.reports import TargetReports
+from publisher.publish.context import Tools
+from publisher.sources.base import Window
+from publisher.store.database import Store
+
+
+class Rehearsed(msgspec.Struct, frozen=True):
+    """What would have been sent: `bytes` of finished messages, signed where they are; `held`: what could not be."""
+
+    records: int
+    messages: int
+    bytes: int
+    held: int
+
+
+def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed:
+    """Make every message that waits for a target. Raises `CredentialError`, `SigningError` and `UsageError`."""
+    settings = config.targets[name]
+    rendering: Rendering | TargetReports
+    if settings.records in REPORT_KINDS:
+        rendering = TargetReports(store, config, name, Window(), tools.clock())
+    else:
+        rendering = Rendering(store, config, settings.records, name, Window(), tools.clock())
+    finish = _finish(config, name)
+    messages = size = held = 0
+    for message in rendering.messages():
+        if tools.stopping():
+            break
+        messages += 1
+        size += len(finish(message.payload))
+        held += len(rendering.held)
+        rendering.held.clear()  # told by `shadow`; there may be millions
+        rendering.notes.clear()
+    return Rehearsed(rendering.records, messages, size, held + len(rendering.held))
+
+
+def _finish(config: Config, name: str) -> Callable[[bytes], bytes]:
+    """What makes a finished message of a payload: the signature, where messages of this target have one."""
+    settings = config.targets[name]
+    encrypt_to = getattr(settings, "encrypt_to", None)
+    if settings.type != "ams" and not getattr(settings, "sign", False) and encrypt_to is None:
+        return bytes
+    from publisher.targets.identity import Identity, TargetContext  # noqa: PLC0415 - loads OpenSSL
+
+    return Identity(settings.credentials, TargetContext(config.credentials, time.time)).signer(encrypt_to).sign

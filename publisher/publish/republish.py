@@ -1,0 +1,151 @@
+"""republish: a window again to one target, with a plan first of what it means there.
+
+Carried out by letting the window's deliveries wait again: a kill in between leaves a ledger that the next run finishes,
+and the usual sending does the rest. Asked for once more before it was finished, it goes on; what was sent is not sent
+again. Other targets are not touched.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select, update
+
+from publisher.collect import plan as collect_plan
+from publisher.collect.collect import TargetPlan
+from publisher.messages import duplicate_guard
+from publisher.store import batches, groups, registry
+from publisher.store import deliveries as store_deliveries
+from publisher.store.admin import purge
+from publisher.store.batches import Resend
+from publisher.store.schema import ARE_ASSUMED, State, deliveries, runs
+from publisher.text import iso
+
+
+class RepublishPlan(msgspec.Struct, frozen=True):
+    """What sending a window again means, in jobs.
+
+    `new`: the target has not got them. `changed`: it has an earlier version; `unchanged`: it has this one.
+    `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
+    `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
+    import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
+    what is left of it. `rekeyed`: they would count twice, and are held until somebody names them to `held retry`.
+    `held`: held for another reason; they are tried again, and stay held where the reason still holds. `busy`: another
+    run is at work for the target, so that nothing can be sent again now.
+    """
+
+    from_: int
+    until: int
+    new: int
+    changed: int
+    unchanged: int
+    kept: int
+    waived: int
+    assumed: int
+    resumes: int | None = None
+    rekeyed: int = 0
+    held: int = 0
+    busy: bool = False
+
+    @property
+    def to_send(self) -> int:
+        """How many jobs will be sent; of those that are held nobody knows before they are tried."""
+        return self.new + self.changed + self.unchanged
+
+
+def _in_window(target_id: int, from_: int, until: int) -> ColumnElement[bool]:
+    return and_(deliveries.c.target_id == target_id, runs.c.end_time >= from_, runs.c.end_time < until)
+
+
+_undelivered = deliveries.c.state.in_([int(state) for state in (State.WAITING, State.IN_FLIGHT, State.REJECTED)])
+_for_good = or_(func.coalesce(deliveries.c.reason, "") == duplicate_guard.REASON, ~purge.not_held_for_good())
+_held = and_(deliveries.c.state == int(State.HELD), ~_for_good)
+_held_for_good = and_(deliveries.c.state == int(State.HELD), _for_good)
+_on_its_way = deliveries.c.state.in_([int(State.WAITING), int(State.IN_FLIGHT)])
+_accepted = deliveries.c.state == int(State.ACCEPTED)
+_assumed = and_(_accepted, ARE_ASSUMED)
+_same = or_(deliveries.c.sent_digest.is_(None), deliveries.c.sent_digest == runs.c.digest)
+
+
+def plan_republish(
+    connection: Connection, target: TargetPlan, records: str, from_: int, until: int, *, only_missing: bool
+) -> RepublishPlan:
+    """What sending the runs that ended in a window again would mean. `until` is exclusive; epoch seconds.
+
+    `records` is the format that the target is sent.
+    """
+    resumes = batches.asked_at(connection, target.target_id, Resend(from_, until, only_missing))
+    window = _in_window(target.target_id, from_, until)
+    query = (
+        select(
+            func.count().filter(_undelivered if resumes is None else _on_its_way),
+            func.count().filter(and_(_accepted, ~_same)),
+            func.count().filter(and_(_accepted, _same)),
+            func.count().filter(deliveries.c.state == int(State.SUPERSEDED)),
+            func.count().filter(deliveries.c.state == int(State.WAIVED)),
+            func.count().filter(_assumed),
+            func.count().filter(_superseded_to_send(connection, target, window)),
+            func.count().filter(_held_for_good),
+            func.count().filter(_held),
+        )
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .where(window)
+    )
+    counted = connection.execute(query).one()
+    new, changed, unchanged, superseded, waived, assumed, to_send, held_back, held = counted
+    will_be_held = sum(
+        from_ <= each.end_time < until for each in duplicate_guard.waiting(connection, target.target_id, records)
+    )
+    new -= will_be_held
+    kept = superseded - to_send
+    changed += to_send
+    if resumes is not None:
+        changed, unchanged, held = 0, 0, 0
+    elif only_missing:
+        changed, unchanged = 0, assumed
+    held_back += will_be_held
+    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes, held_back, held)
+
+
+def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
+    if target.keeps_first:
+        return false()
+    return collect_plan.superseded(connection, target.target_id, target.wish, window)
+
+
+def let_wait_again(
+    connection: Connection, target: TargetPlan, name: str, plan: RepublishPlan, now: int, *, only_missing: bool
+) -> None:
+    """Let what the plan counts wait again, and put down who asked for it. Nothing to do for one that is resumed."""
+    if plan.resumes is not None:
+        return
+    batches.begin(connection, target.target_id, Resend(plan.from_, plan.until, only_missing), now)
+    states: list[tuple[State, ColumnElement[bool]]] = [
+        (State.HELD, _held),
+        (State.REJECTED, deliveries.c.state == int(State.REJECTED)),
+        (State.ACCEPTED, _assumed if only_missing else _accepted),
+    ]
+    if not only_missing:
+        window = _in_window(target.target_id, plan.from_, plan.until)
+        states.append((State.SUPERSEDED, _superseded_to_send(connection, target, window)))
+    for state, condition in states:
+        chosen = (
+            select(deliveries.c.run_id)
+            .join(runs, deliveries.c.run_id == runs.c.id)
+            .where(_in_window(target.target_id, plan.from_, plan.until), condition)
+        )
+        if state is State.ACCEPTED:
+            store_deliveries.withdraw_where(connection, target.target_id, deliveries.c.run_id.in_(chosen))
+        moved = connection.execute(
+            update(deliveries)
+            .where(deliveries.c.target_id == target.target_id, deliveries.c.run_id.in_(chosen))
+            .values(state=int(State.WAITING), reason=None, changed_at=now)
+        ).rowcount
+        store_deliveries.add(connection, target.target_id, {state: -moved, State.WAITING: moved})
+    if target.wish.summaries:
+        numbers = target.wish.numbers_between(plan.from_, plan.until)
+        groups.send_again(connection, target.target_id, numbers, now)
+    detail = (
+        f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "
+        f"{plan.unchanged} unchanged, {plan.held} held{', only missing ones' if only_missing else ''}"
+    )
+    registry.note(connection, "republish", name, detail, now)

@@ -1,0 +1,1 @@
+"""A service's evidence beside the ledger."""

@@ -1,0 +1,300 @@
+"""Day by day: where a service tells sums by machine, user, VO and day, as SGAS does, and not which records it has.
+
+A user and VO that agree in jobs, wall and CPU time on a day of a machine confirm all their jobs of that day. Those that
+do not agree name the jobs among which some are missing; sending all of them again is harmless, since the service
+ignores those it has. Names that only one side has are compared by their sums, because the service may spell them
+differently. Memory holds a sum for each machine, user, VO and day, whatever the jobs.
+
+Numbers of jobs are exact; sums of hours are as exact as the service says that its rounding leaves them. As many jobs
+whose hours differ by no more than that agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Final, Literal
+
+import msgspec
+
+from formats import fit
+from formats.base import CannotRenderError
+from formats.calendar import SECONDS_A_DAY, month_bounds
+from formats.hosts import machine_name
+from formats.job import Job
+from formats.names import dn_for, vo_of
+from formats.rules import SgasRules
+from formats.view import View
+from publisher.reconcile.confirm import Page, Verdicts
+from publisher.reconcile.ledger import Entry, Ledger
+from publisher.reconcile.result import Difference, Found, MonthFound
+from publisher.store.schema import State
+from publisher.targets.base import DaySum, TellsSums, Untold
+
+_UNROUNDED_S: Final = 1.0
+"""Where the service does not round: what a sum of seconds may lose on its way through hours."""
+_RELATIVE: Final = 1e-9
+"""What sums of fractions may lose in this program."""
+
+Verdict = Literal["agrees", "empty", "short", "hours", "over", "unclear"]
+"""`hours`: as many jobs as were sent, with other hours."""
+_SPELLING_EXPLAINS: Final = frozenset[Verdict]({"agrees", "unclear"})
+"""Verdicts on a sum by which its cells differ in nothing but their names, as far as anybody knows."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the service counts a run: its machine, user and VO as rendered."""
+
+    machine: str
+    user: str
+    vo: str
+
+
+class Cell(msgspec.Struct, frozen=True, order=True):
+    """A machine, user and VO on one day (counted from 1970) of the runs' ends."""
+
+    machine: str
+    user: str
+    vo: str
+    day: int
+
+    @property
+    def text(self) -> str:
+        """The cell for people."""
+        return f"{_date(self.day)} {self.machine} {self.user or '(no name)'} {self.vo or '(no VO)'}"
+
+
+class Sums(msgspec.Struct):
+    """Sums of a cell. `perhaps`: jobs of which nobody knows whether the service has them; not in the others.
+    `within_s`: by how much either sum of seconds may be off because it was rounded.
+    """
+
+    jobs: int = 0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    perhaps: int = 0
+    within_s: float = 0.0
+
+    def plus(self, other: Sums) -> None:
+        """Add others."""
+        self.jobs += other.jobs
+        self.wall_s += other.wall_s
+        self.cpu_s += other.cpu_s
+        self.perhaps += other.perhaps
+        self.within_s += other.within_s
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was sent and what the service has of a cell, or of several or all of a day of a machine (`text`)."""
+
+    verdict: Verdict
+    text: str
+    sent: Sums
+    has: Sums
+
+
+class ByDay:
+    """Compares one target."""
+
+    def __init__(self, ledger: Ledger, view: View, service: TellsSums, found: Found, verdicts: Verdicts) -> None:
+        self._ledger = ledger
+        self._view = view
+        self._service = service
+        self._found = found
+        self._verdicts = verdicts
+        self._places: dict[int, Place | None] = {}
+
+    def month(self, month: MonthFound, now: int) -> Untold | None:
+        """Compare a month. Where the service does not tell, that; the month is counted all the same."""
+        expected = self._expected(month)
+        first, behind = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
+        told: dict[Cell, Sums] = {}
+        for machine in sorted({cell.machine for cell in expected}):
+            answer = self._service.usage(machine, first, behind)
+            if isinstance(answer, Untold):
+                return answer
+            told |= _by_cell(answer)
+            registered = self._service.last_registration_s(machine)
+            if isinstance(registered, float):
+                self._found.registered[machine] = int(now - registered)
+        month.told_jobs = sum(sums.jobs for sums in told.values())
+        month.told_wall_s = sum(sums.wall_s for sums in told.values())
+        month.told_cpu_s = sum(sums.cpu_s for sums in told.values())
+        within = {cell: sums for cell, sums in expected.items() if first <= cell.day < behind}
+        findings = judged(within, told)
+        self._tell(month, {id(one): one for one in findings.values()}.values())
+        self._follow(month, findings)
+        return None
+
+    def _expected(self, month: MonthFound) -> dict[Cell, Sums]:
+        expected: defaultdict[Cell, Sums] = defaultdict(Sums)
+        for entries in self._ledger.counted_pages(month):
+            for entry in entries:
+                cell = self._cell(entry) if entry.run.sent else None
+                if cell is None:
+                    continue
+                if entry.counted:
+                    wall_s = entry.wall_s * self._ledger.processors_of(entry)
+                    expected[cell].plus(Sums(1, wall_s, entry.cpu_s))
+                else:
+                    expected[cell].perhaps += 1
+        return expected
+
+    def _cell(self, entry: Entry) -> Cell | None:
+        class_id = entry.run.class_id
+        if entry.version is not None:
+            place = _place_of(self._ledger.facts_of(entry), self._view)
+        elif class_id in self._places:
+            place = self._places[class_id]
+        else:
+            place = self._places[class_id] = _place_of(self._ledger.facts_of(entry), self._view)
+        if place is None:
+            return None
+        return Cell(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
+
+    def _tell(self, month: MonthFound, findings: Iterable[Finding]) -> None:
+        """Count what does not agree, and list that of which no job can be named."""
+        page = Page([], [], [], [])
+        for one in findings:
+            sent, has = one.sent, one.has
+            if one.verdict in {"empty", "short"}:
+                month.missing += sent.jobs - has.jobs
+            elif one.verdict == "over":
+                more = has.jobs - sent.jobs - sent.perhaps
+                month.foreign += more
+                page.differences.append(
+                    Difference(month.month, "foreign", one.text, f"{more} more jobs than were sent")
+                )
+            elif one.verdict == "hours":
+                month.differing += sent.jobs
+                month.other_hours += sent.jobs
+                detail = (
+                    f"{sent.jobs} jobs; wall {has.wall_s:.0f} s, sent {sent.wall_s:.0f} s; "
+                    f"CPU {has.cpu_s:.0f} s, sent {sent.cpu_s:.0f} s; rounding explains {has.within_s:.0f} s"
+                )
+                page.differences.append(Difference(month.month, "hours", one.text, detail))
+        self._verdicts.write(page)
+
+    def _follow(self, month: MonthFound, by_cell: Mapping[Cell, Finding]) -> None:
+        """What the findings mean for each run."""
+        for entries in self._ledger.pages(month.month):
+            page = Page([], [], [], [])
+            for entry in entries:
+                if not entry.counted:
+                    continue
+                record_id = entry.run.record_id
+                if entry.run.state is State.SUPERSEDED:
+                    reason = entry.run.reason or ""
+                    page.differences.append(Difference(month.month, "superseded", record_id, reason))
+                    continue
+                cell = self._cell(entry)
+                one = by_cell.get(cell) if cell is not None else None
+                if one is None:
+                    continue
+                if one.verdict == "agrees":
+                    page.agrees(entry)
+                elif one.verdict in {"empty", "short", "hours"}:
+                    page.lacks(entry)
+                if one.verdict == "empty":
+                    page.differences.append(Difference(month.month, "missing", record_id))
+                elif one.verdict == "short":
+                    detail = f"{one.sent.jobs - one.has.jobs} of the {one.sent.jobs} jobs of {one.text} are missing"
+                    page.differences.append(Difference(month.month, "suspect", record_id, detail))
+            month.confirmed += self._verdicts.write(page)
+
+
+def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cell, Finding]:
+    """A finding on every cell of both.
+
+    Cells with the same name on both sides are judged each by its own jobs and hours: a job that one user lacks and one
+    that another has too many do not make up for each other. The service may spell the other names of a day of a machine
+    differently, so these cells are judged by their sum (`_respelled`). Where that explains nothing, each is judged by
+    itself, or, where the day has no name in common, the whole day.
+    """
+    days: defaultdict[tuple[str, int], list[Cell]] = defaultdict(list)
+    for cell in {**expected, **told}:
+        days[cell.machine, cell.day].append(cell)
+    found: dict[Cell, Finding] = {}
+    for (machine, day), cells in sorted(days.items()):
+        text = f"{_date(day)} {machine}"
+        each = {cell: _finding(expected, told, [cell], cell.text) for cell in sorted(cells)}
+        other_names = [cell for cell in each if not (cell in expected and cell in told)]
+        found |= each
+        if not other_names:
+            continue
+        whole = _finding(expected, told, cells, text)
+        if len(other_names) == len(cells) and whole.sent.jobs and whole.has.jobs:
+            found |= dict.fromkeys(cells, whole)
+        else:
+            found |= _respelled(expected, told, each, other_names, text)
+    return found
+
+
+def _respelled(
+    expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], each: Mapping[Cell, Finding], names: list[Cell], text: str
+) -> dict[Cell, Finding]:
+    """One finding on the cells of a day that differ in nothing but the spelling of names; none where more differs.
+
+    `names`: the cells with a name that only one side has. Their jobs may also be among those of a name that both have:
+    at the service, where it has more than were sent; here, where it has fewer.
+    """
+    alone = _finding(expected, told, names, text)
+    if alone.verdict in _SPELLING_EXPLAINS:
+        return dict.fromkeys(names, alone)
+    opposite = {"short"} if alone.verdict == "over" else {"over"}
+    merged = [*names, *(cell for cell, one in each.items() if cell not in names and one.verdict in opposite)]
+    together = _finding(expected, told, merged, text)
+    return dict.fromkeys(merged, together) if together.verdict in _SPELLING_EXPLAINS else {}
+
+
+def verdict_on(sent: Sums, has: Sums) -> Verdict:
+    """What the sums of one cell say."""
+    if has.jobs < sent.jobs:
+        return "short" if has.jobs else "empty"
+    if has.jobs > sent.jobs + sent.perhaps:
+        return "over"
+    if sent.perhaps:
+        return "unclear"
+    rounded_s = max(_UNROUNDED_S, has.within_s)
+    wall_within = rounded_s + _RELATIVE * sent.wall_s
+    cpu_within = rounded_s + sent.jobs + _RELATIVE * sent.cpu_s  # user and system time may be rounded each
+    same = abs(has.wall_s - sent.wall_s) <= wall_within and abs(has.cpu_s - sent.cpu_s) <= cpu_within
+    return "agrees" if same else "hours"
+
+
+def _finding(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], cells: Sequence[Cell], text: str) -> Finding:
+    sent, has = _sum(expected, cells), _sum(told, cells)
+    return Finding(verdict_on(sent, has), text, sent, has)
+
+
+def _date(day: int) -> date:
+    return datetime.fromtimestamp(day * SECONDS_A_DAY, UTC).date()
+
+
+def _sum(sums: Mapping[Cell, Sums], cells: Iterable[Cell]) -> Sums:
+    total = Sums()
+    for cell in cells:
+        if cell in sums:
+            total.plus(sums[cell])
+    return total
+
+
+def _by_cell(answer: Iterable[DaySum]) -> dict[Cell, Sums]:
+    found: defaultdict[Cell, Sums] = defaultdict(Sums)
+    for line in answer:
+        found[Cell(line.machine, line.user, line.vo, line.day)].plus(
+            Sums(line.jobs, line.wall_s, line.cpu_s, within_s=line.within_s)
+        )
+    return found
+
+
+def _place_of(job: Job, view: View) -> Place | None:
+    """Where SGAS counts a run; None for one that cannot be rendered any more."""
+    try:
+        machine = fit.name(SgasRules.MACHINE_NAME, machine_name(job, view), [])
+    except CannotRenderError:
+        return None
+    vo = vo_of(job) if "vo" in view.ur_extensions else None
+    known_vo = "" if vo is None or vo.startswith("/") else vo  # SGAS leaves those out of its sums
+    return Place(machine, dn_for(job, view) or "", known_vo)

@@ -1,0 +1,294 @@
+"""Group by group: where sums of groups are known, from summaries in a directory or from a file that somebody gave.
+
+Groups are compared by the fields that they are told by: a file by month and submit host is compared with what was sent
+by month and submit host. A group that is sent again replaces the one at the service. Memory holds the groups of a
+month.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from formats.base import CannotRenderError
+from formats.calendar import Month
+from formats.hosts import infrastructure_of
+from formats.summary import Group, SyncCount, group_without_score
+from formats.view import View
+from publisher.config.schema import SUMMARY_KINDS
+from publisher.messages import erased_groups
+from publisher.reconcile.confirm import Page, Verdicts
+from publisher.reconcile.evidence import DIMENSIONS, SCORES, Cell, ToldGroup, Value, folded
+from publisher.reconcile.ledger import Entry, Ledger
+from publisher.reconcile.result import Difference, MonthFound
+from publisher.store import groups, queries
+from publisher.store.schema import State
+from publisher.targets.base import KeepsMessages
+
+Verdict = Literal["agrees", "missing", "differs", "hours", "foreign", "unclear", "taken"]
+"""`differs`: another number of jobs; `hours`: as many jobs, with other hours."""
+
+_LACKING: Final[frozenset[Verdict]] = frozenset({"missing", "differs", "hours"})
+_NO_HOST = "none"
+
+
+class Sums(msgspec.Struct):
+    """Sums of a cell. `keys`: the groups of ours in it; `unclear`: of some of it nobody knows what the service has;
+    `taken`: some of it was in a message that was taken away from a directory; `fixed`: some of it is of a person who
+    was erased since, whom the service knows by another name: sent again it would be counted beside what is there."""
+
+    jobs: int = 0
+    wall_s: float | None = 0.0
+    cpu_s: float | None = 0.0
+    within_s: float = 0.0
+    keys: list[str] = []
+    unclear: bool = False
+    taken: bool = False
+    fixed: bool = False
+
+    def add(self, jobs: int, wall_s: float | None, cpu_s: float | None, within_s: float) -> None:
+        """Add a group or runs."""
+        self.jobs += jobs
+        self.wall_s = None if self.wall_s is None or wall_s is None else self.wall_s + wall_s
+        self.cpu_s = None if self.cpu_s is None or cpu_s is None else self.cpu_s + cpu_s
+        self.within_s += within_s
+
+
+class ByGroup:
+    """Compares one target with groups that are told by `dimensions` (by kind: summaries, sync counts)."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        view: View,
+        records: str,
+        told: Sequence[ToldGroup],
+        verdicts: Verdicts,
+        spool: KeepsMessages | None,
+        now: int,
+    ) -> None:
+        self._ledger = ledger
+        self._view = view
+        self._records = records
+        self._summaries = records in SUMMARY_KINDS
+        self._verdicts = verdicts
+        self._now = now
+        self._spool = spool if spool is not None and spool.taken_away else None
+        self._told: defaultdict[tuple[str, Month], list[ToldGroup]] = defaultdict(list)
+        for group in told:
+            self._told[group.kind, group.month].append(group)
+
+    def summaries(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
+        """Compare the jobs of a month, in groups by these fields, and what that means for each run."""
+        told = _told(self._told[groups.SUMMARY, month.month], dimensions)
+        month.told_jobs = sum(sums.jobs for sums in told.values())
+        month.told_wall_s = _total(sums.wall_s for sums in told.values())
+        month.told_cpu_s = _total(sums.cpu_s for sums in told.values())
+        common = tuple(name for name in dimensions if name not in SCORES)
+        if self._summaries:
+            expected = self._sent_groups(groups.SUMMARY, month.month, dimensions)
+            for _entries in self._ledger.counted_pages(month):
+                pass
+        else:
+            expected = self._sent_runs(month, dimensions)
+        verdicts = _judged(expected, told)
+        self._tell(month, groups.SUMMARY, dimensions, expected, told, verdicts)
+        places = [dimensions.index(name) for name in common]
+        by_run: dict[Cell, set[Verdict]] = defaultdict(set)
+        for cell, verdict in verdicts.items():
+            by_run[tuple(cell[place] for place in places)].add(verdict)
+        short = {cell for cell, verdict in verdicts.items() if _is_short(verdict, expected.get(cell), told.get(cell))}
+        self._follow(month, common, by_run, frozenset() if self._summaries else short)
+
+    def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
+        """Compare the sync counts of a month."""
+        told = _told(self._told[groups.SYNC, month.month], dimensions)
+        expected = self._sent_groups(groups.SYNC, month.month, dimensions)
+        self._tell(month, groups.SYNC, dimensions, expected, told, _judged(expected, told))
+
+    def _sent_groups(self, kind: str, month: Month, dimensions: tuple[str, ...]) -> dict[Cell, Sums]:
+        with self._ledger.store.read() as connection:
+            rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
+            batches = queries.batches_of_groups(connection, self._ledger.target_id, kind, month.number)
+            fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view, self._now)
+        taken = self._taken_away(batches)
+        expected: dict[Cell, Sums] = {}
+        for key, row in rows.items():
+            if kind == groups.SYNC:
+                group = ToldGroup.of_sync(SyncCount.from_json(row.body))
+            else:
+                group = ToldGroup.of_summary(Group.from_json(row.body))
+            sums = expected.setdefault(group.cell(dimensions), Sums(keys=[]))
+            sums.add(group.jobs, group.wall_s, group.cpu_s, group.within_s)
+            sums.keys.append(key)
+            sums.unclear = sums.unclear or row.state is not State.ACCEPTED
+            sums.taken = sums.taken or key in taken
+            sums.fixed = sums.fixed or key in fixed
+        return expected
+
+    def _taken_away(self, batches: Mapping[str, int]) -> set[str]:
+        if self._spool is None:
+            return set()
+        receipts = self._ledger.receipts(list(batches.values()))
+        names = {batch_id: receipt.get("file", "") for batch_id, receipt in receipts.items()}
+        there = {name: self._spool.keeps(name) for name in set(names.values())}
+        return {key for key, batch_id in batches.items() if batch_id in names and not there[names[batch_id]]}
+
+    def _sent_runs(self, month: MonthFound, dimensions: tuple[str, ...]) -> dict[Cell, Sums]:
+        expected: dict[Cell, Sums] = {}
+        for entries in self._ledger.counted_pages(month):
+            for entry in entries:
+                cell = self._cell(entry, dimensions) if entry.run.sent else None
+                if cell is None:
+                    continue
+                sums = expected.setdefault(cell, Sums(keys=[]))
+                if entry.counted:
+                    sums.add(1, entry.wall_s, entry.cpu_s, 1.0)
+                sums.unclear = sums.unclear or not entry.counted
+        return expected
+
+    def _cell(self, entry: Entry, dimensions: tuple[str, ...]) -> Cell | None:
+        facts = self._ledger.facts_of(entry)
+        try:
+            key = group_without_score(facts, Month(1970, 1), self._view, [])
+        except CannotRenderError:
+            return None
+        fields: dict[str, Value] = {name: folded(getattr(key, name)) for name in dimensions}
+        if "submit_host" in fields and self._records == "emi-car" and infrastructure_of(facts) == "local":
+            fields["submit_host"] = _NO_HOST  # CAR has none for local jobs
+        return tuple(fields.values())
+
+    def _tell(
+        self,
+        month: MonthFound,
+        kind: str,
+        dimensions: tuple[str, ...],
+        expected: Mapping[Cell, Sums],
+        told: Mapping[Cell, Sums],
+        verdicts: Mapping[Cell, Verdict],
+    ) -> None:
+        agreeing: list[str] = []
+        lacking: list[str] = []
+        differences: list[Difference] = []
+        nothing = Sums(keys=[])
+        for cell, verdict in sorted(verdicts.items(), key=lambda item: str(item[0])):
+            ours, theirs = expected.get(cell, nothing), told.get(cell, nothing)
+            if verdict == "agrees":
+                agreeing += ours.keys
+            elif verdict == "taken":
+                month.taken += ours.jobs if kind == groups.SUMMARY else 0
+            elif verdict == "unclear":
+                month.unsettled += 1
+            else:
+                lacking += ours.keys
+                month.missing += verdict == "missing"
+                month.differing += verdict in {"differs", "hours"}
+                month.other_hours += verdict == "hours"
+                month.foreign += verdict == "foreign"
+                name = _name(kind, dimensions, cell)
+                differences.append(Difference(month.month, verdict, name, _detail(ours, theirs)))
+        self._verdicts.groups(kind, month.month.number, agreeing, lacking, differences)
+
+    def _follow(
+        self,
+        month: MonthFound,
+        dimensions: tuple[str, ...],
+        by_run: Mapping[Cell, set[Verdict]],
+        short: frozenset[Cell] | set[Cell],
+    ) -> None:
+        """Confirm the runs of groups that agree; those of groups of which the service has less may go again."""
+        cells: dict[int, Cell | None] = {}
+        for entries in self._ledger.pages(month.month):
+            page = Page([], [], [], [])
+            for entry in entries:
+                if not entry.counted:
+                    continue
+                class_id = entry.run.class_id
+                if class_id not in cells:
+                    cells[class_id] = self._cell(entry, dimensions)
+                cell = cells[class_id]
+                verdicts = by_run.get(cell, set()) if cell is not None else set()
+                if verdicts == {"agrees"}:
+                    page.agrees(entry)
+                elif cell in short:
+                    page.lacks(entry)
+                elif verdicts & _LACKING and entry.run.state is State.ACCEPTED:
+                    page.doubted.append(entry.run.run_id)
+            month.confirmed += self._verdicts.write(page)
+
+
+def dimensions_of(told: Iterable[ToldGroup], kind: str) -> tuple[str, ...]:
+    """The fields by which all groups of a kind are told."""
+    told_by = [group.fields.keys() for group in told if group.kind == kind]
+    return tuple(name for name in DIMENSIONS if told_by and all(name in fields for fields in told_by))
+
+
+def _told(found: Iterable[ToldGroup], dimensions: tuple[str, ...]) -> dict[Cell, Sums]:
+    cells: dict[Cell, Sums] = {}
+    for group in found:
+        sums = cells.setdefault(group.cell(dimensions), Sums(keys=[]))
+        sums.add(group.jobs, group.wall_s, group.cpu_s, group.within_s)
+    return cells
+
+
+def _judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cell, Verdict]:
+    nothing = Sums(keys=[])
+    return {
+        cell: _verdict(expected.get(cell, nothing), told.get(cell, nothing), known=cell in told)
+        for cell in {**expected, **told}
+    }
+
+
+def _verdict(ours: Sums, theirs: Sums, *, known: bool) -> Verdict:
+    if ours.unclear:
+        return "unclear"
+    within_s = ours.within_s + theirs.within_s
+    if ours.fixed and not (known and _same(ours, theirs, within_s)):
+        return "unclear"
+    if not known and ours.jobs:
+        return "taken" if ours.taken else "missing"
+    if not ours.jobs and not (ours.keys and theirs.jobs):
+        return "foreign" if theirs.jobs else "agrees"
+    if _same(ours, theirs, within_s):
+        return "agrees"
+    return "taken" if ours.taken else "hours" if ours.jobs == theirs.jobs else "differs"
+
+
+def _same(ours: Sums, theirs: Sums, within_s: float) -> bool:
+    pairs = ((ours.wall_s, theirs.wall_s), (ours.cpu_s, theirs.cpu_s))
+    return ours.jobs == theirs.jobs and all(
+        one is None or other is None or abs(one - other) <= within_s for one, other in pairs
+    )
+
+
+def _is_short(verdict: Verdict, ours: Sums | None, theirs: Sums | None) -> bool:
+    """Whether sending the runs of a cell again can help: the service has fewer, or as many with other sums."""
+    if ours is None or verdict not in _LACKING:
+        return False
+    return theirs is None or theirs.jobs <= ours.jobs
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _name(kind: str, dimensions: tuple[str, ...], cell: Cell) -> str:
+    told_by = ", ".join(f"{name} {value}" for name, value in zip(dimensions, cell, strict=True))
+    what = "sync" if kind == groups.SYNC else "jobs"
+    return f"{what}: {told_by}" if told_by else f"{what} of the month"
+
+
+def _detail(ours: Sums, theirs: Sums) -> str:
+    parts = [f"{theirs.jobs} jobs, sent {ours.jobs}"]
+    for name, one, other in (("wall", ours.wall_s, theirs.wall_s), ("CPU", ours.cpu_s, theirs.cpu_s)):
+        if one is not None and other is not None and abs(one - other) > ours.within_s + theirs.within_s:
+            parts.append(f"{name} {other:.0f} s, sent {one:.0f} s")
+    return "; ".join(parts)

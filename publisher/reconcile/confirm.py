@@ -1,0 +1,67 @@
+"""What follows from a comparison for the ledger: confirmed, or to be sent again; written down page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from publisher.reconcile.evidence import Scratch
+from publisher.reconcile.ledger import Entry
+from publisher.reconcile.result import Difference, Found
+from publisher.store import deliveries
+from publisher.store.database import Store
+from publisher.store.schema import State
+
+
+class Page(msgspec.Struct):
+    """What a page of runs came to. Only what is accepted is confirmed, or loses its confirmation."""
+
+    confirmed: list[int] = []
+    doubted: list[int] = []
+    again: list[tuple[int, State]] = []
+    differences: list[Difference] = []
+
+    def agrees(self, entry: Entry) -> None:
+        """The service has this run as it was sent."""
+        if entry.run.state is State.ACCEPTED:
+            self.confirmed.append(entry.run.run_id)
+
+    def lacks(self, entry: Entry) -> None:
+        """The service does not have this run, or perhaps not; it may be sent again."""
+        if entry.run.state is State.ACCEPTED:
+            self.doubted.append(entry.run.run_id)
+            self.again.append((entry.run.run_id, State.ACCEPTED))
+
+
+class Verdicts:
+    """Writes down what pages came to, for one target."""
+
+    def __init__(self, store: Store, target_id: int, found: Found, scratch: Scratch, now: int) -> None:
+        self._store = store
+        self._target_id = target_id
+        self._found = found
+        self._scratch = scratch
+        self._now = now
+
+    def write(self, page: Page) -> int:
+        """Write a page down; gives by how much more, or fewer, deliveries are confirmed now."""
+        change = 0
+        if page.confirmed or page.doubted:
+            with self._store.write() as connection:
+                change += deliveries.confirm(connection, self._target_id, page.confirmed, self._now)
+                change -= deliveries.withdraw(connection, self._target_id, page.doubted)
+        self._found.again_jobs += self._scratch.send_again(self._found.target, page.again)
+        self._scratch.differ(self._found.target, page.differences)
+        return change
+
+    def groups(
+        self, kind: str, month: int, agreeing: Sequence[str], lacking: Sequence[str], differences: Sequence[Difference]
+    ) -> None:
+        """Write down what the groups of a month came to, by their keys."""
+        with self._store.write() as connection:
+            deliveries.confirm_groups(connection, self._target_id, kind, month, agreeing, self._now)
+            deliveries.confirm_groups(connection, self._target_id, kind, month, lacking, None)
+        again = [(kind, month, key) for key in lacking]
+        self._found.again_groups += self._scratch.send_group_again(self._found.target, again)
+        self._scratch.differ(self._found.target, differences)

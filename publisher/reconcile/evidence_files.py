@@ -1,0 +1,353 @@
+"""A file of what a service has: CSV or JSON, as a portal, a sync test or an administrator's query gives it.
+
+Each row is a group of jobs (a month, how many, what they used, and whatever else they are told by) or, where it has a
+record id, one record. The columns' names are taken as people write them: case, blanks and signs do not count. Columns
+that nobody knows are named in a note and not used. CSV is read row by row; JSON as a whole, up to `MOST_JSON_BYTES`.
+Numbers and times are decimal ASCII digits within bounds, and fields and lines have a most length: anything else is an
+error that names the row.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from formats.calendar import Month
+from publisher.errors import UsageError
+from publisher.reconcile.evidence import Scratch, Told, ToldGroup, Value, folded
+from publisher.store import groups
+
+MOST_JSON_BYTES: Final = 256 * 2**20
+_MOST_FIELD_CHARACTERS: Final = 1 << 20
+_MOST_LINE_CHARACTERS: Final = 8 << 20
+_HOUR_S: Final = 3600.0
+
+_TEXTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("site", "sitename", "executingsite", "resourcecentre", "resourcecenter"), "site"),
+    **dict.fromkeys(("submithost", "ce", "ceid", "computingelement"), "submit_host"),
+    **dict.fromkeys(("vo", "voname", "virtualorganisation", "virtualorganization"), "vo"),
+    "vogroup": "vo_group",
+    "vorole": "vo_role",
+    **dict.fromkeys(("globalusername", "userdn", "dn", "user"), "user"),
+    **dict.fromkeys(("infrastructuretype", "infrastructure"), "infrastructure"),
+}
+_COUNTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("nodecount", "nodes"), "nodes"),
+    **dict.fromkeys(("processors", "cores"), "processors"),
+}
+_JOBS: Final = frozenset({"numberofjobs", "njobs", "jobs", "numjobs", "jobcount"})
+_SYNC_JOBS: Final = frozenset({"syncjobs", "jobsbysync", "sitejobs"})
+_WALL: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("wallduration", "wall", "walls", "wallseconds"), 1.0),
+    **dict.fromkeys(("wallhours", "wallh", "wallclockhours", "walldurationhours"), _HOUR_S),
+}
+_CPU: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("cpuduration", "cpu", "cpus", "cpuseconds"), 1.0),
+    **dict.fromkeys(("cpuhours", "cpuh", "cpudurationhours"), _HOUR_S),
+}
+_RECORD_ID: Final = frozenset({"recordid", "recordidentity"})
+_END: Final = frozenset({"endtime", "end"})
+_MONTH, _YEAR, _LOCAL_ID = "month", "year", "localjobid"
+_KNOWN: Final = (
+    frozenset({_MONTH, _YEAR, _LOCAL_ID, *_TEXTS, *_COUNTS, *_WALL, *_CPU}) | _JOBS | _SYNC_JOBS | _RECORD_ID | _END
+)
+_NOT_COMPARED: Final = frozenset(
+    {
+        "servicelevel", "serviceleveltype", "earliestendtime", "latestendtime", "updatetime", "starttime", "queue",
+        "machinename", "localuserid", "infrastructuredescription", "memoryreal", "memoryvirtual", "fqan",
+        "normalisedwallduration", "normalisedcpuduration", "submithosttype",
+    }
+)  # fmt: skip
+"""The other fields of APEL's messages."""
+
+_NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_YEAR_MONTH: Final = re.compile(r"(\d{4})[-/ .]?(\d{1,2})(?:[-/ .]01)?")
+_NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,2})?")
+_INSTANT: Final = re.compile(r"[0-9]{1,11}")
+_INSTANTS: Final = range(253_402_300_800)
+"""From 1970 to the end of the year 9999."""
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_COLUMNS: Final = "Columns are record_id, or month and jobs with site, submit_host, vo, wall_s, cpu_s"
+_NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]")
+
+
+class ToldFile(msgspec.Struct, frozen=True):
+    """What a file tells: groups, and how many records (which are in the temporary database)."""
+
+    groups: list[ToldGroup]
+    records: int
+    notes: list[str]
+
+    @property
+    def months(self) -> list[Month]:
+        """The months of the groups, in order."""
+        return sorted({group.month for group in self.groups})
+
+
+def read_file(path: Path, target: str, records: str, sites: frozenset[str], scratch: Scratch) -> ToldFile:
+    """What a file tells of a target that is sent `records`. Rows of other sites than these (folded) are left out.
+
+    Raises `UsageError` naming file, row and column for what cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            beginning = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
+        if beginning[:1] in {b"{", b"["}:
+            return _Reading(path, target, sites, scratch).read(_json_rows(path, records))
+        with path.open(encoding="utf-8-sig", newline="") as text:
+            return _Reading(path, target, sites, scratch).read(_csv_rows(path, text))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text in UTF-8", hint="Save it as CSV in UTF-8, or as JSON") from error
+
+
+Row = Mapping[str, Any]
+
+
+def _csv_rows(path: Path, text: TextIO) -> Iterator[tuple[str, Row]]:
+    lines = _lines(path, text)
+    head = next((line for line in lines if line.strip() and not line.startswith("#")), "")
+    delimiter = max(",;\t", key=head.count)
+    number = 0
+    try:
+        (names,) = _split([head], delimiter) if head else ([],)
+        for number, row in enumerate(_split(lines, delimiter), 1):
+            if row and any(row):
+                yield f"row {number}", dict(zip(names, row, strict=False))
+    except csv.Error as error:
+        raise UsageError(f"{path}, after row {number}: cannot be read as CSV: {error}") from error
+
+
+def _split(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    """The rows of CSV. Raises `csv.Error`, for a field that is too long among others."""
+    csv.field_size_limit(_MOST_FIELD_CHARACTERS)  # of the whole process, and others may have set it
+    return csv.reader(lines, delimiter=delimiter, strict=True)
+
+
+def _lines(path: Path, text: TextIO) -> Iterator[str]:
+    """The lines of a file. Raises `UsageError` for one that is too long to be a row."""
+    for number in count(1):
+        line = text.readline(_MOST_LINE_CHARACTERS)
+        if not line:
+            return
+        if len(line) >= _MOST_LINE_CHARACTERS:
+            raise UsageError(f"{path}, line {number}: longer than {_MOST_LINE_CHARACTERS:,} characters")
+        yield line
+
+
+def _json_rows(path: Path, records: str) -> Iterator[tuple[str, Row]]:
+    if path.stat().st_size > MOST_JSON_BYTES:
+        raise UsageError(f"{path} has more than {MOST_JSON_BYTES} bytes of JSON", hint="Give it as CSV")
+    try:
+        document = msgspec.json.decode(path.read_bytes())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read as JSON: {error}") from error
+    for number, row in enumerate(_listed(path, document, records), 1):
+        if not isinstance(row, dict):
+            raise UsageError(f"{path}, row {number}: no JSON object")
+        fields = row.get("fields")
+        yield f"row {number}", fields if isinstance(fields, dict) else row
+
+
+def _listed(path: Path, document: Any, records: str) -> list[Any]:
+    """The rows of a document: a list, one under a usual name, or those of the simulator's holdings."""
+    if isinstance(document, list):
+        return document
+    if isinstance(document, dict):
+        if isinstance(apel := document.get("apel"), dict):
+            return _holdings(document, apel, records)
+        for name in ("rows", "records", "groups", "summaries", "data"):
+            if isinstance(document.get(name), list):
+                return list(document[name])
+    raise UsageError(f"{path} holds no list of rows", hint="Give a list of objects, or an object with `rows`")
+
+
+def _holdings(document: dict[str, Any], apel: dict[str, Any], records: str) -> list[Any]:
+    """What the simulator says that it holds, of the kind that a target is sent."""
+    if records == "ogf-ur":
+        return [{"record_id": name} for name in document.get("sgas", {})]
+    if records == "emi-car":
+        rows: list[Any] = [{"record_id": name} for name in apel.get("record_ids", {})]
+    elif records == "apel-job":
+        rows = list(apel.get("jobs", []))
+    else:
+        rows = [*apel.get("summaries", []), *apel.get("normalised", [])]
+    return rows + [{"fields": _as_sync(row["fields"])} for row in apel.get("sync", [])]
+
+
+def _as_sync(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"syncJobs" if name == "NumberOfJobs" else name: value for name, value in fields.items()}
+
+
+class _Reading:
+    """Reads the rows of one file."""
+
+    def __init__(self, path: Path, target: str, sites: frozenset[str], scratch: Scratch) -> None:
+        self._path = path
+        self._target = target
+        self._sites = sites
+        self._scratch = scratch
+        self._unused: dict[str, None] = {}
+        self._elsewhere = 0
+        self._records = 0
+        self._groups: list[ToldGroup] = []
+        self._names: dict[str, str] = {}
+
+    def read(self, rows: Iterator[tuple[str, Row]]) -> ToldFile:
+        self._scratch.tell(self._target, self._told(rows))
+        notes = []
+        if self._unused:
+            notes.append(f"columns that are not known and not used: {', '.join(self._unused)}")
+        if self._elsewhere:
+            notes.append(f"{self._elsewhere} rows are of other sites")
+        if not self._records and not self._groups:
+            raise UsageError(f"{self._path} tells nothing of this site", hint=_COLUMNS)
+        return ToldFile(self._groups, self._records, notes)
+
+    def _told(self, rows: Iterator[tuple[str, Row]]) -> Iterator[Told]:
+        for place, given in rows:
+            row = self._row(place, given)
+            if record_id := self._first(row, _RECORD_ID):
+                self._records += 1
+                yield self._record(place, row, str(record_id))
+            elif self._is_job(row):
+                self._records += 1
+                yield self._job(place, row)
+            else:
+                self._groups += self._group(place, row)
+
+    def _row(self, place: str, given: Row) -> dict[str, Any]:
+        row = {}
+        for name, value in given.items():
+            if isinstance(value, list | dict):
+                raise UsageError(f"{self._path}, {place}, {name[:40]}: neither text nor a number")
+            if name not in self._names:
+                self._names[name] = plain = _NOT_IN_NAME.sub("", name.lower())
+                if plain not in _KNOWN | _NOT_COMPARED:
+                    self._unused[name] = None
+            row[self._names[name]] = value.strip() if isinstance(value, str) else value
+        return row
+
+    @staticmethod
+    def _is_job(row: Row) -> bool:
+        return _LOCAL_ID in row and not any(name in row for name in _JOBS)
+
+    def _record(self, place: str, row: Row, record_id: str) -> Told:
+        end = self._end(place, self._first(row, _END))
+        (wall_s, _), (cpu_s, _) = self._duration(place, row, _WALL), self._duration(place, row, _CPU)
+        return Told(record_id, end, wall_s, cpu_s)
+
+    def _job(self, place: str, row: Row) -> Told:
+        """A row of APEL's job records, by its key there."""
+        from formats.identity import run_record_id  # noqa: PLC0415 - of few files
+
+        end = self._end(place, self._first(row, _END))
+        key = run_record_id("apel", str(row.get("site") or ""), str(row[_LOCAL_ID]), end)
+        return msgspec.structs.replace(self._record(place, row, key), key=key)
+
+    def _group(self, place: str, row: Row) -> Iterator[ToldGroup]:
+        site = row.get(next((name for name in row if _TEXTS.get(name) == "site"), ""))
+        if site and str(folded(str(site))) not in self._sites:
+            self._elsewhere += 1
+            return
+        month = self._month(place, row)
+        fields: dict[str, Value] = {}
+        for name, value in row.items():
+            if (dimension := _TEXTS.get(name)) is not None:
+                fields[dimension] = folded(_text(value))
+            elif (dimension := _COUNTS.get(name)) is not None and not _is_empty(value):
+                fields[dimension] = self._whole(place, name, value)
+        jobs, by_sync = self._first(row, _JOBS), self._first(row, _SYNC_JOBS)
+        if jobs is None and by_sync is None:
+            raise UsageError(f"{self._path}, {place}: neither a record id nor a number of jobs", hint=_COLUMNS)
+        if jobs is not None:
+            wall_s, wall_within_s = self._duration(place, row, _WALL)
+            cpu_s, cpu_within_s = self._duration(place, row, _CPU)
+            number = self._whole(place, "jobs", jobs)
+            within_s = max(1.0, wall_within_s, cpu_within_s)
+            yield ToldGroup(groups.SUMMARY, month, fields, number, wall_s, cpu_s, within_s)
+        if by_sync is not None:
+            number = self._whole(place, "sync jobs", by_sync)
+            of_sync = {name: value for name, value in fields.items() if name in {"site", "submit_host"}}
+            yield ToldGroup(groups.SYNC, month, of_sync, number)
+
+    def _month(self, place: str, row: Row) -> Month:
+        month, year = str(row.get(_MONTH) or ""), str(row.get(_YEAR) or "")
+        whole = _YEAR_MONTH.fullmatch(month) if not year else None
+        name = month[:3].lower()
+        try:
+            if whole is not None:
+                found = Month(int(whole[1]), int(whole[2]))
+            elif name in _NAMES:
+                found = Month(int(year or month.rsplit(maxsplit=1)[-1]), _NAMES.index(name) + 1)
+            else:
+                found = Month(int(year), int(month))
+        except ValueError:
+            found = Month(0, 0)
+        if not (1 <= found.month <= 12 and 1970 <= found.year <= 9999):
+            raise UsageError(
+                f"{self._path}, {place}: month {month!r} and year {year!r} are no month", hint="Write it as 2026-11"
+            )
+        return found
+
+    def _duration(self, place: str, row: Row, units: Mapping[str, float]) -> tuple[float | None, float]:
+        """Seconds of a duration, and how far they may be off by the way it is written."""
+        for name, unit_s in units.items():
+            if not _is_empty(row.get(name)):
+                value, last_digit = self._number(place, name, row[name])
+                return value * unit_s, unit_s * last_digit / 2
+        return None, 0.0
+
+    def _whole(self, place: str, name: str, value: Any) -> int:
+        number, _ = self._number(place, name, value)
+        if not number.is_integer():
+            raise UsageError(f"{self._path}, {place}, {name}: {value!r} is no whole number")
+        return int(number)
+
+    def _number(self, place: str, name: str, value: Any) -> tuple[float, float]:
+        """A number and what one in its last digit is worth."""
+        text = str(value).strip()
+        if _THOUSANDS.fullmatch(text):
+            text = text.replace(",", "")
+        number = float(text) if _NUMBER.fullmatch(text) else -1.0
+        if not 0 <= number < 1e18:
+            raise UsageError(f"{self._path}, {place}, {name}: {text[:40]!r} is not a number, or is out of bounds")
+        decimals = text.partition(".")[2]
+        return number, 10.0 ** -len(decimals) if decimals.isdigit() else 1.0 if text.isdigit() else 0.0
+
+    def _end(self, place: str, value: Any) -> int | None:
+        if _is_empty(value):
+            return None
+        text = str(value)
+        try:
+            if _INSTANT.fullmatch(text):
+                end = int(text)
+            else:
+                instant = datetime.fromisoformat(text)
+                end = int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
+        except (ValueError, OverflowError):
+            end = -1
+        if end not in _INSTANTS:
+            raise UsageError(f"{self._path}, {place}, end: {text[:40]!r} is not a time", hint="Write ISO 8601")
+        return end
+
+    @staticmethod
+    def _first(row: Row, names: frozenset[str]) -> Any:
+        return next((row[name] for name in row if name in names and not _is_empty(row[name])), None)
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == ""
+
+
+def _text(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return "none" if text.lower() in {"", "null"} else text

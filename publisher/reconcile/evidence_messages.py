@@ -1,0 +1,89 @@
+"""What the messages say that a directory still has: records and groups, out of signatures and compression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from formats.apel.job import read_job
+from formats.apel.summary import read_count, read_group
+from formats.apel.text import NotApelTextError, parse
+from formats.job import Job
+from formats.rules import JOB_03, SYNC_01, type_of
+from formats.xml.read import NotAMessageError, RecordSums, read_sums
+from publisher.encoded_run import cpu_total_ms
+from publisher.inspect.unwrap import Keys, unwrap
+from publisher.reconcile.evidence import Scratch, Told, ToldGroup
+from publisher.targets.base import KeepsMessages
+
+READABLE: Final = frozenset({"ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary"})
+"""The formats whose messages tell their records; others come with add-ons."""
+
+_BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
+_MOST_NOTES: Final = 100
+
+
+class _UnreadableError(ValueError):
+    """A message that is none of ours."""
+
+
+def read_messages(
+    target: str, spool: KeepsMessages, scratch: Scratch, now: int
+) -> tuple[list[ToldGroup], Sequence[str]]:
+    """Put the records into the temporary database; gives the groups as they stand, and what could not be read.
+
+    Memory holds one message and the groups. Raises `TargetError` where the directory cannot be read.
+    """
+    found: dict[tuple[str, str], ToldGroup] = {}
+    notes: list[str] = []
+    for kept in spool.kept():
+        if isinstance(kept.content, str):
+            notes.append(f"{kept.name}: {kept.content}")
+            continue
+        for inner in unwrap(kept.name, kept.content, Keys(), now):
+            try:
+                if inner.payload is None:
+                    notes.append(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
+                elif inner.payload.lstrip(_BEFORE_XML).startswith(b"<"):
+                    scratch.tell(target, map(_told_sums, read_sums(inner.payload)))
+                else:
+                    records, groups = _text(inner.payload)
+                    scratch.tell(target, records)
+                    found.update(groups)
+            except (_UnreadableError, NotAMessageError, NotApelTextError) as error:
+                notes.append(f"{inner.label}: {error}")
+    if len(notes) > _MOST_NOTES:
+        notes[_MOST_NOTES:] = [f"... and {len(notes) - _MOST_NOTES} more that cannot be read"]
+    return list(found.values()), notes
+
+
+def _told_sums(record: RecordSums) -> Told:
+    wall_s = None if record.wall_ms is None else record.wall_ms / 1000
+    return Told(record.record_id, record.end, wall_s, None if record.cpu_ms is None else record.cpu_ms / 1000)
+
+
+def _told(job: Job) -> Told:
+    wall_s = None if job.wall_ms is None else job.wall_ms / 1000
+    return Told(job.record_id, job.end, wall_s, cpu_total_ms(job) / 1000)
+
+
+def _text(payload: bytes) -> tuple[list[Told], dict[tuple[str, str], ToldGroup]]:
+    """The records of an APEL text message; its groups by kind and key, of several with one key the last."""
+    try:
+        message = parse(payload.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise _UnreadableError("no text in UTF-8") from error
+    kind = type_of(message.header, message.kind, message.version)
+    if kind is None:
+        raise _UnreadableError(f"no message of a known kind: {message.header[:80]}")
+    if kind.name == JOB_03.name:
+        return [_told(read_job(record)) for record in message.records], {}
+    groups = {}
+    for record in message.records:
+        if kind.name == SYNC_01.name:
+            count = read_count(record)
+            groups[kind.name, count.key.text] = ToldGroup.of_sync(count)
+        else:
+            group = read_group(record)
+            groups[kind.name, group.key.text] = ToldGroup.of_summary(group)
+    return [], groups

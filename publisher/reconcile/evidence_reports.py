@@ -1,0 +1,101 @@
+"""Reports that a service has: from the messages in a directory, or from a file. Of one interval the last counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from formats.utilization.report import NotAReportError, UtilizationReport, read_report
+from publisher.errors import UsageError
+from publisher.inspect.unwrap import Keys, unwrap
+from publisher.reconcile.evidence_files import MOST_JSON_BYTES
+from publisher.targets.base import Kept
+
+Interval = tuple[int, int]
+"""First second, and the first that is no longer in it: epoch seconds."""
+_MOST_NOTES: Final = 100
+_HINT: Final = "Give a report as it was sent, or a JSON list of reports"
+
+
+class ToldReports(msgspec.Struct):
+    """The reports of one site by what they are of, and what could not be read."""
+
+    site: str
+    reports: dict[Interval, UtilizationReport] = {}
+    notes: list[str] = []
+    elsewhere: int = 0
+
+    def add(self, name: str, payload: bytes) -> None:
+        """A report, in place of an earlier one of its interval; those of other sites are counted."""
+        try:
+            report = read_report(payload)
+        except NotAReportError as error:
+            self.note(f"{name}: {error}")
+            return
+        if report.site.casefold() == self.site.casefold():
+            self.reports[report.start, report.stop] = report
+        else:
+            self.elsewhere += 1
+
+    def note(self, text: str) -> None:
+        """Something that somebody should know."""
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
+    def all_notes(self) -> Sequence[str]:
+        """What is to be said."""
+        return [*self.notes, *([f"{self.elsewhere} reports are of other sites"] if self.elsewhere else [])]
+
+
+def reports_of_messages(kept: Iterable[Kept], site: str, now: int) -> ToldReports:
+    """What the messages of a directory say, in the order of their writing. Memory holds a report of each interval."""
+    told = ToldReports(site, {}, [])
+    for message in kept:
+        if isinstance(message.content, str):
+            told.note(f"{message.name}: {message.content}")
+            continue
+        for inner in unwrap(message.name, message.content, Keys(), now):
+            if inner.payload is None:
+                told.note(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
+            else:
+                told.add(inner.label, inner.payload)
+    return told
+
+
+def reports_of_file(path: Path, site: str, now: int) -> ToldReports:
+    """What a file says: a message as it travels, or JSON with many reports, such as the simulator's holdings.
+
+    Raises `UsageError` where it cannot be read, or tells of no report of this site.
+    """
+    try:
+        if path.stat().st_size > MOST_JSON_BYTES:
+            raise UsageError(f"{path} has more than {MOST_JSON_BYTES} bytes", hint="Give it in parts")
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    listed = _listed(content)
+    if listed is None:
+        told = reports_of_messages([Kept(path.name, content)], site, now)
+    else:
+        told = ToldReports(site, {}, [])
+        for number, one in enumerate(listed, 1):
+            told.add(f"report {number}", msgspec.json.encode(one))
+    if not told.reports:
+        why = f": {told.notes[0]}" if told.notes else ""
+        raise UsageError(f"{path} tells of no report of {site}{why}", hint=_HINT)
+    return told
+
+
+def _listed(content: bytes) -> list[Any] | None:
+    """The reports of a document with many; None: it is none."""
+    try:
+        document = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(document, dict):
+        apel = document.get("apel")
+        document = apel.get("reports") if isinstance(apel, dict) else document.get("reports")
+    return document if isinstance(document, list) else None

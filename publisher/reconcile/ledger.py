@@ -1,0 +1,218 @@
+"""What we sent: the runs that a target wants, month by month, each with the sums of the version that was sent.
+
+The id under which a service knows a record: that which was rendered, or for APEL's job records their key there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from formats import fit
+from formats.apel.job import read_job
+from formats.apel.text import parse
+from formats.base import CannotRenderError
+from formats.calendar import Month, month_bounds
+from formats.job import Job
+from formats.rules import CarRules, SgasRules, TextRule
+from formats.view import View
+from formats.xml.text import duration_seconds
+from publisher.collect.enrich import Enrichers
+from publisher.collect.wants import Demand
+from publisher.config.schema import Config, Target
+from publisher.encoded_run import cpu_total_ms
+from publisher.errors import StoppedError
+from publisher.plugins import record_format
+from publisher.reconcile.result import MonthFound
+from publisher.store import queries, runs
+from publisher.store.classes import classes_by_id
+from publisher.store.database import Store
+from publisher.store.queries import KEPT_AS, Sent
+from publisher.store.schema import State
+
+_RULES: Final[dict[str, TextRule]] = {"ogf-ur": SgasRules.RECORD_ID, "emi-car": CarRules.RECORD_ID}
+
+
+class RecordKeys:
+    """The ids of runs in the records of one target."""
+
+    def __init__(self, store: Store, config: Config, settings: Target, view: View) -> None:
+        self._store = store
+        self._settings = settings
+        self._view = view
+        self._rule = _RULES.get(settings.records)
+        self._demand = Demand(config, settings)
+
+    def of(self, found: Sequence[Sent]) -> dict[int, str]:
+        """Ids by run id; runs that cannot be rendered any more are left out."""
+        if self._rule is None:
+            return self._rendered([run.run_id for run in found])
+        keys = {}
+        for run in found:
+            try:
+                keys[run.run_id] = fit.token(self._rule, self._view.record_id_prefix + run.record_id, [])[0]
+            except CannotRenderError:
+                continue
+        return keys
+
+    def _rendered(self, run_ids: Sequence[int]) -> dict[int, str]:
+        form = record_format(self._settings.records, self._view)
+        keys = {}
+        with self._store.read() as connection:
+            stored = runs.by_ids(connection, run_ids)
+        for run in stored:
+            try:
+                rendered = form.record(self._demand.meet(run), run.stored_at)
+            except CannotRenderError:
+                continue
+            if rendered.record_id:
+                keys[run.run_id] = rendered.record_id
+            elif self._settings.records == "apel-job":
+                (record,) = parse(form.message([rendered.body]).decode()).records
+                keys[run.run_id] = read_job(record).record_id
+        return keys
+
+
+def kept_as(run: Sent) -> str | None:
+    """The other id under which the service keeps a record, where it said so."""
+    if run.reason is not None and run.reason.startswith(KEPT_AS):
+        return run.reason.removeprefix(KEPT_AS)
+    return None
+
+
+_PAGE: Final = 5000
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A run of the ledger. Sums in whole seconds, as they were sent; `version`: the facts, where others than today's.
+
+    `known`: the version that was sent is kept, so that its sums are known.
+    """
+
+    run: Sent
+    wall_s: int
+    cpu_s: int
+    known: bool = True
+    version: Job | None = None
+
+    @property
+    def end(self) -> int:
+        """When the run ended, as was sent."""
+        return self.run.end if self.version is None or self.version.end is None else self.version.end
+
+    @property
+    def counted(self) -> bool:
+        """Whether the service took it: accepted, or superseded after an earlier version was taken, or that waived."""
+        return self.run.sent and self.run.state in {State.ACCEPTED, State.SUPERSEDED, State.WAIVED}
+
+
+class Ledger:
+    """The ledger of one target. `keys`: the ids of records in receipts, where the service's receipts name them;
+    `per_core`: wall time sent is that of all processors together, as the service counts it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        target_id: int,
+        keys: RecordKeys | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.store = store
+        self.per_core = False
+        self._stopping = stopping
+        self.target_id = target_id
+        self._keys = keys
+        self._enrichers = Enrichers(config)
+        self._facts: dict[int, tuple[str, Job]] = {}
+        self._processors: dict[int, int] = {}
+
+    def pages(self, month: Month) -> Iterator[list[Entry]]:
+        """The runs of a month by end time. Memory holds a page of them. Raises `StoppedError`."""
+        after: tuple[int, int] | None = None
+        while True:
+            if self._stopping():
+                raise StoppedError("told to stop", hint="What was seen until then is confirmed; nothing was sent")
+            with self.store.read() as connection:
+                found, after = queries.page(connection, self.target_id, month_bounds(month), after, _PAGE)
+                versions = {
+                    run.run_id: runs.version_of(connection, run.run_id, run.sent_digest)
+                    for run in found
+                    if run.changed and run.sent_digest is not None
+                }
+            yield [_entry(run, versions.get(run.run_id)) for run in found]
+            if after is None:
+                return
+
+    def counted_pages(self, month: MonthFound) -> Iterator[list[Entry]]:
+        """The same, counting them into the month."""
+        month.per_core = self.per_core
+        for entries in self.pages(month.month):
+            named = self._named(entries)
+            for entry in entries:
+                run = entry.run
+                month.states[run.state] += 1
+                month.confirmed += run.confirmed
+                if entry.counted:
+                    month.sent += 1
+                    month.sent_wall_s += entry.wall_s * (self.processors_of(entry) if self.per_core else 1)
+                    month.sent_cpu_s += entry.cpu_s
+                    month.assumed += run.batch_id is None
+                    month.without_receipt += run.batch_id is not None and run.run_id not in named
+            yield entries
+
+    def _named(self, entries: Sequence[Entry]) -> set[int]:
+        """The runs that a receipt which is kept names or, where receipts name no records, stands for."""
+        of_batches = [entry.run.batch_id for entry in entries if entry.counted and entry.run.batch_id is not None]
+        kept = self.receipts(of_batches)
+        in_kept = [entry.run for entry in entries if entry.counted and entry.run.batch_id in kept]
+        if self._keys is None:
+            return {run.run_id for run in in_kept}
+        keys = self._keys.of(in_kept)
+        return {run.run_id for run in in_kept if keys.get(run.run_id) in kept[run.batch_id or 0]}
+
+    def receipts(self, batch_ids: Sequence[int]) -> dict[int, dict[str, str]]:
+        """The receipts of these batches, of those that are kept."""
+        with self.store.read() as connection:
+            return dict(queries.receipts(connection, batch_ids))
+
+    def facts(self, class_ids: Sequence[int]) -> dict[int, Job]:
+        """What the runs of these classes share, with what the configuration adds."""
+        unknown = sorted({class_id for class_id in class_ids if class_id not in self._facts})
+        if unknown:
+            with self.store.read() as connection:
+                for one in classes_by_id(connection, unknown):
+                    self._facts[one.id] = (one.source, self._enrichers.apply(one.source, one.facts))
+        return {class_id: self._facts[class_id][1] for class_id in class_ids}
+
+    def facts_of(self, entry: Entry) -> Job:
+        """What a run was sent with: of an earlier version where that was sent, else of its class."""
+        if entry.version is None:
+            return self.facts([entry.run.class_id])[entry.run.class_id]
+        self.facts([entry.run.class_id])
+        return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
+
+    def processors_of(self, entry: Entry) -> int:
+        """How many processors the wall time of a run counts by, where those of all processors are counted together."""
+        class_id = entry.run.class_id
+        if entry.version is not None:
+            return _processors(self.facts_of(entry))
+        if class_id not in self._processors:
+            self._processors[class_id] = _processors(self.facts_of(entry))
+        return self._processors[class_id]
+
+
+def _processors(job: Job) -> int:
+    return job.cores or job.slots or 1
+
+
+def _entry(run: Sent, version: Job | None) -> Entry:
+    if version is None:
+        return Entry(
+            run, duration_seconds(run.wall_ms), duration_seconds(run.cpu_ms), known=not run.changed, version=None
+        )
+    wall_s, cpu_s = duration_seconds(version.wall_ms or 0), duration_seconds(cpu_total_ms(version))
+    return Entry(run, wall_s, cpu_s, version=version)

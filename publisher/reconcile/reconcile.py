@@ -1,0 +1,311 @@
+"""reconcile: what we hold, what we sent and what a service has, month by month; and what closes the difference.
+
+A service is asked in the best way that it has: SGAS by its query (sums by day), a directory by its files, every one by
+a file that somebody gave. Where there is nothing to ask, the receipts that it gave for every record still tell what it
+took. What was seen there as it was sent is confirmed in the ledger; what was not seen may be sent again, under the same
+ids. Memory does not grow with the jobs: they are read in pages, and what a service tells of records goes into a
+temporary file (`publisher.reconcile.evidence`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from formats.calendar import Month, month_bounds, month_numbered, month_of
+from publisher.collect.collect import TargetPlan
+from publisher.collect.plan import still_wanted
+from publisher.collect.wants import period_kind, sends_sync
+from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config, Target
+from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, UsageError
+from publisher.messages.item import view_of
+from publisher.publish.context import Tools
+from publisher.reconcile.by_day import ByDay
+from publisher.reconcile.by_group import ByGroup, dimensions_of
+from publisher.reconcile.by_record import ByRecord
+from publisher.reconcile.by_report import ByReport
+from publisher.reconcile.confirm import Verdicts
+from publisher.reconcile.evidence import DIMENSIONS, Scratch, ToldGroup, folded
+from publisher.reconcile.evidence_files import ToldFile, read_file
+from publisher.reconcile.evidence_messages import READABLE, read_messages
+from publisher.reconcile.evidence_reports import ToldReports, reports_of_file, reports_of_messages
+from publisher.reconcile.ledger import Ledger, RecordKeys
+from publisher.reconcile.result import Difference, Found, MonthFound
+from publisher.store import deliveries, groups, queries, registry
+from publisher.store.database import Store
+from publisher.store.schema import State
+from publisher.targets import make_target
+from publisher.targets.base import KeepsMessages, TellsSums, Untold
+from publisher.targets.identity import TargetContext
+from publisher.text import iso, past
+
+SENT_AGAIN: Final = "reconcile did not find it at the service as it was sent"
+_NOTHING_TO_ASK: Final = "it has no interface for that; give what it shows elsewhere with --file"
+_TAKEN: Final = (
+    "messages are taken out of this directory by another program; those that were are neither missing nor seen"
+)
+_CLOCKS_APART_S: Final = 300
+_SUMMING_S: Final = 120
+_SYNC_DIMENSIONS: Final = ("site", "submit_host")
+
+
+def usual_months(now: int) -> list[Month]:
+    """The months that are reconciled where none is named: this one and the one before (UTC)."""
+    this = month_of(now)
+    return [month_of(month_bounds(this)[0] - 1), this]
+
+
+def reconcile(
+    store: Store,
+    config: Config,
+    name: str,
+    plan: TargetPlan,
+    months: Sequence[Month] | None,
+    file: Path | None,
+    tools: Tools,
+    scratch: Scratch,
+) -> Found:
+    """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `scratch`.
+
+    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result tells the rest.
+    """
+    with store.lock(f"target-{name}") as held:
+        if not held:
+            return Found(name, busy=True, months=[], notes=[], registered={})
+        return _OneTarget(store, config, tools, scratch, name, plan).reconcile(months, file)
+
+
+class Reconciliation:
+    """What was found of the targets. It has a temporary file: close it, or use it in a `with` statement."""
+
+    def __init__(self) -> None:
+        """Raises `StoreFullError` where there is no room for the temporary file."""
+        self.targets: dict[str, Found] = {}
+        self.scratch = Scratch()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.scratch.close()
+
+    def count_differences(self, target: str) -> int:
+        """How many differences were found of a target."""
+        return self.scratch.count_differences(target)
+
+    def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
+        """The differences found of a target, at most so many."""
+        return self.scratch.differences(target, limit)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every target was looked at, and nothing speaks against the ledger as far as the services tell."""
+        return all(found.agrees and not found.busy for found in self.targets.values())
+
+
+class _OneTarget:
+    """One target, whose lock is held."""
+
+    def __init__(
+        self, store: Store, config: Config, tools: Tools, scratch: Scratch, name: str, plan: TargetPlan
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._clock, self._stopping = tools.clock, tools.stopping
+        self._scratch = scratch
+        self._settings = config.targets[name]
+        self._view = view_of(self._settings, config)
+        self._found = Found(name, months=[], notes=[], registered={})
+        self._keys = RecordKeys(store, config, self._settings, self._view)
+        by_receipt = self._keys if self._settings.type == "sgas" else None
+        self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
+        self._sends_reports = self._settings.records in REPORT_KINDS
+        self._verdicts = Verdicts(store, plan.target_id, self._found, scratch, tools.clock())
+
+    def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
+        found = self._found
+        if file is not None and self._sends_reports:
+            reports = reports_of_file(file, self._config.site.name, self._clock())
+            found.evidence, found.notes = "file", list(reports.all_notes())
+            told_of = sorted({month_of(start) for start, _ in reports.reports})
+            self._by_report(self._months(months, told_of), reports, None)
+            return found
+        if file is not None:
+            told = read_file(file, found.target, self._settings.records, _sites(self._config), self._scratch)
+            found.evidence, found.notes = "file", told.notes
+            self._by_file(self._months(months, told.months), told)
+            return found
+        listed = self._months(months, [])
+        self._ledger.per_core = self._settings.type == "sgas"  # by receipts alone, too: one measure in one table
+        try:
+            context = TargetContext(self._config.credentials, time.time, self._stopping)
+            service = make_target(found.target, self._settings, context)
+            try:
+                if isinstance(service, KeepsMessages) and self._sends_reports:
+                    found.evidence = "files"
+                    reports = reports_of_messages(service.kept(), self._config.site.name, self._clock())
+                    found.notes += [*reports.all_notes(), *([_TAKEN] if service.taken_away else [])]
+                    self._by_report(listed, reports, service)
+                elif isinstance(service, KeepsMessages) and self._settings.records not in READABLE:
+                    found.untold = f"{self._settings.records} cannot be read back"
+                    self._by_receipts(listed)
+                elif isinstance(service, KeepsMessages):
+                    found.evidence = "files"
+                    self._by_messages(listed, service)
+                elif isinstance(service, TellsSums):
+                    found.evidence, self._ledger.per_core = "query", True
+                    self._by_query(listed, service)
+                else:
+                    found.untold = _NOTHING_TO_ASK
+                    self._by_receipts(listed)
+            finally:
+                service.close()
+        except (StoreError, UsageError, StoppedError):
+            raise
+        except PublisherError as error:
+            found.untold, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
+            self._by_receipts(self._afresh())
+        return found
+
+    def _afresh(self) -> list[MonthFound]:
+        """The months of which nothing was told, to be counted once more."""
+        untold = []
+        for place, month in enumerate(self._found.months):
+            if month.told_jobs is None and not month.purged:
+                self._found.months[place] = MonthFound(month.month)
+                untold.append(self._found.months[place])
+        return untold
+
+    def _months(self, months: Sequence[Month] | None, told: Sequence[Month]) -> list[MonthFound]:
+        """The months to look at. Of one that was purged nobody can tell any more what was sent."""
+        chosen = list(months) if months is not None else list(told) or usual_months(self._clock())
+        listed = []
+        for month in chosen:
+            one = MonthFound(month)
+            with self._store.read() as connection:
+                one.purged = queries.is_purged(connection, month.number)
+            self._found.months.append(one)
+            if not one.purged:
+                listed.append(one)
+        return listed
+
+    def _by_receipts(self, months: Sequence[MonthFound]) -> None:
+        self._found.evidence = "receipts"
+        for month in months:
+            for _entries in self._ledger.counted_pages(month):
+                pass
+
+    def _by_query(self, months: Sequence[MonthFound], service: TellsSums) -> None:
+        by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts)
+        for number, month in enumerate(months):
+            untold = by_day.month(month, self._clock())
+            if isinstance(untold, Untold):
+                self._found.untold, self._found.unauthorised = untold.reason, untold.unauthorised
+                month.told_jobs = month.told_wall_s = month.told_cpu_s = None
+                self._by_receipts(months[number + 1 :])
+                return
+        self._compare_registrations()
+
+    def _compare_registrations(self) -> None:
+        """Tell where the service does not know that it took what it took last: it may have lost more."""
+        with self._store.read() as connection:
+            taken = queries.last_taken(connection, self._ledger.target_id)
+        taken = past(taken, now := self._clock())
+        if taken is not None and now - taken < _SUMMING_S and any(one.missing for one in self._found.months):
+            self._found.notes.append(
+                "SGAS sums up what it took some 20 s later: what was sent just now may seem missing"
+            )
+        last = max(self._found.registered.values(), default=None)
+        if taken is not None and last is not None and last < taken - _CLOCKS_APART_S:
+            self._found.notes.append(
+                f"the service says that it last took records at {iso(last)}, and took some of ours at {iso(taken)}: "
+                "perhaps it was restored from an earlier state"
+            )
+
+    def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
+        found = self._found
+        told, unreadable = read_messages(found.target, service, self._scratch, self._clock())
+        found.notes += unreadable
+        if service.taken_away:
+            found.notes.append(_TAKEN)
+        by_group = self._by_group(told, service)
+        if self._settings.records in SUMMARY_KINDS:
+            for month in months:
+                by_group.summaries(month, DIMENSIONS)
+        else:
+            self._by_record(months, service)
+        if sends_sync(self._settings):
+            for month in months:
+                by_group.sync(month, _SYNC_DIMENSIONS)
+
+    def _by_file(self, months: Sequence[MonthFound], told: ToldFile) -> None:
+        kinds = {group.kind for group in told.groups}
+        by_group = self._by_group(told.groups, None)
+        if told.records:
+            if self._settings.records in SUMMARY_KINDS:
+                raise UsageError(f"the file lists records, and {self._found.target} is sent summaries")
+            self._by_record(months, None)
+        elif groups.SUMMARY in kinds:
+            dimensions = dimensions_of(told.groups, groups.SUMMARY)
+            for month in months:
+                by_group.summaries(month, dimensions)
+        else:
+            for month in months:
+                for _entries in self._ledger.counted_pages(month):
+                    pass
+        if groups.SYNC in kinds:
+            dimensions = dimensions_of(told.groups, groups.SYNC)
+            for month in months:
+                by_group.sync(month, dimensions)
+
+    def _by_report(self, months: Sequence[MonthFound], told: ToldReports, spool: KeepsMessages | None) -> None:
+        by_report = ByReport(self._ledger, period_kind(self._settings), told, self._verdicts, spool)
+        for month in months:
+            by_report.month(month)
+
+    def _by_record(self, months: Sequence[MonthFound], spool: KeepsMessages | None) -> None:
+        by_record = ByRecord(self._ledger, self._keys, self._found, self._scratch, self._verdicts, spool)
+        for month in months:
+            by_record.month(month)
+        by_record.foreign({month.month: month for month in months})
+
+    def _by_group(self, told: Sequence[ToldGroup], spool: KeepsMessages | None) -> ByGroup:
+        return ByGroup(self._ledger, self._view, self._settings.records, told, self._verdicts, spool, self._clock())
+
+
+def let_go_again(store: Store, plan: TargetPlan, settings: Target, found: Found, scratch: Scratch, now: int) -> int:
+    """Let what the service was found to lack wait again, in one transaction, and put down who asked for it.
+
+    Gives how many jobs. Those that changed meanwhile wait already, or are superseded, and are left alone; so are
+    superseded ones that the target no longer wants. The caller holds the target's lock.
+    """
+    again = scratch.groups_to_send(found.target)
+    moved = 0
+    with store.write() as connection:
+        for page in scratch.to_send(found.target):
+            gone = [run_id for run_id, state in page if state is State.SUPERSEDED]
+            wanted = still_wanted(connection, plan.wish, gone)
+            moves = [
+                (run_id, state, State.WAITING, SENT_AGAIN)
+                for run_id, state in page
+                if state is not State.SUPERSEDED or run_id in wanted
+            ]
+            queries.forget(connection, plan.target_id, gone)
+            moved += deliveries.move(connection, plan.target_id, moves, now)
+        queries.let_groups_wait(connection, plan.target_id, again, now)
+        if sends_sync(settings):
+            due = {month_bounds(month_numbered(month))[0] for kind, month, _ in again if kind == groups.SYNC}
+            groups.mark(connection, plan.target_id, groups.DUE, due, now)
+        months = ", ".join(str(month.month) for month in found.months)
+        detail = f"{moved} jobs and {len(again)} groups of {months} are sent again ({found.evidence})"
+        registry.note(connection, "reconcile --resend", found.target, detail, now)
+    return moved
+
+
+def _sites(config: Config) -> frozenset[str]:
+    """The names under which this site's jobs are sent, as the server compares them."""
+    names = [config.site.name, *(source.site for source in config.sources.values() if source.site is not None)]
+    return frozenset(str(folded(name)) for name in names)

@@ -1,0 +1,200 @@
+"""Reading an archive: the months that a report is about, by DuckDB, column by column.
+
+How an archive lies on the disk: `month=2026-11/runs.parquet` in its folder, a row for each entry of a report.
+
+The columns are those of `publisher.report.frame`, with null where nothing is known. Hosts, core numbers and events
+are JSON, the resources of `complex` are joined by commas. Other programs may read it: DuckDB, Spark, pandas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import msgspec
+import numpy as np
+
+from formats.calendar import Month, month_of
+from formats.job import Event, Host
+from publisher.errors import UsageError
+from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
+
+VERSION: Final = "1"
+VERSION_KEY: Final = b"usage-publisher-archive"
+FILE: Final = "runs.parquet"
+JOB_COLUMNS: Final = ("local_id", "name", "global_id")
+TEXT_COLUMNS: Final = (*sorted(WORDS - NUMBERS - {"placed", "host"}), "placed")
+"""Columns of words; `host` is read from `placed`, and the word `slots` from the number."""
+CORE_NUMBERS: Final = "core_numbers"
+LATER: Final = frozenset({CORE_NUMBERS, "incomplete"})
+"""Columns that archives of older programs do not have: nothing is known of them there."""
+COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
+_MONTH: Final = re.compile(r"month=(\d{4})-(\d{2})", re.ASCII)
+
+_hosts: Final = msgspec.json.Decoder(tuple[Host, ...])
+_events: Final = msgspec.json.Decoder(tuple[Event, ...])
+_core_numbers: Final = msgspec.json.Decoder(tuple[str, ...])
+
+
+def folder_of(archive: Path, month: Month) -> Path:
+    """Where the runs that ended in a month lie."""
+    return archive / f"month={month}"
+
+
+def months_in(archive: Path) -> dict[Month, Path]:
+    """The files of an archive by month, in order. Raises `UsageError` where there is no archive."""
+    found: dict[Month, Path] = {}
+    if archive.is_dir():
+        for folder in sorted(archive.iterdir()):
+            if (month := _MONTH.fullmatch(folder.name)) and (folder / FILE).is_file():
+                found[Month(int(month[1]), int(month[2]))] = folder / FILE
+    if not found:
+        raise UsageError(f"there is no archive in {archive}", hint=f"`usage-publisher archive {archive}` makes one")
+    return found
+
+
+def text_of(name: str, raw: Any, words: tuple[str, ...]) -> str | None:
+    """What a column of words has for a raw value of a coding."""
+    if name == "placed":
+        return msgspec.json.encode(raw).decode() if raw else None
+    return ",".join(words) if words else None
+
+
+def reader_of(name: str) -> Callable[[str | None], Any]:
+    """What gives the raw value of a coding back, as `words_of` takes it."""
+    if name in {"placed", "host"}:
+        return lambda text: _hosts.decode(text) if text else ()
+    return lambda text: text
+
+
+def words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
+    """The words of a raw value."""
+    if name in {"placed", "host"}:
+        return lambda hosts: tuple(host.name for host in hosts if host.name)
+    if name == "complex":
+        return lambda text: tuple(text.split(",")) if text else ()
+    return lambda text: (text,) if text else ()
+
+
+def events_of(text: str | None) -> tuple[Event, ...]:
+    """The events of a job."""
+    return _events.decode(text) if text else ()
+
+
+def core_numbers_of(text: str | None) -> tuple[str, ...]:
+    """The cores of each host of a job."""
+    return _core_numbers.decode(text) if text else ()
+
+
+_ROWS: Final = 200_000
+_MEMORY: Final = "256MB"
+
+
+def months_about(archive: Path, start: int) -> dict[Month, Path]:
+    """The files of an archive with runs that ended at an instant or later. Raises `UsageError` where there is none."""
+    first = month_of(start)
+    return {month: path for month, path in months_in(archive).items() if month >= first}
+
+
+class ArchiveRuns:
+    """The runs of an archive: `publisher.report.frame.Runs`. Runs that still run are in none.
+
+    `only`: those that ended in this month.
+    """
+
+    def __init__(self, archive: Path, only: Month | None = None) -> None:
+        self._archive = archive
+        self._only = only
+        self.codings: dict[str, Coding] = {}
+
+    def frames(
+        self,
+        start: int,
+        stop: int | None,
+        wanted: frozenset[str],
+        *,
+        running_until: int | None,  # noqa: ARG002
+    ) -> Iterator[Frame]:
+        """See `Runs`. Raises `UsageError` where there is no archive, or one of another program."""
+        self.codings = {name: Coding(words_of(name)) for name in wanted & WORDS}
+        months = months_about(self._archive, start) if stop is None else months_in(self._archive)
+        first, last = month_of(start), None if stop is None else month_of(stop - 1)
+        files = [
+            str(path)
+            for month, path in months.items()
+            if (last is None or first <= month <= last) and self._only in {None, month}
+        ]
+        if not files:
+            return
+        numbers = sorted(wanted & NUMBERS | {"start", "stop"})
+        words = sorted(wanted & WORDS)
+        objects = [*(JOB_COLUMNS if "job" in wanted else ()), *sorted(wanted & {"events", CORE_NUMBERS})]
+        columns = dict.fromkeys([*numbers, *("placed" if name == "host" else name for name in words), *objects])
+        quoted = ", ".join(f'"{name}"' for name in columns)
+        later = sorted(wanted & LATER)
+        read_files = "read_parquet($files, union_by_name = true)" if later else "read_parquet($files)"
+        query = f'SELECT {quoted} FROM {read_files} WHERE "end" >= $start'  # noqa: S608 - names of ours
+        given: dict[str, Any] = {"files": files, "start": start}
+        if stop is None:
+            query += ' OR "stop" >= $start'
+        else:
+            query += ' AND "end" < $stop'
+            given["stop"] = stop
+        with duckdb.connect(":memory:") as connection:
+            connection.execute(f"SET memory_limit = '{_MEMORY}'")
+            connection.execute("SET preserve_insertion_order = false")
+            connection.execute("SET autoinstall_known_extensions = false")
+            connection.execute("SET autoload_known_extensions = false")
+            try:
+                for name in later:
+                    if not _has(connection, files, name):
+                        empty = f'CAST(NULL AS {"BIGINT" if name in NUMBERS else "VARCHAR"}) AS "{name}"'
+                        query = query.replace(f'"{name}"', empty, 1)
+                result: Any = connection.execute(query, given)
+                # Releases of DuckDB before 1.4 have the older name alone.
+                read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
+                reader = read(_ROWS)
+                for batch in reader:
+                    yield self._frame(batch, numbers, words, wanted)
+            except duckdb.Error as error:
+                raise UsageError(
+                    f"the archive {self._archive} cannot be read: {str(error).splitlines()[0]}",
+                    hint=f"Make it anew with `usage-publisher archive {self._archive}`",
+                ) from error
+
+    def _frame(self, batch: Any, numbers: list[str], words: list[str], wanted: frozenset[str]) -> Frame:
+        def column(name: str) -> Any:
+            return batch.column(batch.schema.get_field_index(name))
+
+        found = {
+            name: column(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+            for name in numbers
+        }
+        codes = {name: self._codes(name, column("placed" if name == "host" else name)) for name in words}
+        objects: dict[str, list[Any]] = {}
+        if "job" in wanted:
+            objects["job"] = list(zip(*(column(name).to_pylist() for name in JOB_COLUMNS), strict=True))
+        if "events" in wanted:
+            objects["events"] = [events_of(text) for text in column("events").to_pylist()]
+        if CORE_NUMBERS in wanted:
+            objects[CORE_NUMBERS] = [core_numbers_of(text) for text in column(CORE_NUMBERS).to_pylist()]
+        return Frame(batch.num_rows, found, codes, objects)
+
+    def _codes(self, name: str, column: Any) -> Any:
+        if name == "slots":
+            column = column.cast("string")
+        encoded = column.dictionary_encode(null_encoding="encode")
+        raw = reader_of(name)
+        code = self.codings[name].code
+        known = np.array([code[raw(text)] for text in encoded.dictionary.to_pylist()], np.int64)
+        return known[encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
+
+
+def _has(connection: duckdb.DuckDBPyConnection, files: list[str], column: str) -> bool:
+    """Whether any of the files has a column."""
+    query = "SELECT count(*) FROM parquet_schema($files) WHERE name = $column"
+    found = connection.execute(query, {"files": files, "column": column}).fetchone()
+    return bool(found and found[0])

@@ -1,0 +1,334 @@
+"""Runs of the store kept in memory between reports: what a program that stays answers from at once.
+
+Promise kept here: a report never tells an outdated state. Before each, it is seen whether the store changed since; if
+so, ids and digests of its runs are compared with those that are kept, and what is new, changed or gone is made good. As
+long as that is not done, reports are read from the store, as a command reads them.
+
+Memory is bounded: of more runs than `MOST_KEPT`, those that ended last are kept, and a report of an earlier time is
+read from the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from threading import Condition, Lock, Thread
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from sqlalchemy import Connection
+
+from formats.utilization.columns import Ints
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import Config
+from publisher.errors import PublisherError
+from publisher.report.columns import ColumnMaker
+from publisher.report.compact import OBJECTS_KEPT, Chunk, KeptFrame
+from publisher.report.frame import NUMBERS, WORDS, Coding, Frame
+from publisher.report.runs import StoredFrames, StoreRuns
+from publisher.store.database import Store
+from publisher.store.report_queries import (
+    Rows,
+    State,
+    class_marks,
+    end_of_latest,
+    marked_runs,
+    marks_only,
+    running_runs,
+    runs_by_id,
+    state_of,
+)
+
+MOST_KEPT: Final = 3_000_000
+"""Runs, at some hundred bytes each."""
+_CHUNK: Final = 65_536
+_PAGE: Final = 4_000
+_AT_ONCE: Final = 20_000
+"""So many new runs are read while a report waits; more are read beside the reports."""
+_MOST_SMALL: Final = 32
+"""More small chunks than so many are joined."""
+_SMALL: Final = _CHUNK // 4
+_ALL: Final = NUMBERS | WORDS | OBJECTS_KEPT
+_PATIENCE_S: Final = 2.0
+
+
+class _Reader:
+    """Makes frames with all columns, and holds the codings of all frames that it made. Safe in threads."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._maker = ColumnMaker(_ALL, running=True)
+        self._frames = StoredFrames(self._maker, config, Enrichers(config), dqs=True)
+        self._lock = Lock()
+
+    @property
+    def codings(self) -> dict[str, Coding]:
+        """Those of the frames; words are only ever added to them."""
+        return self._maker.codings
+
+    def running(self, page: Rows, now: int) -> list[Frame]:
+        """Frames of stored runs that still run, up to now."""
+        with self._lock:
+            return list(self._frames.of(self._decoded(page), page, now))
+
+    def frames(self, page: Rows, ids: list[int]) -> list[Frame]:
+        """Frames of stored runs."""
+        with self._lock:
+            return [frame for frame in self._frames.of(self._decoded(page), page, None, ids) if frame.rows]
+
+    def _decoded(self, page: Rows) -> list[Any]:
+        runs = self._frames.decoded([blob for _, blob in page])
+        if unknown := self._frames.unknown(runs, page):
+            with self._store.read() as connection:
+                self._frames.learn(connection, unknown)
+        return runs
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What is kept of one state of the store. It does not change: reports go on with theirs while another is made."""
+
+    state: State
+    reader: _Reader
+    classes: dict[int, int]
+    ids: Ints
+    """Of the runs, ascending."""
+    marks: Ints
+    chunks: tuple[Chunk, ...]
+    running: Rows
+    horizon: int | None
+    """Runs that ended earlier are not kept; None: all are."""
+
+    def has(self, start: int) -> bool:
+        """Whether all runs are kept that ended from an instant on."""
+        return self.horizon is None or start >= self.horizon
+
+
+class Kept:
+    """What is kept of a store. `say` is told of trouble in preparing it. Safe in threads."""
+
+    def __init__(
+        self, store: Store, config: Config, say: Callable[[str], None], clock: Callable[[], int], *,
+        most: int = MOST_KEPT, at_once: int = _AT_ONCE,
+    ) -> None:  # fmt: skip
+        self._clock = clock
+        self._store = store
+        self._config = config
+        self._say = say
+        self._most = most
+        self._at_once = at_once
+        self._updating = Lock()
+        self._made: _State | None = None
+        self._thread: Thread | None = None
+        self._stopping = False
+        self._reading = 0
+        self._quiet = Condition()
+        self._failed = False
+
+    def runs(self) -> KeptRuns:
+        """The runs for a report: `publisher.report.frame.Runs`."""
+        return KeptRuns(self, StoreRuns(self._store, self._config))
+
+    # --- preparing
+
+    def prepare(self) -> None:
+        """Read what there is to read, in a thread beside the reports."""
+        with self._quiet:
+            if self._stopping or (self._thread is not None and self._thread.is_alive()):
+                return
+            self._thread = Thread(target=self._prepare, name="prepare reports", daemon=True)
+            self._thread.start()
+
+    def _prepare(self) -> None:
+        with self._updating:
+            try:
+                self._update(None)
+            except PublisherError as error:
+                self._failed = True
+                self._say(f"reports are read from the store each time, because it could not be prepared: {error}")
+            except _StoppedError:
+                return
+
+    def close(self) -> None:
+        """Stop preparing, and wait for that."""
+        with self._quiet:
+            self._stopping = True
+            self._quiet.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def wait(self) -> None:
+        """Wait until what is being prepared is there."""
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the runs take, about."""
+        return 0 if self._made is None else sum(chunk.bytes for chunk in self._made.chunks)
+
+    def being_read(self, change: int) -> None:
+        """A report that reads the store begins (1) or ends (-1): preparing stands back meanwhile."""
+        with self._quiet:
+            self._reading += change
+            self._quiet.notify_all()
+
+    def _stand_back(self) -> None:
+        with self._quiet:
+            self._quiet.wait_for(lambda: not self._reading or self._stopping, _PATIENCE_S if self._reading else 0)
+            if self._stopping:
+                raise _StoppedError
+
+    # --- the present state
+
+    def present(self) -> _State | None:
+        """What is kept, as the store stands now; None where it is not prepared, and the store must be read."""
+        with self._store.read() as connection:
+            state = state_of(connection, self._clock())
+        made = self._made
+        if made is not None and made.state == state:
+            return made
+        if self._thread is not None and self._thread.is_alive():
+            return None
+        with self._updating:
+            made = self._made
+            if made is not None and made.state != state:
+                made = self._update(self._at_once)
+        if made is None and not self._failed:
+            self.prepare()
+        return made
+
+    def _update(self, at_once: int | None) -> _State | None:
+        """Read what changed since the kept state; None, and nothing is kept, if that is more than so many runs."""
+        with self._store.read() as connection:
+            state = state_of(connection, self._clock())
+            running = running_runs(connection)
+            old, classes = self._made, class_marks(connection)
+            horizon = end_of_latest(connection, self._most)
+            if old is None or _changed(old.classes, classes) or _earlier(horizon, old.horizon):
+                self._made = None
+                if at_once is not None:
+                    return None
+                reader = _Reader(self._store, self._config)
+                ids, marks, chunks = self._whole(connection, reader, horizon)
+            else:
+                reader = old.reader
+                ids, marks, chunks, new = _difference(connection, old, horizon)
+                if at_once is not None and len(new) > at_once:
+                    self._made = None
+                    return None
+                chunks = _few([*chunks, *_chunks(reader, runs_by_id(connection, new))])
+            self._made = _State(state, reader, classes, ids, marks, tuple(chunks), running, horizon)
+            return self._made
+
+    def _whole(self, connection: Connection, reader: _Reader, horizon: int | None) -> tuple[Ints, Ints, list[Chunk]]:
+        marked: list[tuple[Ints, Ints]] = []
+
+        def pages() -> Iterator[tuple[list[int], Rows]]:
+            with closing(marked_runs(connection, horizon, _PAGE)) as found:
+                for page in found:
+                    self._stand_back()
+                    marked.append((page.ids, page.marks))
+                    yield page.ids.tolist(), page.rows
+
+        chunks = list(_chunks(reader, pages()))
+        ids, marks = _together(marked)
+        return ids, marks, chunks
+
+
+def _difference(connection: Connection, old: _State, horizon: int | None) -> tuple[Ints, Ints, list[Chunk], list[int]]:
+    """The runs as they are, the chunks without what is gone or changed, and the ids of what is new or changed."""
+    ids, marks = _together([(page.ids, page.marks) for page in marks_only(connection, horizon, _PAGE * 5)])
+    if not len(old.ids):
+        return ids, marks, [], ids.tolist()
+    places = np.minimum(np.searchsorted(old.ids, ids), len(old.ids) - 1)
+    same = (old.ids[places] == ids) & (old.marks[places] == marks)
+    gone = np.setdiff1d(old.ids, ids[same], assume_unique=True)
+    left = [_without(chunk, gone) for chunk in old.chunks] if len(gone) else old.chunks
+    return ids, marks, [chunk for chunk in left if chunk is not None], ids[~same].tolist()
+
+
+def _together(marked: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Ids, ascending, and their marks."""
+    if not marked:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    ids, marks = (np.concatenate([pair[place] for pair in marked]) for place in (0, 1))
+    order = np.argsort(ids, kind="stable")
+    return ids[order], marks[order]
+
+
+def _without(chunk: Chunk, gone: Ints) -> Chunk | None:
+    """A chunk without these runs; None where nothing is left."""
+    left = chunk.without(gone)
+    if left.rows == chunk.rows:
+        return chunk
+    return Chunk([left]) if left.rows else None
+
+
+def _few(chunks: list[Chunk]) -> list[Chunk]:
+    """The chunks, the small ones joined where they are many."""
+    small = [chunk for chunk in chunks if chunk.rows < _SMALL]
+    if len(small) <= _MOST_SMALL:
+        return chunks
+    large = [chunk for chunk in chunks if chunk.rows >= _SMALL]
+    return [*large, Chunk([KeptFrame(chunk, None) for chunk in small])]
+
+
+def _chunks(reader: _Reader, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[Chunk]:
+    gathered: list[Frame] = []
+    for ids, page in pages:
+        gathered += reader.frames(page, ids)
+        if sum(frame.rows for frame in gathered) >= _CHUNK:
+            yield Chunk(gathered)
+            gathered.clear()
+    if gathered:
+        yield Chunk(gathered)
+
+
+def _changed(old: dict[int, int], new: dict[int, int]) -> bool:
+    """Whether a class is not what it was; those that nothing belongs to any more do not matter."""
+    return any(new.get(class_id, mark) != mark for class_id, mark in old.items())
+
+
+def _earlier(horizon: int | None, old: int | None) -> bool:
+    """Whether more has to be kept than was."""
+    return old is not None and (horizon is None or horizon < old)
+
+
+class _StoppedError(Exception):
+    """The program stops."""
+
+
+class KeptRuns:
+    """The runs of a store for one report: of what is kept, or read. `publisher.report.frame.Runs`."""
+
+    def __init__(self, kept: Kept, stored: StoreRuns) -> None:
+        self._kept = kept
+        self._stored = stored
+        self.codings: dict[str, Coding] = {}
+
+    def frames(
+        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+    ) -> Iterator[Frame]:
+        """See `Runs`."""
+        made = self._kept.present()
+        if made is None or not wanted <= _ALL or not made.has(start):
+            yield from self._read(start, stop, wanted, running_until)
+            return
+        self.codings = made.reader.codings
+        for chunk in made.chunks:
+            frame = chunk.ended(start, stop)
+            if frame is not None and frame.rows:
+                yield frame
+        if running_until is not None:
+            yield from made.reader.running(made.running, running_until)
+
+    def _read(self, start: int, stop: int | None, wanted: frozenset[str], running_until: int | None) -> Iterator[Frame]:
+        self._kept.being_read(1)
+        try:
+            for frame in self._stored.frames(start, stop, wanted, running_until=running_until):
+                self.codings = self._stored.codings
+                yield frame
+            self.codings = self._stored.codings
+        finally:
+            self._kept.being_read(-1)

@@ -1,4 +1,0 @@
-"""Pictures of reports, as PNG, SVG, PDF or PostScript, drawn with matplotlib.
-
-`look.py` holds what can be chosen and what is shown where, and knows no library; the rest is loaded only to draw.
-"""

@@ -1,0 +1,236 @@
+"""Runs of the store as frames: decoded in part, thousands at once, with what the configuration adds to their class.
+
+Where a report reads its runs: the store, or an archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, Final, Protocol, Self, TypeVar
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.calendar import Month, month_bounds
+from formats.identity import ENCODING_VERSION
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import Config
+from publisher.errors import UsageError
+from publisher.report.columns import ColumnMaker, Shared
+from publisher.report.frame import Coding, Frame, Interval, Runs
+from publisher.report.request import ReportRequest
+from publisher.report.selection import Selection
+from publisher.sources.dqs import SEVERAL_LINES, without_slaves
+from publisher.store.admin.purge import runs_of_months
+from publisher.store.classes import classes_by_id, decode
+from publisher.store.database import Store
+from publisher.store.report_queries import first_and_last_end, has_source_of, stored_runs
+from publisher.text import iso
+
+_PAGE: Final = 4_000
+_ARRAY: Final = b"\xdd"
+"""MessagePack: an array follows, its length in four bytes."""
+
+
+class StoreRuns:
+    """The runs of a store: `publisher.report.frame.Runs`."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._config = config
+        self._enrichers = Enrichers(config)
+        self.codings: dict[str, Coding] = {}
+
+    def frames(
+        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+    ) -> Iterator[Frame]:
+        """See `Runs`. All frames are of one state of the store. Memory does not grow with the number of runs."""
+        with self._store.read() as connection:
+            dqs = has_source_of(connection, "dqs")
+            maker = ColumnMaker(wanted, running=running_until is not None)
+            made = StoredFrames(maker, self._config, self._enrichers, dqs=dqs)
+            self.codings = maker.codings
+            pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
+            with closing(pages):
+                for page in pages:
+                    runs = made.decoded([blob for _, blob in page])
+                    if unknown := made.unknown(runs, page):
+                        with self._store.read() as other:  # the first has a cursor open
+                            made.learn(other, unknown)
+                    yield from made.of(runs, page, running_until)
+
+
+class StoredFrames:
+    """Makes frames of stored runs, and learns what their classes share."""
+
+    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, dqs: bool) -> None:
+        self.maker = maker
+        self._dqs = dqs
+        self._prefixes = config.local_id_prefixes
+        self._enrichers = enrichers
+        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[int | maker.slim])  # type: ignore[name-defined]
+        self._places: dict[int, int] = {}
+        self._all_classes = bool(maker.wanted & {"vo", "source"}) or (
+            "job" in maker.wanted and any(self._prefixes.values())
+        )
+
+    def unknown(self, runs: list[Any], page: Sequence[tuple[int, bytes]]) -> set[int]:
+        """The classes that something must be known of, and is not."""
+        if self._all_classes:
+            needed = {class_id for class_id, _ in page}
+        elif "owner" in self.maker.wanted:
+            needed = {class_id for run, (class_id, _) in zip(runs, page, strict=True) if not run.local_user}
+        else:
+            return set()
+        return needed - self._places.keys()
+
+    def learn(self, connection: Connection, class_ids: set[int]) -> None:
+        """Take what runs of these classes share."""
+        for known in classes_by_id(connection, sorted(class_ids)):
+            facts = self._enrichers.apply(known.source, known.facts)
+            shared = Shared(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
+            self._places[known.id] = self.maker.learn(shared)
+
+    def decoded(self, blobs: list[bytes]) -> list[Any]:
+        """The slim runs of stored jobs; of DQS without their slaves. Raises the errors of `publisher.store.classes`.
+
+        All are read at once, as one array: the version byte before each happens to be a small number in MessagePack.
+        """
+        joined = b"".join([_ARRAY, (2 * len(blobs)).to_bytes(4, "big"), *blobs])
+        try:
+            found = self._decoder.decode(joined)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return [self.maker.slim_of(without_slaves(decode(blob))) for blob in blobs]  # or says what is wrong
+        if found[::2].count(ENCODING_VERSION) != len(blobs):
+            for blob in blobs:
+                decode(blob)  # says what is wrong
+        runs = found[1::2]
+        if self._dqs:
+            for place, blob in enumerate(blobs):
+                if SEVERAL_LINES in blob:
+                    runs[place] = self.maker.slim_of(without_slaves(decode(blob)))
+        return runs
+
+    def of(
+        self, runs: list[Any], page: Sequence[tuple[int, bytes]], now: int | None, ids: Sequence[int] | None = None
+    ) -> Iterator[Frame]:
+        """A frame of stored runs, if there are any. `ids` make a column `ROW`."""
+        places = self._places
+        at = [places.get(class_id, 0) for class_id, _ in page] if places else None
+        if runs:
+            yield self.maker.frame(runs, at, now, ids)
+
+
+class Part(Protocol):
+    """What a view makes of some of the runs; what it made of others can be added, in any order."""
+
+    def add(self, other: Self, /) -> None:
+        """Add what was made of other runs."""
+        ...
+
+
+_Part = TypeVar("_Part", bound=Part)
+ON_CLUSTER: Final = ("utilization", "totals")
+"""The views that a cluster computes: those that gather parts."""
+
+
+def selected(
+    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None,
+    there: Callable[[], str] | None = None,
+) -> Selection:  # fmt: skip
+    """Those of the runs that answer a request, of which the view has these columns. `there`: see `Selection`."""
+    return Selection(
+        runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
+        running_until=running_until, there=there,
+    )  # fmt: skip
+
+
+class Context:
+    """What views work with: the store (None where an archive is read and there is none), settings, and the time."""
+
+    def __init__(self, store: Store | None, config: Config, now: int, runs: Callable[[], Runs] | None = None) -> None:
+        """`runs` gives those of the store to a report, where they are kept."""
+        self._store = store
+        self._runs = runs
+        self.config = config
+        self.now = now
+
+    @property
+    def store(self) -> Store:
+        """The store. Raises `UsageError` where there is none."""
+        if self._store is None:
+            raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
+        return self._store
+
+    def runs(self, request: ReportRequest) -> Runs:
+        """The runs that the request is about."""
+        if request.dask is not None:
+            raise UsageError(
+                f"a cluster computes only {' and '.join(ON_CLUSTER)}",
+                hint="Leave --dask away, or choose another --view",
+            )
+        if request.archive is not None:
+            from publisher.report.archive import ArchiveRuns  # noqa: PLC0415 - loads DuckDB and Arrow
+
+            return ArchiveRuns(request.archive)
+        return self._runs() if self._runs is not None else StoreRuns(self.store, self.config)
+
+    def select(
+        self, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running: bool = False
+    ) -> Selection:
+        """The runs that answer a request, of which the view has these columns; `running`: also those that still run."""
+        until = self.now if running and request.running else None
+        there = partial(self._there, request)
+        return selected(self.runs(request), request, wanted, interval, running_until=until, there=there)
+
+    def _there(self, request: ReportRequest) -> str:
+        """When the runs ended that there are."""
+        if request.archive is not None:
+            from publisher.report.archive import months_in  # noqa: PLC0415 - archives are a leaf
+
+            months = [*months_in(request.archive)]
+            return f"the archive has those that ended from {months[0]} to {months[-1]}"
+        with self.store.read() as connection:
+            ends = first_and_last_end(connection)
+        return f"runs ended from {iso(ends[0])} to {iso(ends[1])}" if ends is not None else "none has ended yet"
+
+    def purged(self, request: ReportRequest) -> dict[Month, int]:
+        """The months of the interval whose runs were purged from the store and are not counted, with their number;
+        none where an archive is read."""
+        if request.archive is not None or self._store is None:
+            return {}
+        with self._store.read() as connection:
+            gone = runs_of_months(connection)
+        return {
+            month: count
+            for month, count in gone.items()
+            if month_bounds(month)[0] < request.stop and month_bounds(month)[1] > request.start
+        }
+
+    def purged_note(self, request: ReportRequest) -> str:
+        """What is said of the months of `purged`; empty where there are none."""
+        months = ", ".join(f"{month} ({count:,} runs)" for month, count in self.purged(request).items())
+        if not months:
+            return ""
+        return f"Purged from the store, and not counted: {months}. An archive that has them can be read with --archive."
+
+    def gather(
+        self,
+        request: ReportRequest,
+        wanted: frozenset[str],
+        interval: Interval,
+        part: Callable[[Selection, ReportRequest], _Part],
+    ) -> _Part:
+        """What `part` makes of the runs that answer a request: here, or on a cluster, which adds up those of months."""
+        if request.dask is None:
+            return part(self.select(request, wanted, interval), request)
+        from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
+
+        return gather(request, wanted, interval, part)
+
+
+def running_note(request: ReportRequest) -> tuple[str, ...]:
+    """What a view that counts runs in progress says where it cannot."""
+    return ("Runs that still run are in no archive and not counted.",) if request.archive is not None else ()

@@ -1,0 +1,358 @@
+"""View `charges`: what users or projects owe for a month, item by item.
+
+A run is charged in the UTC month in which it ended, whole: for each resource what it held of the nodes of a class,
+times its wall time, times the price of that class, times a factor for whose it is and one for what kind of job it is
+(Li, Yang, Wu 2016, section 2.1). Usage is kept in whole numbers (amount times milliseconds), prices and factors are
+decimals, and nothing is rounded but the amount of each item, once: half away from zero, to the decimals of the
+currency. A statement's total is the sum of its rounded items and its adjustments, so it differs from the unrounded sum
+by at most half a unit of the last decimal an item. An item of something that rounds to nothing is no line of the
+statement, which it adds nothing to, but is told below it; what costs nothing by its price or factor is a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from typing import Any, Final, get_args
+
+import msgspec
+import numpy as np
+
+from formats.calendar import month_bounds, month_of
+from formats.utilization.columns import Ints, sum_by
+from formats.utilization.occupation import rounded
+from publisher.config.reports import Charged, Charges, Factor, Price
+from publisher.errors import UsageError
+from publisher.report.frame import Frame
+from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.request import ReportRequest
+from publisher.report.runs import Context
+from publisher.report.selection import Selection, distinct
+from publisher.report.views.nodes import KIB_A_GIB, WANTED, Inventory, Placing
+from publisher.text import iso
+
+CHARGED_BY: Final = ("owner", "group", "project", "account", "vo")
+_FACTOR_KEYS: Final = ("group", "owner", "project", "vo", "queue", "status", "account")
+_UNIT_MS: Final = {
+    "cores": 3_600_000,
+    "gpus": 3_600_000,
+    "memory": 3_600_000 * KIB_A_GIB,
+    "vmem": 3_600_000 * KIB_A_GIB,
+}
+_UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A line of a statement: so much of a class of resources, at this price, with these factors."""
+
+    name: str
+    quantity: Fraction
+    unit: str
+    price: Decimal
+    group_factor: Decimal
+    job_factor: Decimal
+    amount: Decimal
+
+
+class Adjusted(msgspec.Struct, frozen=True):
+    """What people added to a statement or took off it."""
+
+    amount: Decimal
+    reason: str
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """What a payer owes for a month."""
+
+    payer: str
+    items: tuple[Item, ...]
+    adjustments: tuple[Adjusted, ...]
+    left_out: tuple[Item, ...] = ()
+    """Items that come to something and round to nothing."""
+
+    @property
+    def total(self) -> Decimal:
+        """The sum of what the lines say."""
+        items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter: 0.00
+        return items + sum((one.amount for one in self.adjustments), Decimal(0))
+
+
+class Statements(msgspec.Struct, frozen=True):
+    """All statements of a month; `unpriced` says of what there was no price.
+
+    `so_far`: of a month that is not over, the instant (epoch seconds) at which they were made.
+    """
+
+    month: str
+    site: str
+    by: str
+    currency: str
+    decimals: int
+    all: tuple[Statement, ...]
+    unpriced: tuple[str, ...]
+    nothing: str | None
+    so_far: int | None = None
+    purged: str = ""
+    """What is said where runs of the month were purged from the store, and are not charged."""
+
+    @property
+    def unfinished(self) -> str:
+        """What is said where the month is not over; else nothing."""
+        return "" if self.so_far is None else f"The month is not over: runs that ended up to {iso(self.so_far)}."
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What makes two amounts of usage one item: whose, of what, and which price and factors it has, by their places.
+
+    A factor of -1 is none.
+    """
+
+    payer: str
+    resource: Charged
+    price: int
+    group_factor: int
+    job_factor: int
+
+
+def statements(context: Context, request: ReportRequest) -> Statements:
+    """The statements of the month that the interval is. Raises `UsageError`."""
+    month = month_of(request.start)
+    if (request.start, request.stop) != month_bounds(month):
+        raise UsageError("charges are those of a whole month", hint="Name it with --month, such as --month 2026-11")
+    request.require_by("charges", CHARGED_BY, 1)
+    settings = context.config.charges
+    if not settings.prices:
+        raise UsageError("there is no price list", hint="Write [[charges.prices]] into the configuration")
+    by = request.by[0] if request.by else settings.by
+    usage: dict[Used, int] = {}
+    unpriced: dict[tuple[str, str, str], int] = {}
+    nothing = None
+    for resource in get_args(Charged):
+        if any(price.resource == resource for price in settings.prices):
+            nothing = _Charging(context, request, by, resource, usage, unpriced).read()
+    lines = itemised(settings, usage)
+    adjusted: dict[str, list[Adjusted]] = {}
+    for one in settings.adjustments:
+        if one.month == str(month) and _concerned(one.payer, by, request):
+            adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
+    found = tuple(
+        Statement(payer, charged, tuple(adjusted.get(payer, ())), left_out)
+        for payer in sorted(lines.keys() | adjusted.keys())
+        for charged, left_out in [lines.get(payer, ((), ()))]
+    )
+    return Statements(
+        month=str(month),
+        site=context.config.site.name,
+        by=by,
+        currency=settings.currency,
+        decimals=settings.decimals,
+        all=found,
+        unpriced=tuple(
+            f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type {kind or UNTOLD} "
+            f"in queue {queue or UNTOLD} have no price and are not charged."
+            for (resource, kind, queue), amount in sorted(unpriced.items())
+        ),
+        nothing=None if found else nothing,
+        so_far=context.now if context.now < request.stop else None,
+        purged=context.purged_note(request),
+    )
+
+
+def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
+    """Whether what was decided of a payer is part of what is asked for: not where only some of the jobs are."""
+    return request.filters.keys() <= {by} and fnmatchcase(payer, request.filters.get(by, "*"))
+
+
+def itemised(
+    settings: Charges, usage: Mapping[Used, int]
+) -> dict[str, tuple[tuple[Item, ...], tuple[Item, ...]]]:  # fmt: skip
+    """By payer the items of amounts of usage times milliseconds, and those that round to nothing."""
+    found: dict[str, tuple[tuple[Item, ...], tuple[Item, ...]]] = {}
+    for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
+        item, exact = _item(settings, key, amount)
+        charged, left_out = found.get(key.payer, ((), ()))
+        lost = exact and not item.amount
+        found[key.payer] = (charged, (*left_out, item)) if lost else ((*charged, item), left_out)
+    return found
+
+
+def _order(key: Used) -> tuple[str, str, int, int, int]:
+    return (key.payer, key.resource, key.price, key.group_factor, key.job_factor)
+
+
+def _item(settings: Charges, key: Used, usage: int) -> tuple[Item, Fraction]:
+    """An item, and what it comes to before it is rounded."""
+    price = settings.prices[key.price]
+    group = settings.group_factors[key.group_factor].factor if key.group_factor >= 0 else Decimal(1)
+    job = settings.job_factors[key.job_factor].factor if key.job_factor >= 0 else Decimal(1)
+    quantity = Fraction(usage, _UNIT_MS[key.resource])
+    exact = quantity * Fraction(price.price) * Fraction(group) * Fraction(job)
+    item = Item(
+        name=price.name or _called(price),
+        quantity=quantity,
+        unit=_UNITS[key.resource],
+        price=price.price,
+        group_factor=group,
+        job_factor=job,
+        amount=rounded(exact, settings.decimals),
+    )
+    return item, exact
+
+
+def _called(price: Price) -> str:
+    where = [", ".join(patterns) for patterns in (price.cluster, price.type, price.queue) if patterns]
+    return f"{price.resource} ({'; '.join(where)})" if where else price.resource
+
+
+class _Charging:
+    """Adds up what runs used of a resource, by payer, price and factors."""
+
+    def __init__(
+        self, context: Context, request: ReportRequest, by: str, resource: Charged, usage: dict[Used, int],
+        unpriced: dict[tuple[str, str, str], int],
+    ) -> None:  # fmt: skip
+        self._settings = context.config.charges
+        self._resource: Charged = resource
+        self._by = by
+        self._usage = usage
+        self._unpriced = unpriced
+        self._inventory = Inventory(context.config.nodes)
+        wanted = WANTED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
+        self._selection: Selection = context.select(msgspec.structs.replace(request, interval=None), wanted, "ended")
+        self._placing = Placing(self._selection, self._inventory, resource)
+        self._keys: dict[tuple[int, ...], Used | tuple[str, str, str]] = {}
+
+    def read(self) -> str | None:
+        """Take all runs; why there are none."""
+        for frame in self._selection.frames():
+            self._add(frame)
+        return self._selection.nothing()
+
+    def _add(self, frame: Frame) -> None:
+        placed = self._placing.of(frame)
+        used = placed.amount > 0
+        row, node, amount = placed.row[used], placed.node[used], placed.amount[used]
+        if not len(row):
+            return
+        names = (self._by, *_FACTOR_KEYS)
+        found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
+        sums = _products(inverse, amount, frame.numbers["wall_ms"][row], len(found))
+        for codes, usage in zip(map(tuple, found.tolist()), sums, strict=True):
+            key = self._keys.get(codes)
+            if key is None:
+                key = self._keys[codes] = self._key(codes, names)
+            sums_of: dict[Any, int] = self._usage if isinstance(key, Used) else self._unpriced
+            sums_of[key] = sums_of.get(key, 0) + usage
+
+    def _key(self, codes: tuple[int, ...], names: tuple[str, ...]) -> Used | tuple[str, str, str]:
+        number = codes[0]
+        node = self._inventory.nodes[number]
+        words = {
+            name: (self._selection.coding(name).values[code] or ("",))[0]
+            for name, code in zip(names, codes[1:], strict=True)
+        }
+        where = {
+            "cluster": node.cluster or self._inventory.met_in.get(number, ""),
+            "type": node.type,
+            "queue": words["queue"],
+        }
+        price = _first(
+            self._settings.prices,
+            lambda one: one.resource == self._resource and _match(one, ("cluster", "type", "queue"), where),
+        )
+        if price < 0:
+            return (self._resource, node.type, words["queue"])
+        factors = (
+            _first(listed, lambda one: _match(one, _FACTOR_KEYS, words))
+            for listed in (self._settings.group_factors, self._settings.job_factors)
+        )
+        return Used(words[self._by] or UNTOLD, self._resource, price, *factors)
+
+
+def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool]) -> int:
+    return next((place for place, rule in enumerate(rules) if matches(rule)), -1)
+
+
+def _match(rule: Price | Factor, keys: tuple[str, ...], words: dict[str, str]) -> bool:
+    given = ((key, getattr(rule, key)) for key in keys)
+    return all(
+        any(fnmatchcase(words[key], pattern) for pattern in patterns) for key, patterns in given if patterns is not None
+    )
+
+
+def _products(group: Ints, amount: Ints, wall_ms: Ints, count: int) -> list[int]:
+    """Exact sums of amount times milliseconds."""
+    if int(amount.max()) * int(wall_ms.max()) < 1 << 62:
+        return sum_by(group, amount * np.maximum(wall_ms, 0), count)
+    exact = [0] * count
+    for place, some, wall in zip(group.tolist(), amount.tolist(), wall_ms.tolist(), strict=True):
+        exact[place] += some * max(wall, 0)
+    return exact
+
+
+def notes_on(made: Statements) -> tuple[str, ...]:
+    """What a reader of all statements must know."""
+    if not made.all:
+        return made.unpriced
+    return (*([made.unfinished] if made.unfinished else []), *made.unpriced, *_left_out(made))
+
+
+def _left_out(made: Statements) -> tuple[str, ...]:
+    some = [statement for statement in made.all if statement.left_out]
+    if not some:
+        return ()
+    items, nothing = sum(len(statement.left_out) for statement in some), rounded(Fraction(0), made.decimals)
+    whose = f"of {len(some)} of {len(made.all)} payers; their statements name them"
+    return (f"Items that round to {nothing} {made.currency} are left out: {items}, {whose}.",)
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view: the items of every statement, its adjustments, and its total."""
+    made = statements(context, request)
+    rows: list[tuple[Cell, ...]] = []
+    for statement in made.all:
+        rows += [
+            (
+                statement.payer, item.name, float(item.quantity), item.unit, item.price, item.group_factor,
+                item.job_factor, item.amount,
+            )
+            for item in statement.items
+        ]  # fmt: skip
+        rows += [
+            (statement.payer, f"adjustment: {one.reason}", None, "", None, None, None, one.amount)
+            for one in statement.adjustments
+        ]
+        rows.append((statement.payer, "total", None, "", None, None, None, statement.total))
+    return Report(
+        view="charges",
+        title=f"Charges of {made.month}",
+        site=made.site,
+        start=request.start,
+        stop=request.stop,
+        columns=(
+            Column(made.by, "text"), Column("item", "text"), Column("quantity", "number"), Column("unit", "text"),
+            Column("price", "money", made.currency), Column("group_factor", "number"), Column("job_factor", "number"),
+            Column("amount", "money", made.currency),
+        ),
+        rows=tuple(rows),
+        plots=_plots(made) if made.all else (),
+        notes=notes_on(made),
+        nothing=made.nothing,
+        facts={
+            "month": made.month,
+            "by": [made.by],
+            "currency": made.currency,
+            "totals": {statement.payer: str(statement.total) for statement in made.all},
+            "items_that_round_to_nothing": sum(len(statement.left_out) for statement in made.all),
+            "all": str(sum((statement.total for statement in made.all), Decimal(0))),
+        },
+    )  # fmt: skip
+
+
+def _plots(made: Statements) -> tuple[Plot, ...]:
+    largest = sorted(made.all, key=lambda one: -one.total)
+    series = (Series("charges", tuple(float(one.total) for one in largest)),)
+    names = tuple(one.payer for one in largest)
+    return (Plot(title="Charges", style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)

@@ -1,0 +1,238 @@
+"""View `occupation` by core: how long runs held each core of each node, by day, week, month or year.
+
+The table `coreOccupation` of the accounting system of Sun Yat-sen University (Li, Yang, Wu 2016). A core counts where
+the source of a run names it. A run of which it is only told how many cores it held of a node is spread evenly over all
+cores of the node, and stands in a column of its own, so that the occupation of a node is the mean over its cores
+whatever its source tells. Of runs that hold the same core at once each counts: there is then more than all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from formats.cores import MOST
+from formats.utilization.columns import Ints
+from formats.utilization.occupation import Occupation
+from publisher.errors import UsageError
+from publisher.report.calendar import Period, edges
+from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.request import ReportRequest
+from publisher.report.runs import Context, running_note
+from publisher.report.views.nodes import Held, HeldFrame, names_of
+
+MOST_CELLS: Final = 250_000
+"""Cores times periods: more are no report that anybody reads."""
+_MOST_SHOWN: Final = 10
+_NOT_TOLD: Final = -1
+"""The core of a node of which it is not known how many it has."""
+
+
+class CoresHeld:
+    """What runs held of each core, and what they held of nodes without naming cores."""
+
+    def __init__(self, periods: list[Period], wanted: Callable[[int], bool]) -> None:
+        """`wanted`: whether a node, by its number, is looked at."""
+        self._periods = len(periods)
+        self._named = Occupation(edges(periods))
+        self._spread = Occupation(edges(periods))
+        self._wanted = wanted
+        self._ids: dict[int, int] = {}
+        self.by_node: dict[int, dict[int, int]] = {}
+        """By node its cores that were named, and the number under which what was held of each is known."""
+        self.named = 0
+        self.unnamed = 0
+        """How many runs named cores of a node, and how many did not."""
+
+    def add(self, frame: HeldFrame) -> None:
+        """Take what runs held."""
+        placed = frame.placed
+        looked_at = {node: self._wanted(node) for node in np.unique(placed.node).tolist()}
+        chosen = np.array([looked_at[node] for node in placed.node.tolist()], np.bool_) & (placed.amount > 0)
+        silent = np.flatnonzero(chosen & (frame.named == 0))
+        self._spread.add(placed.node[silent], frame.start[silent], frame.stop[silent], placed.amount[silent])
+        telling = np.flatnonzero(chosen & (frame.named != 0))
+        for some in frame.numbers.portions(telling, frame.named[telling]):
+            entry, core = frame.numbers.entries(frame.named[some])
+            rows = some[entry]
+            ids = self._ids_of(placed.node[rows] * MOST + core)
+            self._named.add(ids, frame.start[rows], frame.stop[rows], np.ones(len(rows), np.int64))
+        self.named += len(np.unique(placed.row[telling]))
+        self.unnamed += len(np.unique(placed.row[silent]))
+
+    def _ids_of(self, keys: Ints) -> Ints:
+        found, inverse = np.unique(keys, return_inverse=True)
+        for key in found.tolist():
+            if key not in self._ids:
+                self._ids[key] = len(self._ids)
+                self.by_node.setdefault(key // MOST, {})[key % MOST] = self._ids[key]
+                require_cells(len(self._ids), self._periods)
+        return np.array([self._ids[key] for key in found.tolist()], np.int64)[inverse.reshape(-1)]
+
+    def of_core(self, node: int, core: int) -> list[int]:
+        """For how many seconds runs held a core that they named, in each period."""
+        place = self.by_node.get(node, {}).get(core)
+        return [0] * self._periods if place is None else self._named.of(place)
+
+    def spread(self, node: int) -> list[int]:
+        """Cores times seconds that runs held of a node without naming them, in each period."""
+        return self._spread.of(node)
+
+
+class _Core:
+    """A core in one period: how long it was in service, for how long it was held, and how much of that is inferred."""
+
+    __slots__ = ("held_s", "inferred_s", "known", "service_s")
+
+    def __init__(self) -> None:
+        self.known = True
+        """Whether it is one core, and not all of a node of which it is not known how many it has."""
+        self.service_s = 0
+        self.held_s: int | Fraction = 0
+        self.inferred_s: int | Fraction = 0
+
+    def add(self, service_s: int, held_s: int, inferred_s: int | Fraction, *, known: bool) -> None:
+        """The core in a part of the period for which the node had one table: the whole of it, as a rule."""
+        self.known = known
+        self.service_s += service_s
+        self.held_s += held_s + inferred_s
+        self.inferred_s += inferred_s
+
+    @property
+    def occupation(self) -> float | None:
+        """The share of the time; None where it is not known."""
+        return float(Fraction(self.held_s, self.service_s)) if self.service_s and self.known else None
+
+
+def require_cells(cores: int, periods: int) -> None:
+    """Raises `UsageError` for more than can be shown."""
+    if cores * periods > MOST_CELLS:
+        raise UsageError(
+            f"{cores} cores in {periods} periods are more than a report by core can have ({MOST_CELLS})",
+            hint="Choose nodes with --host, a shorter interval, or a longer --period",
+        )
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view. Keys beside `core` are those of occupation."""
+    if request.resource != "cores":
+        raise UsageError(f"{request.resource} is not given by core", hint="Leave --resource away, or `core` in --by")
+    held = Held(context, request, "cores")
+    cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
+    held.read(held=cores.add)
+    found, beyond = _cores(request.by, held, cores)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            period.name, period.start, *one.label, each.service_s / period.inside_s if each.known else None,
+            float(Fraction(each.held_s, period.inside_s)), float(Fraction(each.held_s, 3600)),
+            float(Fraction(each.inferred_s, 3600)), each.occupation,
+        )
+        for place, period in enumerate(held.periods)
+        for one in found
+        if (each := one.each[place]).service_s
+    ]  # fmt: skip
+    if nothing := held.nothing(rows=bool(rows)):
+        rows = []
+    others = [key for key in request.by if key != "core"]
+    return Report(
+        view="occupation",
+        title="Occupation of each core" + (f" by {others[0]}" if others else ""),
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=(
+            Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
+            Column("available", "number", "cores"), Column("in_use", "number", "cores"),
+            Column("used_h", "number", "core h"), Column("inferred_h", "number", "core h"),
+            Column("occupation", "ratio"),
+        ),
+        shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
+        rows=tuple(rows),
+        plots=(_plot(held.periods, found),) if rows else (),
+        notes=(*held.notes(), *_notes(cores, found, beyond), *running_note(request)),
+        nothing=nothing,
+        facts={"period": request.period, "zone": request.zone, "resource": "cores", "by": list(request.by)},
+    )  # fmt: skip
+
+
+class _Labelled(NamedTuple):
+    """A core under its label, with what it is in each period."""
+
+    order: tuple[str | int, ...]
+    label: tuple[str, ...]
+    name: str
+    each: list[_Core]
+
+    @property
+    def words(self) -> str:
+        """What it is called in a picture."""
+        return self.name if self.name.startswith(self.label[0]) else " ".join(self.label)
+
+
+def _cores(by: tuple[str, ...], held: Held, cores: CoresHeld) -> tuple[list[_Labelled], list[str]]:
+    """The cores of the nodes that the report is about, in the order of their labels, and those beyond their node's."""
+    found: dict[tuple[str, ...], _Labelled] = {}
+    beyond: list[str] = []
+    nodes = held.nodes()
+    for of_node, node_name in zip(nodes, names_of(nodes, by), strict=True):
+        node, capacity = of_node.node, of_node.capacity
+        spread = cores.spread(of_node.number)
+        there = sorted({*range(capacity or 0), *cores.by_node.get(of_node.number, ())})
+        if capacity:
+            beyond += [f"{node_name}/{core}" for core in there if core >= capacity]
+        elif any(spread):
+            there = [_NOT_TOLD]
+        require_cells(len(found) + len(there), len(held.periods))
+        for core in there:
+            number = str(core) if core != _NOT_TOLD else UNTOLD
+            name = f"{node_name}/{number}" if core != _NOT_TOLD else node_name
+            words = {"cluster": node.cluster, "type": node.type, "node": node_name}
+            words["core"] = number if "node" in by else name
+            label = tuple(words[key] for key in by)
+            order = tuple(part for key in by for part in ((node_name, core) if key == "core" else (words[key],)))
+            one = found.setdefault(label, _Labelled(order, label, name, [_Core() for _ in held.periods]))
+            named = cores.of_core(of_node.number, core)
+            portion = capacity or 1
+            for each, period, seconds, more in zip(one.each, held.periods, named, spread, strict=True):
+                inferred = Fraction(more, portion) if more and core < portion else 0
+                each.add(node.in_service_s(period), seconds, inferred, known=core != _NOT_TOLD)
+    return sorted(found.values(), key=attrgetter("order")), beyond
+
+
+def _notes(cores: CoresHeld, found: list[_Labelled], beyond: list[str]) -> list[str]:
+    notes = []
+    if cores.unnamed and not cores.named:
+        notes.append(
+            "The sources of these runs tell how many cores they held, not which: all of it is inferred, spread evenly "
+            "over the cores of each node."
+        )
+    elif cores.unnamed:
+        notes.append(
+            f"Of {cores.unnamed} runs the source tells how many cores they held, not which: that is inferred, spread "
+            "evenly over the cores of each node (inferred_h)."
+        )
+    if crowded := [one.name for one in found if any((each.occupation or 0) > 1 for each in one.each)]:
+        notes.append(f"More than 100 %: runs held {_some(crowded)} at the same time as others; each of them counts.")
+    if beyond:
+        notes.append(f"Runs held {_some(beyond)}, which are more cores than [[nodes]] says there are.")
+    return notes
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN} more" * (len(names) > _MOST_SHOWN))
+
+
+def _plot(periods: list[Period], found: list[_Labelled]) -> Plot:
+    lengths = {period.inside_s for period in periods}
+    return Plot(
+        title="Occupation of each core",
+        style="heat",
+        x=tuple(period.start for period in periods),
+        step_s=lengths.pop() if len(lengths) == 1 else None,
+        unit="share of the time",
+        series=tuple(Series(one.words, tuple(each.occupation for each in one.each)) for one in found),
+    )

@@ -1,0 +1,435 @@
+"""What runs held of the nodes of a site, period by period: what occupation, scarcity and single cores are made of.
+
+Where runs ran: a frame of runs taken apart into what each held of each node.
+
+The nodes of a site: as `[[nodes]]` has them, and those that are only known because runs ran on them.
+
+The cores that runs named, of what they held of nodes: each text of core numbers is read once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import translate
+from typing import Final, NamedTuple, Self
+
+import msgspec
+import numpy as np
+
+from formats.cores import expand
+from formats.job import Host
+from formats.utilization.columns import Ints
+from formats.utilization.occupation import Occupation, most_at_once
+from publisher.config.reports import Node
+from publisher.report.calendar import Period, edges, periods, zone_of
+from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
+from publisher.report.report import UNTOLD
+from publisher.report.request import ReportRequest, Resource
+from publisher.report.runs import Context
+from publisher.report.selection import Selection, distinct
+
+KIB_A_GIB: Final = 1 << 20
+INFERRED: Final = "(inferred)"
+"""The type of nodes that stand in no table."""
+
+
+class KnownNode(msgspec.Struct, frozen=True):
+    """A node: what there is of each resource (cores, KiB, GPUs; None: not known), and since and until when."""
+
+    name: str
+    cluster: str
+    type: str
+    amounts: dict[Resource, int | None]
+    since: int | None = None
+    until: int | None = None
+    told: bool = True
+    """Whether the configuration has it."""
+
+    def in_service_s(self, period: Period) -> int:
+        """For how many seconds of a period it is in service."""
+        start = period.start if self.since is None else max(self.since, period.start)
+        stop = period.stop if self.until is None else min(self.until, period.stop)
+        return max(0, stop - start)
+
+
+class Inventory:
+    """Numbers for nodes: those of the configuration first, others as they are met."""
+
+    def __init__(self, tables: Iterable[Node]) -> None:
+        self.nodes: list[KnownNode] = []
+        self.met_in: dict[int, str] = {}
+        """The cluster of the first run on a node, where its table names none."""
+        self._by_name: dict[tuple[str | None, str], list[int]] = {}
+        self._met: dict[tuple[str, str], list[int]] = {}
+        seen: set[tuple[str | None, str, int | None]] = set()
+        for table in tables:
+            for name in table.names:
+                if (table.cluster, name, table.since) in seen:
+                    continue
+                seen.add((table.cluster, name, table.since))
+                self._by_name.setdefault((table.cluster, name), []).append(len(self.nodes))
+                self.nodes.append(_of_table(name, table))
+
+    def numbers(self, cluster: str, name: str) -> list[int]:
+        """The numbers of a node of this name in a cluster: several where its tables follow one another in time."""
+        key = (cluster, name)
+        if key not in self._met:
+            known = self._by_name.get(key) or self._by_name.get((None, name))
+            if known is None:
+                known = [len(self.nodes)]
+                self.nodes.append(KnownNode(name or UNTOLD, cluster, INFERRED, {}, told=False))
+            self._met[key] = known
+            for number in known:
+                self.met_in.setdefault(number, cluster)
+        return self._met[key]
+
+
+def _of_table(name: str, table: Node) -> KnownNode:
+    memory = table.memory_gib * KIB_A_GIB if table.memory_gib is not None else None
+    virtual = table.virtual_gib * KIB_A_GIB if table.virtual_gib is not None else None
+    amounts: dict[Resource, int | None] = {
+        "cores": table.cores, "memory": memory, "vmem": virtual, "gpus": table.gpus,
+    }  # fmt: skip
+    return KnownNode(name, table.cluster or "", table.type, amounts, table.since, table.until)
+
+
+WANTED: dict[Resource, frozenset[str]] = {
+    "cores": frozenset({"placed", "cluster", "slots", "core_numbers"}),
+    "memory": frozenset({"placed", "cluster", "slots", "memory_kib", "incomplete"}),
+    "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib", "incomplete"}),
+    "gpus": frozenset({"placed", "cluster", "slots", "gpus"}),
+}
+"""The columns that are needed to place a resource."""
+
+LACKS: dict[Resource, int] = {"memory": MEMORY_UNKNOWN, "vmem": VIRTUAL_UNKNOWN}
+"""The bit of `incomplete` of runs whose amount of a resource is unknown, and counts as none."""
+_LIKE_SLOTS: frozenset[Resource] = frozenset({"memory", "vmem"})
+
+
+class Placed:
+    """What runs held: entries of `row` (of the frame), `host` (its place among the run's hosts), `node` (of the
+    inventory) and `amount`."""
+
+    def __init__(self, row: Ints, host: Ints, node: Ints, amount: Ints) -> None:
+        self.row = row
+        self.host = host
+        self.node = node
+        self.amount = amount
+
+
+class _Share(NamedTuple):
+    """What a run held: the columns of `Placed` but for the row."""
+
+    hosts: list[int]
+    nodes: list[int]
+    amounts: list[int]
+    """Of what is spread like slots, the slots."""
+    whole: int
+    """All slots of the run, at least 1."""
+
+
+class Placing:
+    """Places the runs of a selection on the nodes of an inventory.
+
+    Slots are those granted on each host; where a source tells only how many a run has in all, they are spread evenly.
+    Memory is spread like slots, as the batch systems tell one peak for the run; GPUs evenly where they are not told
+    by host.
+    """
+
+    def __init__(self, selection: Selection, inventory: Inventory, resource: Resource) -> None:
+        self._selection = selection
+        self._inventory = inventory
+        self._resource = resource
+        self._known: dict[tuple[int, int, int, int], _Share] = {}
+
+    def of(self, frame: Frame) -> Placed:
+        """Where the runs of a frame ran."""
+        total = self._total(frame)
+        by_slots = self._resource in _LIKE_SLOTS
+        # What is spread like slots is hardly ever alike, and how the slots are spread is.
+        spread = np.zeros(frame.rows, np.int64) if by_slots else total
+        found, inverse = distinct([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], spread])
+        shares = [self._shares(*row) for row in found.tolist()]
+        counts = np.array([len(share.nodes) for share in shares], np.int64)
+        begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
+        hosts = np.array([host for share in shares for host in share.hosts], np.int64)
+        nodes = np.array([node for share in shares for node in share.nodes], np.int64)
+        amounts = np.array([amount for share in shares for amount in share.amounts], np.int64)
+        repeated = counts[inverse]
+        row = np.repeat(np.arange(frame.rows), repeated)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(repeated) - repeated, repeated)
+        place = np.repeat(begins[inverse], repeated) + within
+        held = amounts[place]
+        if by_slots:
+            wholes = np.array([share.whole for share in shares], np.int64)
+            held = _parts(total[row], held, wholes[inverse][row])
+        return Placed(row, hosts[place], nodes[place], held)
+
+    def _total(self, frame: Frame) -> Ints:
+        """Of what is not told by host, what a run has in all."""
+        if self._resource == "cores":
+            return frame.numbers["slots"]
+        return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]
+
+    def _shares(self, placed: int, cluster: int, slots: int, total: int) -> _Share:
+        key = (placed, cluster, slots, total)
+        if key not in self._known:
+            if len(self._known) > 100_000:
+                self._known.clear()
+            name = (self._selection.coding("cluster").values[cluster] or ("",))[0]
+            self._known[key] = self._spread(self._selection.coding("placed").raw[placed], name, slots, total)
+        return self._known[key]
+
+    def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> _Share:
+        if not hosts:
+            numbers = self._inventory.numbers(cluster, "")
+            amount = 1 if self._resource in _LIKE_SLOTS else total
+            return _Share([0] * len(numbers), numbers, [amount] * len(numbers), 1)
+        told = [host.slots for host in hosts]
+        if any(amount is None for amount in told):
+            granted = _evenly(slots, len(hosts))
+        else:
+            granted = [amount or 0 for amount in told]
+        amounts = granted
+        if self._resource == "gpus":
+            by_host = [host.gpus for host in hosts]
+            amounts = _evenly(total, len(hosts)) if None in by_host else [amount or 0 for amount in by_host]
+        share = _Share([], [], [], max(sum(granted), 1))
+        for place, (host, amount) in enumerate(zip(hosts, amounts, strict=True)):
+            numbers = self._inventory.numbers(cluster, host.name)
+            share.hosts.extend([place] * len(numbers))
+            share.nodes.extend(numbers)
+            share.amounts.extend([amount] * len(numbers))
+        return share
+
+
+def _parts(totals: Ints, slots: Ints, wholes: Ints) -> Ints:
+    """Of each total the part that goes with so many of all slots, rounded down."""
+    if int(totals.max(initial=0)) * int(slots.max(initial=0)) < 1 << 62:
+        return totals * slots // wholes
+    rows = zip(totals.tolist(), slots.tolist(), wholes.tolist(), strict=True)
+    return np.array([total * some // whole for total, some, whole in rows], np.int64)
+
+
+def _evenly(total: int, parts: int) -> list[int]:
+    """Whole numbers as equal as can be, the larger ones first, which add up to the total."""
+    each, rest = divmod(total, parts)
+    return [each + (place < rest) for place in range(parts)]
+
+
+_MOST_KEPT: Final = 2_000_000
+"""Numbers, at eight bytes each."""
+_AT_ONCE: Final = 500_000
+
+
+class CoreNumbers:
+    """Codes for texts of core numbers, good until the next frame is looked at; 0: none are named."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._codes: dict[str, int] = {"": 0}
+        self._numbers: list[Ints] = [np.zeros(0, np.int64)]
+        self._kept = 0
+
+    def of(self, frame: Frame, placed: Placed) -> Ints:
+        """The code of each entry. Numbers that are not as many as the run has slots there are no names of cores."""
+        if self._kept > _MOST_KEPT:
+            self._forget()
+        by_run = frame.objects["core_numbers"]
+        if not any(by_run):
+            return np.zeros(len(placed.row), np.int64)
+        codes = np.array(
+            [
+                self._code(by_run[row][host]) if host < len(by_run[row]) else 0
+                for row, host in zip(placed.row.tolist(), placed.host.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+        counts = np.array([len(numbers) for numbers in self._numbers], np.int64)
+        return np.where(counts[codes] == placed.amount, codes, 0)
+
+    def _code(self, text: str) -> int:
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = len(self._numbers)
+            self._numbers.append(np.array(expand(text), np.int64))
+            self._kept += len(self._numbers[-1])
+        return code
+
+    def note_highest(self, highest: dict[int, int], node: Ints, codes: Ints) -> None:
+        """Raise the highest number of each node (by its own) to what was named there."""
+        named = np.flatnonzero(codes)
+        if not len(named):
+            return
+        pairs = np.unique(np.stack([node[named], codes[named]], axis=1), axis=0)
+        for one, code in pairs.tolist():
+            highest[one] = max(highest.get(one, -1), int(self._numbers[code][-1]))
+
+    def portions(self, places: Ints, codes: Ints) -> list[Ints]:
+        """The places cut so that what their codes name fits into memory: a core of each takes a hundred bytes."""
+        behind = np.cumsum([len(self._numbers[code]) for code in codes.tolist()])
+        return np.split(places, np.flatnonzero(np.diff(behind // _AT_ONCE)) + 1)
+
+    def entries(self, codes: Ints) -> tuple[Ints, Ints]:
+        """For each core that is named, the place of its entry and its number."""
+        counts = np.array([len(numbers) for numbers in self._numbers], np.int64)[codes]
+        entry = np.repeat(np.arange(len(codes)), counts)
+        numbers = [self._numbers[code] for code in codes.tolist()]
+        return entry, np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
+
+
+UNITS: Final[dict[Resource, str]] = {"cores": "cores", "memory": "GiB", "vmem": "GiB", "gpus": "GPUs"}
+_ESTIMATED: Final = (
+    "Memory is an estimate: a run is taken to hold its peak from start to end, spread over its hosts like its slots."
+)
+
+
+class OfNode(NamedTuple):
+    """A node, by its number in the inventory: what it has (None: not known), and what was held of it in each period,
+    by time."""
+
+    number: int
+    node: KnownNode
+    capacity: int | None
+    held: list[int]
+
+
+class HeldFrame(NamedTuple):
+    """Of a frame, what its runs held of cores: `start` and `stop` within the service of the node, by entry of `placed`;
+    `named` are codes of `numbers`."""
+
+    placed: Placed
+    start: Ints
+    stop: Ints
+    named: Ints
+    numbers: CoreNumbers
+
+
+class Held:
+    """What runs held of the nodes of a site in each period, and what there is."""
+
+    def __init__(
+        self, context: Context, request: ReportRequest, resource: Resource, more: frozenset[str] = frozenset()
+    ) -> None:
+        """`more`: columns that `watch` looks at besides."""
+        request.require_interval()
+        self.resource: Resource = resource
+        stop = min(request.stop, context.now) if context.now > request.start else request.stop
+        self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
+        self.inventory = Inventory(context.config.nodes)
+        self._asked_of_runs = bool(request.filters.keys() - {"host"})
+        self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
+        self.selection = context.select(request, WANTED[resource] | more, "overlapping", running=True)
+        self._occupation = Occupation(edges(self.periods))
+        self._inferred: dict[int, int] = {}
+        self._highest: dict[int, int] = {}
+        """By node the highest number of a core that a run named."""
+
+    def read(
+        self, watch: Callable[[Frame, Placed], None] | None = None, held: Callable[[HeldFrame], None] | None = None
+    ) -> Self:
+        """Take all runs; `watch` sees each frame and where its runs ran, `held` what they held while it was there."""
+        placing = Placing(self.selection, self.inventory, self.resource)
+        numbers = CoreNumbers()
+        unknown: list[tuple[Ints, Ints, Ints, Ints]] = []
+        for frame in self.selection.frames():
+            placed = placing.of(frame)
+            if watch is not None:
+                watch(frame, placed)
+            start, stop = frame.numbers["start"][placed.row], frame.numbers["stop"][placed.row]
+            stop = np.minimum(stop, self._until(placed.node))
+            start = np.maximum(start, self._since(placed.node))
+            self._occupation.add(placed.node, start, stop, placed.amount)
+            if self.resource == "cores":
+                named = numbers.of(frame, placed)
+                numbers.note_highest(self._highest, placed.node, named)
+                if held is not None:
+                    held(HeldFrame(placed, start, stop, named, numbers))
+            untold = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
+            if self.resource in {"cores", "gpus"} and untold.any():
+                unknown.append((placed.node[untold], start[untold], stop[untold], placed.amount[untold]))
+        if unknown:
+            self._inferred = most_at_once(*(np.concatenate(column) for column in zip(*unknown, strict=True)))
+        return self
+
+    def _since(self, node: Ints) -> Ints:
+        return np.array([-(1 << 62) if one.since is None else one.since for one in self.inventory.nodes])[node]
+
+    def _until(self, node: Ints) -> Ints:
+        return np.array([1 << 62 if one.until is None else one.until for one in self.inventory.nodes])[node]
+
+    def capacity(self, node: KnownNode) -> int | None:
+        """How much of the resource a node has, as the configuration says."""
+        return node.amounts.get(self.resource)
+
+    def looks_at(self, node: KnownNode) -> bool:
+        """Whether a report is about a node: where hosts are selected, of others it is not known what all runs held."""
+        return self._looked_at(node.name) is not None
+
+    def nodes(self) -> list[OfNode]:
+        """The nodes that the report is about, and what was held of each."""
+        found = []
+        for number, node in enumerate(self.inventory.nodes):
+            if not self.looks_at(node):
+                continue
+            capacity = self.capacity(node)
+            if capacity is None and node.name != UNTOLD:
+                capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
+            if node.told or any(self._occupation.of(number)):
+                if not node.cluster and (cluster := self.inventory.met_in.get(number)):
+                    node = msgspec.structs.replace(node, cluster=cluster)  # noqa: PLW2901
+                found.append(OfNode(number, node, capacity, self._occupation.of(number)))
+        return found
+
+    def nothing(self, *, rows: bool) -> str | None:
+        """Why there is nothing to show, and what there is; None where there are `rows` that say something.
+
+        Nodes of a table that no run held are idle, and worth a row, if there were runs at all and none was left out.
+        """
+        met = self.selection.met()
+        idle = rows and met.runs > 0 and not self._asked_of_runs
+        return None if idle else met.nothing()
+
+    def notes(self) -> tuple[str, ...]:
+        """What was inferred, and what that means."""
+        notes = []
+        nodes = self.nodes()
+        inferred = [node.name for _, node, _, held in nodes if not node.told and node.name != UNTOLD and any(held)]
+        if inferred and self.resource in {"cores", "gpus"}:
+            or_named = " or named" if self.resource == "cores" else ""
+            notes.append(
+                f"Inferred: nodes that stand in no table [[nodes]], {len(inferred)} of them; each has as many "
+                f"{UNITS[self.resource]} as runs held at once{or_named}, and idle nodes are not known."
+            )
+        elif any(capacity is None and any(held) for _, _, capacity, held in nodes):
+            notes.append(f"No table [[nodes]] says how much {self.resource} some nodes have: no occupation of these.")
+        if crowded := sorted(
+            node.name for _, node, capacity, held in nodes if node.told and self._crowded(capacity, held)
+        ):
+            notes.append(f"On {', '.join(crowded[:10])} runs held more {self.resource} than [[nodes]] says there is.")
+        if any(node.name == UNTOLD and any(held) for _, node, _, held in nodes):
+            notes.append(f"Runs of a source that names no hosts stand under {UNTOLD}.")
+        if self.resource in {"memory", "vmem"}:
+            notes.append(_ESTIMATED)
+        return (*notes, *self.selection.met().notes(LACKS.get(self.resource, 0)))
+
+    def _crowded(self, capacity: int | None, held: list[int]) -> bool:
+        if capacity is None:
+            return False
+        return any(amount > capacity * period.inside_s for amount, period in zip(held, self.periods, strict=True))
+
+
+def names_of(nodes: list[OfNode], by: tuple[str, ...]) -> list[str]:
+    """What nodes are called: nodes of two clusters may have the same name, and are two nodes."""
+    in_clusters: dict[str, set[str]] = {}
+    for each in nodes:
+        in_clusters.setdefault(each.node.name, set()).add(each.node.cluster)
+    return [
+        f"{each.node.cluster}/{each.node.name}"
+        if len(in_clusters[each.node.name]) > 1 and "cluster" not in by
+        else each.node.name
+        for each in nodes
+    ]

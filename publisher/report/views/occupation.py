@@ -1,0 +1,145 @@
+"""View `occupation`: how much of cores, memory or GPUs was taken, by day, week, month or year.
+
+Occupation of a node is what runs held of it, by time, divided by what it has; that of a cluster or of a kind of node
+is the mean over its nodes, as the accounting system of Sun Yat-sen University has it (Li, Yang, Wu 2016). Beside it
+stands the share of all that there is, to which larger nodes add more. Runs that still run count until now; the future
+does not count. Single cores are in `publisher.report.views.core_occupation`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from publisher.report.calendar import Period
+from publisher.report.report import Cell, Column, Plot, Report, Series
+from publisher.report.request import ReportRequest, Resource
+from publisher.report.runs import Context, running_note
+from publisher.report.views import core_occupation
+from publisher.report.views.nodes import KIB_A_GIB, UNITS, Held, KnownNode, names_of
+
+OCCUPATION_BY: Final = ("cluster", "type", "node", "core")
+_TITLES: Final[dict[Resource, str]] = {
+    "cores": "Occupation of cores", "memory": "Occupation of memory", "vmem": "Occupation of virtual memory",
+    "gpus": "Occupation of GPUs",
+}  # fmt: skip
+
+
+class Share:
+    """Nodes that are taken together, in one period."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.available = 0
+        """What the nodes have, times the seconds that each is in service; of those of which it is known."""
+        self.held = 0
+        self._of_known = 0
+        self._shares: list[tuple[int, int]] = []
+        """Of each node what was held of it, and of how much."""
+
+    def add(self, node: KnownNode, capacity: int | None, held: int, period: Period) -> None:
+        """A node and what was held of it in the period."""
+        service_s = node.in_service_s(period)
+        if not service_s:
+            return
+        self.nodes += 1
+        self.held += held
+        if capacity:
+            self.available += capacity * service_s
+            self._of_known += held
+            self._shares.append((held, capacity * service_s))
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over the nodes."""
+        if len(self._shares) == 1:
+            ((held, available),) = self._shares
+            return held / available
+        return float(sum(Fraction(*pair) for pair in self._shares) / len(self._shares)) if self._shares else None
+
+    @property
+    def of_all(self) -> float | None:
+        """The share of all that there is."""
+        return self._of_known / self.available if self.available else None
+
+
+def shares(held: Held, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]]:
+    """By the values of the keys, what was taken in each period."""
+    found: dict[tuple[str, ...], list[Share]] = {}
+    nodes = held.nodes()
+    for (_, node, capacity, amounts), name in zip(nodes, names_of(nodes, by), strict=True):
+        if node.told and not capacity and not any(amounts):
+            continue  # a node without GPUs does not make the mean of those that have some smaller
+        words = {"cluster": node.cluster, "type": node.type, "node": name}
+        label = tuple(words[key] for key in by)
+        each = found.setdefault(label, [Share() for _ in held.periods])
+        for share, amount, period in zip(each, amounts, held.periods, strict=True):
+            share.add(node, capacity, amount, period)
+    return found
+
+
+def in_units(amount: int, time_s: int, resource: Resource) -> float:
+    """An amount of a resource, by time, for each of so many seconds, in the unit that is shown."""
+    return amount / (time_s * KIB_A_GIB if resource in {"memory", "vmem"} else time_s)
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view."""
+    request.require_by("occupation", OCCUPATION_BY, 2)
+    if "core" in request.by:
+        return core_occupation.view(context, request)
+    resource = request.resource
+    held = Held(context, request, resource).read()
+    found = shares(held, request.by)
+    unit = UNITS[resource]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            period.name, period.start, *label, share.nodes,
+            in_units(share.available, period.inside_s, resource) if share.available else None,
+            in_units(share.held, period.inside_s, resource),
+            in_units(share.held, 3600, resource), share.mean, share.of_all,
+        )
+        for place, period in enumerate(held.periods)
+        for label, each in sorted(found.items())
+        if (share := each[place]).nodes
+    ]  # fmt: skip
+    if nothing := held.nothing(rows=bool(rows)):
+        rows = []
+    return Report(
+        view="occupation",
+        title=_TITLES[resource] + (f" by {' and '.join(request.by)}" if request.by else ""),
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=(
+            Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
+            Column("nodes", "count"), Column("available", "number", unit), Column("in_use", "number", unit),
+            Column("used_h", "number", f"{unit.removesuffix('s')} h"), Column("occupation", "ratio"),
+            Column("share_of_all", "ratio"),
+        ),
+        shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
+        rows=tuple(rows),
+        plots=_plots(request, held, found) if rows else (),
+        notes=(*held.notes(), *running_note(request)),
+        nothing=nothing,
+        facts={"period": request.period, "zone": request.zone, "resource": resource, "by": list(request.by)},
+    )  # fmt: skip
+
+
+def _plots(request: ReportRequest, held: Held, found: dict[tuple[str, ...], list[Share]]) -> tuple[Plot, ...]:
+    by_node = "node" in request.by
+    series = tuple(
+        Series(" ".join(label) or held.resource, tuple(share.mean for share in each))
+        for label, each in sorted(found.items())
+    )
+    lengths = {period.inside_s for period in held.periods}
+    return (
+        Plot(
+            title=_TITLES[held.resource],
+            style="heat" if by_node else "line",
+            x=tuple(period.start for period in held.periods),
+            step_s=lengths.pop() if len(lengths) == 1 else None,
+            unit="share of what there is",
+            series=series,
+        ),
+    )

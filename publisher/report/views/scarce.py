@@ -1,0 +1,139 @@
+"""View `scarce`: which classes of resources are short, their occupation against how long jobs waited for them.
+
+A class is a resource of the nodes of one type in one cluster. It is scarce where it was taken for at least four fifths
+and one job in ten waited longer than an hour; the classes are in the order of both multiplied.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from formats.utilization.columns import Ints
+from publisher.report.calendar import unit_for
+from publisher.report.frame import Frame
+from publisher.report.report import Cell, Column, Plot, Report, Series
+from publisher.report.request import ReportRequest, Resource
+from publisher.report.runs import Context
+from publisher.report.views.nodes import Held, Placed
+from publisher.report.views.occupation import shares
+from publisher.report.views.waiting import WAITED, Waits, percentile
+
+HIGH: Final = 0.8
+LONG_S: Final = 3600
+_BY: Final = ("cluster", "type")
+_RESOURCES: Final[tuple[Resource, ...]] = ("cores", "memory", "gpus")
+_COLUMNS: Final = (
+    Column("cluster", "text"),
+    Column("type", "text"),
+    Column("resource", "text"),
+    Column("nodes", "count"),
+    Column("occupation", "ratio"),
+    Column("jobs", "count"),
+    Column("median_wait_s", "count", "s"),
+    Column("p90_wait_s", "count", "s"),
+    Column("scarce", "text"),
+)
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view: one row a class, the scarcest first."""
+    request.require_by("scarce", (), 1)
+    whole = msgspec.structs.replace(request, period="year", zone="UTC")
+    rows: list[tuple[Cell, ...]] = []
+    notes: dict[str, None] = {}
+    nothing = None
+    for resource in _RESOURCES:
+        held = Held(context, whole, resource, WAITED)
+        classes = _Classes(held, request)
+        found = shares(held.read(classes.watch), _BY)
+        waits = classes.waits()
+        for label, each in found.items():
+            nodes = max((share.nodes for share in each), default=0)
+            available = sum(share.available for share in each)
+            if not nodes or not available:
+                continue
+            occupation = sum((share.mean or 0.0) * share.available for share in each) / available
+            some = waits.get(label)
+            told = (len(some), percentile(some, 50), percentile(some, 90)) if some is not None else (0, None, None)
+            scarce = occupation >= HIGH and (told[2] or 0) >= LONG_S
+            rows.append((*label, resource, nodes, occupation, *told, "scarce" if scarce else ""))
+        notes.update(dict.fromkeys(held.notes()))
+        nothing = held.nothing(rows=bool(rows))
+    if nothing:
+        rows.clear()
+    rows.sort(key=lambda row: (-_pressure(row), str(row[0]), str(row[1])))
+    return Report(
+        view="scarce",
+        title="Scarce resources",
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=_COLUMNS,
+        rows=tuple(rows),
+        plots=_plots(rows) if rows else (),
+        notes=(
+            f"Scarce: taken for {HIGH:.0%} or more, and one job in ten waited {LONG_S // 3600} hour or longer.",
+            *notes,
+        ),
+        nothing=nothing,
+    )
+
+
+class _Classes:
+    """How long the jobs waited that started in the interval and held any of a resource, by its class.
+
+    A job on several hosts counts under its first.
+    """
+
+    def __init__(self, held: Held, request: ReportRequest) -> None:
+        self._inventory = held.inventory
+        self._start, self._stop = request.start, request.stop
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._waits = Waits()
+
+    def watch(self, frame: Frame, placed: Placed) -> None:
+        """Take the runs of a frame."""
+        rows, places = np.unique(placed.row, return_index=True)
+        of_rows = np.full(frame.rows, -1, np.int64)
+        nodes, node = np.unique(placed.node[places], return_inverse=True)
+        classes = np.array([self._class_of(number) for number in nodes.tolist()], np.int64)[node.reshape(-1)]
+        of_rows[rows] = np.where(placed.amount[places] > 0, classes, -1)
+        start = frame.numbers["start"]
+        mask = (of_rows >= 0) & (start >= self._start) & (start < self._stop)
+        self._waits.add(frame.where(mask), of_rows[mask])
+
+    def _class_of(self, number: int) -> int:
+        node = self._inventory.nodes[number]
+        label = (node.cluster or self._inventory.met_in.get(number, ""), node.type)
+        return self._numbers.setdefault(label, len(self._numbers))
+
+    def waits(self) -> dict[tuple[str, ...], Ints]:
+        """By cluster and type the waits in ascending order."""
+        labels = list(self._numbers)
+        return {labels[number]: some for number, (some, _) in self._waits.by_group().items()}
+
+
+def _pressure(row: tuple[Cell, ...]) -> float:
+    occupation, wait = row[4], row[7]
+    return (occupation if isinstance(occupation, float) else 0.0) * (wait if isinstance(wait, int) else 0)
+
+
+def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
+    names = tuple(" ".join(str(word) for word in row[:3] if word) for row in rows)
+    occupation = tuple(float(row[4]) if isinstance(row[4], float) else None for row in rows)
+    waits = [row[7] if isinstance(row[7], int) else None for row in rows]
+    unit = unit_for(max((wait for wait in waits if wait is not None), default=0))
+    in_units = tuple(None if wait is None else wait / unit.seconds for wait in waits)
+    return (
+        Plot(title="Occupation", style="bar", x=names, unit="share", series=(Series("occupation", occupation),)),
+        Plot(
+            title="Wait that nine jobs in ten did not exceed",
+            style="bar",
+            x=names,
+            unit=unit.name,
+            series=(Series("90 of 100", in_units),),
+        ),
+    )

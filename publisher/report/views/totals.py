@@ -1,0 +1,237 @@
+"""View `totals`: what runs used, summed by up to two keys, as qacct sums it.
+
+A run counts where it ended, whole, so that the totals of intervals that follow one another add up; qacct's way, by
+the start of the run, is `interval = "started"`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from formats.utilization.columns import Ints, sum_by
+from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
+from publisher.report.report import UNTOLD, Column, Plot, Report, Series
+from publisher.report.request import ReportRequest
+from publisher.report.runs import Context
+from publisher.report.selection import BY_PERIOD, Groups, Met, Selection, columns_of
+
+_WANTED: Final = frozenset(
+    {
+        "incomplete",
+        "end", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "memory_kib", "virtual_kib", "tasks_wall_ms",
+        "mem_ugb_s", "io_ugb", "iow_us",
+    }
+)  # fmt: skip
+_SUMMED: Final = (
+    "jobs", "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall_ms", "tasks_wall_ms", "mem_ugb_s", "io_ugb",
+    "iow_us",
+)  # fmt: skip
+_UNKNOWN: Final = {"cpu_unknown": CPU_UNKNOWN, "memory_unknown": MEMORY_UNKNOWN, "virtual_unknown": VIRTUAL_UNKNOWN}
+"""How many runs of a group lack an amount, by the bit that says so of a run."""
+_COUNTED: Final = (*_SUMMED, *_UNKNOWN)
+_PEAKS: Final = ("memory_kib", "virtual_kib")
+_AMOUNTS: Final = (
+    Column("jobs", "count"),
+    Column("wall_s", "number", "s"),
+    Column("cpu_user_s", "number", "s"),
+    Column("cpu_system_s", "number", "s"),
+    Column("cpu_s", "number", "s"),
+    Column("core_h", "number", "core h"),
+    Column("memory_max_kib", "count", "KiB"),
+    Column("virtual_max_kib", "count", "KiB"),
+    Column("wall_of_tasks_s", "number", "s"),
+    Column("memory_gb_s", "number", "GB s"),
+    Column("io_gb", "number", "GB"),
+    Column("io_wait_s", "number", "s"),
+    Column("cpu_unknown_jobs", "count"),
+    Column("memory_unknown_jobs", "count"),
+    Column("virtual_unknown_jobs", "count"),
+)
+_SHOWN: Final = 8
+"""So many of the amounts stand in tables; Grid Engine's own are for CSV and JSON."""
+
+
+class Total(msgspec.Struct, frozen=True):
+    """What the runs of a group used; `memory_max_kib` is the largest resident set of one of them.
+
+    What is unknown of a run is in no sum; `cpu_unknown`, `memory_unknown` and `virtual_unknown` count those runs.
+    """
+
+    key: tuple[str, ...]
+    jobs: int
+    wall_ms: int
+    cpu_user_ms: int
+    cpu_system_ms: int
+    cpu_ms: int
+    slots_wall_ms: int
+    tasks_wall_ms: int
+    """Wall time with that of every task of a tightly integrated parallel job, as qacct without -m has it."""
+    memory_ugb_s: int
+    io_ugb: int
+    io_wait_us: int
+    cpu_unknown: int
+    memory_unknown: int
+    virtual_unknown: int
+    memory_max_kib: int
+    virtual_max_kib: int
+
+    def amounts(self) -> tuple[int | float | None, ...]:
+        """As the columns have them; None for what is known of none of the runs."""
+        cpu = (self.cpu_user_ms / 1000, self.cpu_system_ms / 1000, self.cpu_ms / 1000)
+        nobody_knows = self._unknown(self.cpu_unknown) and not any(cpu)
+        user_s, system_s, cpu_s = (None, None, None) if nobody_knows else cpu
+        return (
+            self.jobs, self.wall_ms / 1000, user_s, system_s, cpu_s, self.slots_wall_ms / 3_600_000,
+            None if self._unknown(self.memory_unknown) else self.memory_max_kib,
+            None if self._unknown(self.virtual_unknown) else self.virtual_max_kib,
+            self.tasks_wall_ms / 1000, self.memory_ugb_s / 1e6, self.io_ugb / 1e6, self.io_wait_us / 1e6,
+            self.cpu_unknown, self.memory_unknown, self.virtual_unknown,
+        )  # fmt: skip
+
+    def _unknown(self, runs: int) -> bool:
+        return 0 < self.jobs == runs
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Totals by the keys `by`, in their order, and of all."""
+
+    by: tuple[str, ...]
+    rows: tuple[Total, ...]
+    all: Total
+    nothing: str | None
+    notes: tuple[str, ...] = ()
+
+
+class Summed:
+    """What some runs used, group by group: `publisher.report.runs.Part`."""
+
+    def __init__(self) -> None:
+        self.labels: list[tuple[str, ...]] = []
+        self.met = Met()
+        self.sums = {name: [0] for name in _COUNTED}
+        self.peaks = {name: [0] for name in _PEAKS}
+
+    def add(self, other: Summed) -> None:
+        """Add what other runs used."""
+        known = {label: place for place, label in enumerate(self.labels)}
+        places = [known.setdefault(label, len(known)) for label in other.labels]
+        self.labels = list(known)
+        for name in _COUNTED:
+            column = self.sums[name] = _grown(self.sums[name], len(known))
+            for place, amount in zip(places, other.sums[name], strict=False):  # one cell too many without labels
+                column[place] += amount
+        for name in _PEAKS:
+            column = self.peaks[name] = _grown(self.peaks[name], len(known))
+            for place, top in zip(places, other.peaks[name], strict=False):
+                column[place] = max(column[place], top)
+        self.met.add(other.met)
+
+
+def sum_part(selection: Selection, request: ReportRequest) -> Summed:
+    """Sum the runs of a selection."""
+    groups = Groups(request, selection, request.by, "start" if request.interval == "started" else "end")
+    found = Summed()
+    sums, peaks = found.sums, found.peaks
+    for frame in selection.frames():
+        group = groups.of(frame)
+        count = len(groups.labels)
+        for name in _COUNTED:
+            column = sums[name] = _grown(sums[name], count)
+            for place, amount in enumerate(_summed(frame, name, group, count)):
+                column[place] += amount
+        for name in _PEAKS:
+            top = np.zeros(count, np.int64)
+            np.maximum.at(top, group, frame.numbers[name])
+            peaks[name] = [max(pair) for pair in zip(_grown(peaks[name], count), top.tolist(), strict=True)]
+    found.labels, found.met = groups.labels, selection.met()
+    return found
+
+
+def totals(context: Context, request: ReportRequest) -> Totals:
+    """What the runs of the interval used. Raises `UsageError`."""
+    request.require_interval()
+    request.require_by("totals", BY_PERIOD, 2)
+    summed = context.gather(request, _WANTED | columns_of(request.by), "ended", sum_part)
+    sums, peaks = summed.sums, summed.peaks
+    found = [
+        Total(label, *(sums[name][place] for name in _COUNTED), *(peaks[name][place] for name in _PEAKS))
+        for place, label in enumerate(summed.labels)
+    ]
+    whole = Total((), *(sum(sums[name]) for name in _COUNTED), *(max(peaks[name]) for name in _PEAKS))
+    rows = tuple(sorted(found, key=lambda total: total.key)) if request.by else ()
+    return Totals(request.by, rows, whole, summed.met.nothing(), summed.met.notes(sum(AMOUNTS), shows_unknown=True))
+
+
+def _grown(column: list[int], count: int) -> list[int]:
+    return column + [0] * (count - len(column))
+
+
+def _summed(frame: Frame, name: str, group: Ints, count: int) -> list[int]:
+    if name == "jobs":
+        return [int(jobs) for jobs in np.bincount(group, minlength=count)]
+    if name in _UNKNOWN:
+        lacks = frame.numbers["incomplete"] & _UNKNOWN[name] != 0
+        return [int(jobs) for jobs in np.bincount(group[lacks], minlength=count)]
+    if name == "slots_wall_ms":
+        slots, wall_ms = frame.numbers["slots"], frame.numbers["wall_ms"]
+        if int(slots.max(initial=0)) * int(wall_ms.max(initial=0)) < 1 << 62:
+            return sum_by(group, slots * wall_ms, count)
+        exact = [0] * count
+        for place, some, wall in zip(group.tolist(), slots.tolist(), wall_ms.tolist(), strict=True):
+            exact[place] += some * wall
+        return exact
+    return sum_by(group, frame.numbers[name], count)
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view."""
+    made = totals(context, request)
+    rows = made.rows if made.by else (made.all,)
+    return Report(
+        view="totals",
+        title="What runs used" + (f", by {' and '.join(made.by)}" if made.by else ""),
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=(*(Column(key, "text") for key in made.by), *_AMOUNTS),
+        rows=tuple((*row.key, *row.amounts()) for row in rows),
+        shown=(*made.by, *(column.name for column in _AMOUNTS[:_SHOWN])),
+        plots=_plots(made),
+        notes=made.notes,
+        nothing=made.nothing,
+        rows_named="totals",
+        facts={
+            "by": list(made.by),
+            "all": dict(zip((column.name for column in _AMOUNTS), made.all.amounts(), strict=True)),
+        },
+    )
+
+
+def _plots(made: Totals) -> tuple[Plot, ...]:
+    """Core hours by the first key, a layer for each value of the second."""
+    if not made.rows:
+        return ()
+    shown = sorted({row.key[0] for row in made.rows})
+    amounts = {row.key: row.slots_wall_ms / 3_600_000 for row in made.rows}
+    layers = sorted({row.key[1:] for row in made.rows})
+    return (
+        Plot(
+            title=f"Core hours by {' and '.join(made.by)}",
+            by="".join(made.by[1:]),
+            style="bar",
+            x=tuple(name or UNTOLD for name in shown),
+            unit="core h",
+            stacked=len(made.by) > 1,
+            names_add_up=True,
+            series=tuple(
+                Series(
+                    (layer[0] or UNTOLD) if layer else "core hours",
+                    tuple(amounts.get((name, *layer), 0.0) for name in shown),
+                )
+                for layer in layers
+            ),
+        ),
+    )

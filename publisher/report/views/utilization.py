@@ -1,0 +1,245 @@
+"""View `utilization`: queue and CPU utilization in bins, of all runs that match or of each value of a key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from formats.utilization.columns import ColumnTally
+from formats.utilization.measure import Bin, Sums, measured
+from formats.utilization.report import UtilizationReport, builtins
+from publisher.errors import UsageError
+from publisher.report.frame import CPU_UNKNOWN
+from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series, others
+from publisher.report.request import ReportRequest
+from publisher.report.runs import Context
+from publisher.report.selection import GROUPED_BY, Groups, Met, Selection, columns_of
+
+_WANTED: Final = frozenset({"user_ms", "system_ms", "slots", "incomplete"})
+_MOST_CELLS: Final = 1_000_000
+MOST_SERIES: Final = 11
+"""Values of a key that a plot shows by themselves; the rest are one more series."""
+_COLUMNS: Final = (
+    Column("start", "instant"),
+    Column("inside_s", "count", "s"),
+    *(Column(name, "number") for name in Bin.__struct_fields__[2:-1]),
+    Column("jobs", "count"),
+)
+
+
+class Utilization(msgspec.Struct, frozen=True):
+    """Utilization of an interval. `zero_length`: jobs that ended as they started; `nothing`: why there are no jobs."""
+
+    report: UtilizationReport
+    jobs: int
+    zero_length: int
+    nothing: str | None
+    notes: tuple[str, ...] = ()
+
+
+def utilization(context: Context, request: ReportRequest) -> Utilization:
+    """Utilization of all runs that match. Memory does not grow with their number. Raises `UsageError`."""
+    if request.by:
+        raise UsageError("this is not given by a key", hint="Use `report --view utilization --by KEY`")
+    return _utilization(context, request, _tallied(context, request))
+
+
+def _utilization(context: Context, request: ReportRequest, found: Tallied) -> Utilization:
+    tally, met = found.tally, found.met
+    bins = tally.bins
+    report = UtilizationReport(
+        site=context.config.site.name,
+        start=bins.start,
+        stop=bins.stop,
+        bin_s=bins.size_s,
+        measure=request.measure,
+        bins=measured(bins, iter(tally.sums())),
+    )
+    return Utilization(report, tally.jobs, tally.zero_length, met.nothing(), met.notes(_lacks(request)))
+
+
+class Tallied:
+    """The utilization of some runs: `publisher.report.runs.Part`. `labels`: its groups, where there is a key."""
+
+    def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
+        self.tally = tally
+        self.labels: list[tuple[str, ...]] = []
+        self.met = Met()
+        self._by = by
+
+    def require_cells(self) -> None:
+        """Raises `UsageError` where there are more than fit into memory."""
+        if len(self.labels) * self.tally.bins.count > _MOST_CELLS:
+            raise UsageError(
+                f"more than {_MOST_CELLS} cells: {len(self.labels)} values of {self._by[0]} in "
+                f"{self.tally.bins.count} bins",
+                hint="Choose larger bins, or select fewer runs",
+            )
+
+    def add(self, other: Tallied) -> None:
+        """Add the utilization of other runs. Raises `UsageError`."""
+        known = {label: place for place, label in enumerate(self.labels)}
+        groups = [known.setdefault(label, len(known)) for label in other.labels] if self._by else [0]
+        self.labels = list(known)
+        self.require_cells()
+        self.tally.merge(other.tally, groups)
+        self.met.add(other.met)
+
+
+def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
+    """Tally the runs of a selection. Raises `UsageError`."""
+    groups = Groups(request, selection, request.by)
+    found = Tallied(ColumnTally(request.cut()), request.by)
+    found.labels = groups.labels
+    for frame in selection.frames():
+        numbers = frame.numbers
+        group = groups.of(frame) if request.by else None
+        found.require_cells()
+        found.tally.add(
+            numbers["start"], numbers["stop"], numbers["user_ms"], numbers["system_ms"], numbers["slots"], group
+        )  # fmt: skip
+    found.met = selection.met()
+    return found
+
+
+def _tallied(context: Context, request: ReportRequest) -> Tallied:
+    request.cut()  # what makes no sense is told before anything is read
+    return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
+
+
+def view(context: Context, request: ReportRequest) -> Report:
+    """The view: without a key every bin; with one, each value in the bins in which anything of it ran."""
+    request.require_by("utilization", GROUPED_BY, 1)
+    found = _tallied(context, request)
+    return _by_key(context, request, found) if request.by else _whole(context, _utilization(context, request, found))
+
+
+def _whole(context: Context, made: Utilization) -> Report:
+    report = made.report
+    told = builtins(report)
+    del told["bins"]
+    names = ("queue", "slots") if report.measure == "queue" else ("cpu_user", "cpu_system")
+    measures = ("queue", "cpu") if report.measure == "queue" else ("cpu", "queue")
+    return Report(
+        view="utilization",
+        title=_title(report.measure),
+        site=context.config.site.name,
+        start=report.start,
+        stop=report.stop,
+        columns=_COLUMNS,
+        rows=tuple(msgspec.structs.astuple(one) for one in report.bins),
+        shown=("start", *names, *(f"{name}_mean" for name in names), "jobs"),
+        plots=tuple(_plot_of_all(measure, report) for measure in measures),
+        notes=made.notes,
+        nothing=made.nothing,
+        rows_named="bins",
+        facts={
+            "bin_s": report.bin_s,
+            "measure": report.measure,
+            "jobs": made.jobs,
+            "jobs_of_no_length": made.zero_length,
+        },
+    )
+
+
+def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
+    tally = found.tally
+    (key,) = request.by
+    named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are measures too
+    bins = tally.bins
+    sums = {label[0]: tally.sums(group) for group, label in enumerate(found.labels) if group < tally.groups}
+    names = sorted(sums)
+    cells = {name: measured(bins, iter(sums[name])) for name in names}
+    rows: list[tuple[Cell, ...]] = [
+        (one.start, name, *msgspec.structs.astuple(one)[1:])
+        for place in range(bins.count)
+        for name in names
+        if (one := cells[name][place]).jobs
+    ]
+    shown = ("queue", "slots", "queue_mean") if request.measure == "queue" else ("cpu_user", "cpu_system")
+    series = [
+        Series(name or UNTOLD, tuple(_amount(request, one) for one in measured(bins, iter(each))))
+        for name, each in _largest(request, sums)
+    ]
+    whole = next(iter(cells.values()), ()) or measured(bins, iter([Sums(0, 0, 0, 0, 0)] * bins.count))
+    return Report(
+        view="utilization",
+        title=f"{_title(request.measure)} by {key}",
+        site=context.config.site.name,
+        start=bins.start,
+        stop=bins.stop,
+        columns=(_COLUMNS[0], Column(named, "text"), *_COLUMNS[1:]),
+        rows=tuple(rows),
+        shown=("start", named, *shown, "jobs"),
+        plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
+        notes=(
+            *([f"Bins in which nothing of a value of {key} ran are left out."] if rows else []),
+            *found.met.notes(_lacks(request)),
+        ),
+        nothing=found.met.nothing(),
+        rows_named="bins",
+        facts={
+            "bin_s": bins.size_s,
+            "measure": request.measure,
+            "by": list(request.by),
+            "jobs": tally.jobs,
+            "jobs_of_no_length": tally.zero_length,
+        },
+    )
+
+
+def _lacks(request: ReportRequest) -> int:
+    return CPU_UNKNOWN if request.measure == "cpu" else 0
+
+
+def _largest(request: ReportRequest, sums: dict[str, list[Sums]]) -> list[tuple[str, list[Sums]]]:
+    """The values that were used most, largest first, and the rest added up."""
+    totals = {
+        name: sum(cell.seconds if request.measure == "queue" else cell.user + cell.system for cell in each)
+        for name, each in sums.items()
+    }
+    order = sorted(sums, key=lambda name: (-totals[name], name))
+    # One more than fits is no reason for a series of its own named "others".
+    most = MOST_SERIES + 1 if len(order) == MOST_SERIES + 1 else MOST_SERIES
+    found = [(name, sums[name]) for name in order[:most]]
+    if rest := order[most:]:
+        added = [
+            Sums(*map(sum, zip(*cells, strict=True))) for cells in zip(*(sums[name] for name in rest), strict=True)
+        ]
+        found.append((others(len(rest)), added))
+    return found
+
+
+def _amount(request: ReportRequest, one: Bin) -> float:
+    return one.queue if request.measure == "queue" else one.cpu_user + one.cpu_system
+
+
+def _labels(measure: str) -> tuple[tuple[str, str], ...]:
+    if measure == "queue":
+        return (("queue", "queues"),)
+    return (("cpu_user", "CPU, user"), ("cpu_system", "CPU, system"))
+
+
+def _title(measure: str) -> str:
+    return "Queue utilization" if measure == "queue" else "CPU utilization"
+
+
+def _plot_of_all(measure: str, report: UtilizationReport) -> Plot:
+    series = tuple(Series(label, tuple(getattr(one, name) for one in report.bins)) for name, label in _labels(measure))
+    return _plot(measure, report.bins, report.bin_s, series, stacked=measure == "cpu")
+
+
+def _plot(
+    measure: str, bins: tuple[Bin, ...], bin_s: int, series: tuple[Series, ...], *, stacked: bool, by: str = ""
+) -> Plot:
+    return Plot(
+        title=_title(measure) + (f" by {by}" if by else ""),
+        by=by,
+        style="line",
+        x=tuple(one.start for one in bins),
+        step_s=bin_s,
+        unit="queues in use" if measure == "queue" else "CPUs in use",
+        stacked=stacked,
+        series=series,
+    )

@@ -1,0 +1,1 @@
+"""Certificates and keys, TLS and HTTP, S/MIME."""

@@ -1,0 +1,455 @@
+"""HTTP over TLS, as all services are reached: the only module that knows httpx.
+
+An exchange ends in a `Reply` or in a `Failure` that says whether the service may have processed the request: what was
+certainly not sent waits, what may have arrived is sent again under the same ids. Nothing here waits for ever: one clock
+runs from connecting to the last byte of the answer, so that an answer dribbling in ends as well. A program that is told
+to stop gives the answer a few seconds more.
+
+Connections are kept. A service may close one between two posts; a request that finds it closed, with nothing read in
+return, is sent once more on a new connection. Even if it was processed that does no harm: the ids are the same.
+"""
+
+# ruff: noqa: E402 - a line before the imports is for them
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol, TypeVar
+
+# httpx offers a command of its own, which loads rich and pygments where they are installed: 35 ms and 5 MiB that no
+# service needs. A module that is None is not found, and httpx does without its command.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+
+import httpcore
+import httpx
+import msgspec
+
+from publisher.errors import ConfigError
+from publisher.security.credentials import ClientCredentials
+from publisher.security.revocation import RevocationError, RevocationLists
+from publisher.security.tls import Trust, make_context, verified_chain
+
+FailureKind = Literal[
+    "name", "closed", "untrusted", "client-refused", "tls", "timeout", "cut", "no-http", "too-large", "proxy", "stopped"
+]
+
+_E = TypeVar("_E", bound=BaseException)
+_CONNECT_S = 20.0
+_KEEP_S = 60.0
+_MOST_ANSWER_BYTES = 16 << 20
+_MOST_ERROR_BYTES = 64 << 10
+_WRITE_BYTES = 64 << 10
+_LOOK_S = 0.25
+"""How long to wait for an answer before looking at the clock again, and whether the program is told to stop."""
+_GRACE_S = 3.0
+"""How long an answer may take once the program is told to stop."""
+_HINTS: dict[FailureKind, str] = {
+    "name": "Check the host name in the URL and the name service of this host",
+    "closed": "Check host and port in the URL, the firewall, and whether the service runs",
+    "untrusted": "Check ca_directory or ca_file, and that the URL has the name in the server's certificate",
+    "client-refused": "Check that the service trusts the authority of our certificate and knows its name",
+    "timeout": "It is tried again; a longer timeout can be set for the target",
+    "proxy": "Check the proxy setting of the target",
+    "stopped": "The next run sends it again",
+}
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer: header names in lower case. The body of an error is kept only at its beginning."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """No answer. `sent`: the service may have got the whole request, so what became of it is not known."""
+
+    kind: FailureKind
+    message: str
+    sent: bool
+
+    @property
+    def hint(self) -> str:
+        """What to do now."""
+        return _HINTS.get(self.kind, "")
+
+
+class Parts(Protocol):
+    """What is sent in a request, made part by part: so many bytes in all, and the same each time it is gone through."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+class HttpClient:
+    """Requests to one service, over one connection that is kept. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        trust: Trust,
+        credentials: Callable[[], ClientCredentials | None],
+        timeout_s: float,
+        proxy: str | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`credentials` is asked when a connection is first needed, and again after `close`; `stopping` at any time.
+
+        Raises `ConfigError` for a URL that would send credentials in plain text.
+        """
+        _require_safe(url)
+        self._trust = trust
+        self._credentials = credentials
+        self._timeout_s = timeout_s
+        self._proxy_url = proxy
+        self._proxy = None if proxy is None else _proxy_url(proxy)
+        self._progress = _Progress(stopping)
+        self._client: httpx.Client | None = None
+
+    def request(
+        self, method: str, url: str, *, content: bytes | Parts = b"", headers: Mapping[str, str] | None = None
+    ) -> Reply | Failure:
+        """One exchange. Raises `CredentialError` where ours, or the authorities to trust, cannot be used."""
+        _require_safe(url)
+        sent = False
+        while True:
+            outcome = self._attempt(method, url, content, headers or {})
+            if isinstance(outcome, Reply):
+                return outcome
+            failure = _classified(outcome, self._progress, httpx.URL(self._proxy_url or url))
+            if sent and not failure.sent:
+                failure = msgspec.structs.replace(failure, sent=True)
+            if failure.kind != "cut" or not self._progress.reused or self._progress.read_bytes:
+                return failure
+            sent = sent or failure.sent
+
+    def close(self) -> None:
+        """Close the connection. The next request opens a new one, with credentials and authorities read anew."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+    def _attempt(
+        self, method: str, url: str, content: bytes | Parts, headers: Mapping[str, str]
+    ) -> Reply | httpcore.NetworkError | httpcore.ProtocolError | httpcore.TimeoutException | httpcore.ProxyError:
+        client = self._connected()
+        self._progress.begin(self._timeout_s)
+        extensions = {"trace": self._progress.trace}
+        if not isinstance(content, bytes):
+            headers = {**headers, "Content-Length": str(len(content))}
+        try:
+            with client.stream(method, url, content=content, headers=headers, extensions=extensions) as response:
+                return _read(response)
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError) as error:
+            return error
+
+    def _connected(self) -> httpx.Client:
+        if self._client is None:
+            context = make_context(self._trust, self._credentials())
+            authorities = make_context(self._trust, None) if self._proxy else None
+            backend = _Backend(self._progress, self._trust.revocation_lists())
+            self._client = httpx.Client(
+                transport=_Transport(context, self._proxy, authorities, backend),
+                trust_env=False,
+                follow_redirects=False,
+                timeout=httpx.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s)),
+                headers={
+                    "User-Agent": "usage-publisher",
+                    "Accept": "*/*",
+                    "Accept-Encoding": "identity",
+                },
+            )
+        return self._client
+
+
+class _TooLargeError(httpcore.NetworkError):
+    """The answer has more bytes than any answer may have."""
+
+
+class _Progress:
+    """How far the present exchange has come, and when it must end."""
+
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        self._stopped_at: float | None = None
+        self.begin(0.0)
+
+    def begin(self, timeout_s: float) -> None:
+        self.deadline = time.monotonic() + timeout_s
+        self.reused = True
+        self.written = False
+        self.read_bytes = 0
+        self._connecting = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the program was told to stop meanwhile."""
+        return self._stopped_at is not None
+
+    def trace(self, event: str, information: Mapping[str, Any]) -> None:
+        """Called by httpcore at each step. A request to a proxy to connect is not yet ours."""
+        if event.endswith("connect_tcp.started"):
+            self.reused = False
+        elif event == "http11.send_request_headers.started":
+            self._connecting = information["request"].method == b"CONNECT"
+        elif event == "http11.send_request_body.complete":
+            self.written = not self._connecting
+
+    def remaining_s(self, limit_s: float | None, timed_out: type[httpcore.TimeoutException]) -> float:
+        now = time.monotonic()
+        if self._stopped_at is None and self._stopping():
+            self._stopped_at = now
+        ends = self.deadline if self._stopped_at is None else min(self.deadline, self._stopped_at + _GRACE_S)
+        remaining = ends - now
+        if remaining <= 0:
+            raise timed_out("the exchange took too long")
+        return remaining if limit_s is None else min(limit_s, remaining)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose reads and writes end at the deadline of the exchange, to a server that is not revoked."""
+
+    def __init__(self, stream: httpcore.NetworkStream, progress: _Progress, lists: RevocationLists) -> None:
+        self._stream = stream
+        self._progress = progress
+        self._lists = lists
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        while True:
+            remaining_s = self._progress.remaining_s(timeout, httpcore.ReadTimeout)
+            try:
+                data = self._stream.read(max_bytes, min(remaining_s, _LOOK_S))
+            except httpcore.ReadTimeout:
+                continue
+            self._progress.read_bytes += len(data)
+            return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _WRITE_BYTES):
+            remaining_s = self._progress.remaining_s(timeout, httpcore.WriteTimeout)
+            self._stream.write(buffer[start : start + _WRITE_BYTES], remaining_s)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        remaining_s = self._progress.remaining_s(timeout, httpcore.ConnectTimeout)
+        stream = self._stream.start_tls(ssl_context, server_hostname, remaining_s)
+        try:
+            self._lists.check(verified_chain(stream.get_extra_info("ssl_object")), datetime.now(UTC))
+        except RevocationError as error:
+            stream.close()
+            raise httpcore.ConnectError(str(error)) from error
+        return _Stream(stream, self._progress, self._lists)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _Backend(httpcore.SyncBackend):
+    """Opens connections that keep to the deadline."""
+
+    def __init__(self, progress: _Progress, lists: RevocationLists) -> None:
+        self._progress = progress
+        self._lists = lists
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        remaining_s = self._progress.remaining_s(timeout, httpcore.ConnectTimeout)
+        stream = super().connect_tcp(host, port, remaining_s, local_address, socket_options)
+        return _Stream(stream, self._progress, self._lists)
+
+
+class _Transport(httpx.BaseTransport):
+    """httpx over one connection of ours."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        proxy: httpcore.URL | None,
+        proxy_context: ssl.SSLContext | None,
+        backend: httpcore.NetworkBackend,
+    ) -> None:
+        self._pool = (
+            httpcore.ConnectionPool(
+                ssl_context=context, max_connections=1, keepalive_expiry=_KEEP_S, network_backend=backend
+            )
+            if proxy is None
+            else httpcore.HTTPProxy(
+                proxy,
+                proxy_ssl_context=proxy_context if proxy.scheme == b"https" else None,
+                ssl_context=context,
+                max_connections=1,
+                keepalive_expiry=_KEEP_S,
+                network_backend=backend,
+            )
+        )
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self._pool.handle_request(
+            httpcore.Request(
+                method=request.method,
+                url=httpcore.URL(
+                    scheme=request.url.raw_scheme,
+                    host=request.url.raw_host,
+                    port=request.url.port,
+                    target=request.url.raw_path,
+                ),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
+        )
+        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, answer: httpcore.Response) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._answer.iter_stream()
+
+    def close(self) -> None:
+        self._answer.close()
+
+
+def _read(response: httpx.Response) -> Reply:
+    """The whole answer. Of an error, a beginning is enough, and its status counts even where the rest is cut off."""
+    success = response.status_code // 100 == 2
+    limit = _MOST_ANSWER_BYTES if success else _MOST_ERROR_BYTES
+    body = bytearray()
+    try:
+        for part in response.iter_raw():
+            body += part
+            if len(body) > limit:
+                if success:
+                    raise _TooLargeError(f"the answer has more than {limit} bytes")
+                break
+    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
+        if success:
+            raise
+    return Reply(status=response.status_code, headers=dict(response.headers), body=bytes(body[:limit]))
+
+
+def _classified(error: Exception, progress: _Progress, peer: httpx.URL) -> Failure:
+    if isinstance(error, httpcore.TimeoutException) and progress.stopped:
+        return Failure("stopped", "told to stop before the answer was there", progress.written)
+    unconnected = _handshake_failure(error) or _connect_failure(error, peer)
+    if unconnected is not None:
+        return unconnected
+    sent = progress.written
+    if isinstance(error, _TooLargeError):
+        return Failure("too-large", str(error), sent)
+    if isinstance(error, httpcore.TimeoutException):
+        what = "no complete answer" if sent else "the request could not be written"
+        return Failure("timeout", f"{what} within the time allowed", sent)
+    if isinstance(error, httpcore.ProtocolError) and progress.read_bytes:
+        return Failure("no-http", f"what came back is no complete HTTP answer: {error}", sent)
+    return Failure("cut", "the connection was cut before the answer was complete", sent)
+
+
+def _handshake_failure(error: Exception) -> Failure | None:
+    """With TLS 1.3 a server refuses our certificate only after it began to read; it has not looked at the request."""
+    revocation = _cause(error, RevocationError)
+    if revocation is not None:
+        return Failure("untrusted", f"the server's certificate is not trusted: {revocation}", sent=False)
+    cause = _cause(error, ssl.SSLError)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Failure("untrusted", f"the server's certificate is not trusted: {cause.verify_message}", sent=False)
+    if cause is not None and _is_about_our_certificate(cause.reason):
+        other = ", or has no TLS version or cipher in common with us" if "HANDSHAKE" in (cause.reason or "") else ""
+        return Failure("client-refused", f"the server refuses our certificate{other} ({cause.reason})", sent=False)
+    if cause is not None and (cause.reason or "").endswith(("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")):
+        what = f"the server has no TLS version or cipher in common with us ({cause.reason})"
+        return Failure("tls", what, sent=False)
+    if cause is not None and isinstance(error, httpcore.ConnectError):
+        return Failure("tls", f"the TLS handshake failed: {cause.reason or cause}", sent=False)
+    return None
+
+
+def _connect_failure(error: Exception, peer: httpx.URL) -> Failure | None:
+    if isinstance(error, httpcore.ProxyError):
+        return Failure("proxy", f"the proxy refused: {error}", sent=False)
+    if isinstance(error, httpcore.ConnectTimeout):
+        return Failure("timeout", f"no connection to {_place(peer)} within the time allowed", sent=False)
+    if not isinstance(error, httpcore.ConnectError):
+        return None
+    cause = _cause(error, OSError)
+    text = (cause.strerror if cause is not None else None) or str(error) or "no connection"
+    if isinstance(cause, socket.gaierror):
+        return Failure("name", f"the name {peer.host} does not resolve: {text}", sent=False)
+    return Failure("closed", f"cannot connect to {_place(peer)}: {text}", sent=False)
+
+
+def _place(url: httpx.URL) -> str:
+    """Host and port that a URL means."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{host} port {url.port or (443 if url.scheme == 'https' else 80)}"
+
+
+def _is_about_our_certificate(reason: str | None) -> bool:
+    words = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")
+    return reason is not None and "ALERT" in reason and any(word in reason for word in words)
+
+
+def _cause(error: BaseException, kind: type[_E]) -> _E | None:
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, kind):
+            return current
+        current = current.__cause__ or current.__context__  # httpcore raises anew "from None"
+    return None
+
+
+def _require_safe(url: str) -> None:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"not a URL: {error}", key="url") from error
+    if parsed.userinfo:
+        raise ConfigError("a URL must hold no user name or password", key="url", hint="Secrets are read from files")
+    if not parsed.host or parsed.scheme not in {"http", "https"}:
+        raise ConfigError("a URL begins with https:// and a host", key="url")
+    if parsed.scheme == "http" and not _is_loopback(parsed.host):
+        raise ConfigError(
+            f"http://{parsed.host} would send records and credentials in plain text",
+            key="url",
+            hint="Use https://; plain http is allowed for this very host only (localhost, 127.0.0.1, ::1)",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _proxy_url(proxy: str) -> httpcore.URL:
+    try:
+        parsed = httpx.URL(proxy)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.userinfo:
+        raise ConfigError("a proxy is written http://host:port, without a password", key="proxy")
+    return httpcore.URL(scheme=parsed.raw_scheme, host=parsed.raw_host, port=parsed.port, target=b"/")

@@ -1,0 +1,1 @@
+"""ARC: the computing element's accounting database."""

@@ -1,0 +1,455 @@
+"""ARC's accounting database, opened and read: SQL, and what can go wrong with a file that another program writes.
+
+Nothing is ever written: the file is opened read-only, in SQLite's own way to read beside a live writer. A page is read
+in one short transaction, so that all its rows are of one instant and the writer can put its WAL into the database
+between two pages. Rows are found by key; names and side tables are read by page, never by job.
+
+The file of ARC's accounting database: where it is, and whether this user can read it beside its writer.
+
+SQLite's readers of a database in WAL mode share a small file with the writer (`-shm`). While the writer (A-REX) is up,
+that file is there and being allowed to read it is enough. When the writer has stopped in good order, it is gone, and
+SQLite makes it anew: for that the reader must be allowed to write in the folder. A reader that may not is told so here;
+SQLite's `immutable` is never used, because it gives wrong answers as soon as a writer comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from publisher.errors import SourceBusyError, SourceError, SourceFormatError, SourceMissingError
+
+_MAGIC: Final = b"SQLite format 3\x00"
+_PLACES: Final = ("accounting.db", "accounting/accounting.db")
+
+PERMISSION_HINT: Final = (
+    "Let the publisher's user read accounting.db, accounting.db-wal and accounting.db-shm, and write in their folder, "
+    "for instance by a group of both: chgrp GROUP FOLDER; chmod 2770 FOLDER; chmod g+rw FOLDER/accounting.db*"
+)
+
+
+def find_database(path: Path) -> Path:
+    """The database at a path: the file itself, or in the folder (control directory or its accounting/) given.
+
+    Raises `SourceMissingError`, or `SourceError` where this user may not look.
+    """
+    mode = _mode(path)
+    if not stat.S_ISDIR(mode):
+        return path
+    for place in _PLACES:
+        try:
+            _mode(path / place)
+        except SourceMissingError:
+            continue
+        return path / place
+    raise SourceMissingError(
+        f"there is no accounting.db in the folder {path}",
+        hint="Give the path of ARC's accounting.db: accounting/accounting.db in A-REX's controldir",
+    )
+
+
+def require_database_file(path: Path) -> None:
+    """Raises `SourceMissingError`, `SourceError` or `SourceFormatError` unless a SQLite file is there to be read."""
+    if not stat.S_ISREG(_mode(path)):
+        raise SourceFormatError(f"{path} is not a regular file", hint="Give the path of ARC's accounting.db")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except OSError as error:
+        raise _denied(path, error) from error
+    if not start:
+        raise SourceFormatError(
+            f"{path} is empty",
+            hint="A-REX makes its tables at its first job; if it has had jobs, look for another file",
+        )
+    if start != _MAGIC:
+        raise SourceFormatError(
+            f"{path} is not a SQLite database", hint="Give the path of ARC's accounting.db, or another type of source"
+        )
+
+
+def explain_unopened(path: Path, error: str) -> SourceError:
+    """Why SQLite could not open a file that is there and is a database."""
+    if _shm_missing_and_unmakeable(path):
+        return SourceError(
+            f"{path} cannot be opened: its writer has stopped, {path.name}-shm is gone, and this user may not write in "
+            f"{path.parent} to make it anew",
+            hint=PERMISSION_HINT,
+        )
+    return SourceError(f"{path} cannot be opened: {error}", hint=PERMISSION_HINT)
+
+
+def _shm_missing_and_unmakeable(path: Path) -> bool:
+    shared = path.with_name(f"{path.name}-shm")
+    return _in_wal_mode(path) and not shared.exists() and not os.access(path.parent, os.W_OK)
+
+
+def _in_wal_mode(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(20)[18:20] == b"\x02\x02"
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise SourceMissingError(
+            f"there is nothing at {path}",
+            hint="ARC 6.4 and later keep accounting/accounting.db in A-REX's controldir (arexctl or arc.conf tell it)",
+        ) from None
+    except OSError as error:
+        raise _denied(path, error) from error
+
+
+def _denied(path: Path, error: OSError) -> SourceError:
+    reason = error.strerror or str(error)
+    hint = PERMISSION_HINT if isinstance(error, PermissionError) else "Give the path of ARC's accounting.db"
+    return SourceError(f"{path} cannot be read: {reason}", hint=hint)
+
+
+SCHEMA_VERSION: Final = "1"
+
+AAR_COLUMNS: Final = (
+    "RecordID",
+    "JobID",
+    "LocalJobID",
+    "EndpointID",
+    "QueueID",
+    "UserID",
+    "VOID",
+    "StatusID",
+    "ExitCode",
+    "SubmitTime",
+    "EndTime",
+    "NodeCount",
+    "CPUCount",
+    "UsedMemory",
+    "UsedVirtMem",
+    "UsedWalltime",
+    "UsedCPUUserTime",
+    "UsedCPUKernelTime",
+    "UsedScratch",
+    "StageInVolume",
+    "StageOutVolume",
+)
+SIDE_COLUMNS: Final = {
+    "AuthTokenAttributes": (("AttrKey", "AttrValue"),),
+    "JobEvents": (("EventKey",), ("EventTime",)),
+    "RunTimeEnvironments": (("RTEName",),),
+    "DataTransfers": (("TransferType", "URL", "FileSize", "TransferStart", "TransferEnd"),),
+    "JobExtraInfo": (("InfoKey",), ("InfoValue",)),
+}
+"""The columns of each side table, in groups: those of a group are read as one text."""
+NAME_TABLES: Final = {
+    "Endpoints": "Interface, URL",
+    "Queues": "Name",
+    "Users": "Name",
+    "WLCGVOs": "Name",
+    "Status": "Name",
+}
+
+_SELECT: Final = f"SELECT {', '.join(AAR_COLUMNS)} FROM AAR"  # noqa: S608
+_CACHE_KIB: Final = 2_000
+DENSE: Final = 4
+"""Rows whose ids span at most so many times their number are read by range, others by list."""
+
+Row = tuple[Any, ...]
+Sides = dict[str, dict[int, Row]]
+"""Rows of the side tables by table and RecordID: RecordID, a text for each group of columns, number of rows. A text has
+the values of all rows of a job, in the order they were written, joined by `SEPARATOR`; NULL is an empty text. A few
+texts a job are read and kept far quicker than a tuple a row, and jobs have few different lists of keys."""
+
+SEPARATOR: Final = "\x1f"
+"""Joins the values of side rows. A value that has it (no format could carry it) has a blank there instead."""
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Rows of table AAR and all that belongs to them, of one instant."""
+
+    aar: list[Row]
+    sides: Sides
+
+
+class ArcDatabase:
+    """An accounting database open for reading. Every method raises `SourceError` or one of its kinds.
+
+    `names` holds the rows of the tables of names read so far, by table and ID.
+    """
+
+    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+        require_database_file(path)
+        self.path = path
+        self.names: dict[str, dict[int, Row]] = {table: {} for table in NAME_TABLES}
+        with self._explained():
+            self._connection = sqlite3.connect(
+                f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=busy_timeout_s, isolation_level=None
+            )
+        try:
+            with self._explained():
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        for pragma in ("query_only = ON", "trusted_schema = OFF", f"cache_size = -{_CACHE_KIB}"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        tables = {
+            str(name) for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        if "AccountingTargets" in tables:
+            raise SourceFormatError(
+                f"{self.path} is ARC's publishing state, not its accounting database",
+                hint="Give the path of accounting.db; publishing.db is for `import arc`",
+            )
+        missing = sorted({"AAR", "DBConfig", *SIDE_COLUMNS, *NAME_TABLES} - tables)
+        if missing:
+            raise SourceFormatError(
+                f"{self.path} is a SQLite database without {', '.join(missing)}: not ARC's accounting database",
+                hint="The database of ARC 6.4 and later is CONTROLDIR/accounting/accounting.db",
+            )
+        version = self.schema_version()
+        if version != SCHEMA_VERSION:
+            found = "no DBSCHEMA_VERSION" if version is None else f"DBSCHEMA_VERSION {version}"
+            raise SourceFormatError(
+                f"{self.path} has {found}; this program reads version {SCHEMA_VERSION}",
+                hint="Nothing was read and nothing is lost: update the publisher, then collect again",
+            )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _explain(self.path, error) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads inside see one state of the database. Keep it short: the writer's WAL grows meanwhile."""
+        with self._explained():
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    # --- small questions
+
+    def _one(self, sql: str, *values: object) -> Any:
+        with self._explained():
+            row = self._connection.execute(sql, values).fetchone()
+        return None if row is None else row[0]
+
+    def schema_version(self) -> str | None:
+        """The version of the tables, as DBConfig has it."""
+        version = self._one("SELECT KeyValue FROM DBConfig WHERE KeyName = 'DBSCHEMA_VERSION'")
+        return None if version is None else str(version)
+
+    def job_id(self, record_id: int) -> str | None:
+        """JobID of a row, as text that compares; None where there is no such row."""
+        found = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
+        return None if found is None else str(found)
+
+    def highest_record(self) -> int:
+        """The highest RecordID; 0 in an empty database."""
+        return int(self._one("SELECT max(RecordID) FROM AAR") or 0)
+
+    def newest_end(self) -> int:
+        """The latest EndTime; 0 where no job has ended."""
+        return int(self._one("SELECT EndTime FROM AAR WHERE EndTime < 9e18 ORDER BY EndTime DESC LIMIT 1") or 0)
+
+    def first_submit(self) -> int | None:
+        """The earliest SubmitTime; None where there is none."""
+        found = self._one(
+            "SELECT SubmitTime FROM AAR WHERE SubmitTime > 0 AND SubmitTime < 9e18 ORDER BY SubmitTime LIMIT 1"
+        )
+        return None if found is None else int(found)
+
+    def counts_by_status(self) -> dict[str, int]:
+        """Number of rows of each status."""
+        counts = "SELECT StatusID, count(*) AS n FROM AAR GROUP BY StatusID"
+        sql = f"SELECT coalesce(Name, 'status ' || StatusID), n FROM ({counts}) LEFT JOIN Status ON ID = StatusID"  # noqa: S608
+        with self._explained():
+            return {str(name): int(number) for name, number in self._connection.execute(sql)}
+
+    def in_progress(self, up_to: int) -> set[int]:
+        """RecordIDs, not above `up_to`, of the jobs that are in progress now."""
+        sql = (
+            "SELECT RecordID FROM AAR WHERE StatusID = (SELECT ID FROM Status WHERE Name = 'in-progress') "
+            "AND RecordID <= ?"
+        )
+        with self._explained():
+            return {number for (number,) in self._connection.execute(sql, (up_to,))}
+
+    def side_marks(self) -> dict[str, int]:
+        """The highest rowid of each side table."""
+        return {table: int(self._one(f"SELECT max(rowid) FROM {table}") or 0) for table in SIDE_COLUMNS}  # noqa: S608
+
+    def touched(self, before: dict[str, int], now: dict[str, int], up_to: int) -> set[int]:
+        """RecordIDs, not above `up_to`, to which side rows were added between two marks."""
+        ids: set[int] = set()
+        with self._explained():
+            for table, mark in now.items():
+                sql = f"SELECT RecordID FROM {table} WHERE rowid > ? AND rowid <= ? AND RecordID <= ?"  # noqa: S608
+                rows = self._connection.execute(sql, (before.get(table, mark), mark, up_to))
+                ids.update(number for (number,) in rows if isinstance(number, int))
+        return ids
+
+    def digest_of_ends(self, since: int, until: int | None) -> str | None:
+        """Digest of the rows of table AAR (side tables apart) that end in a span; None where there are none."""
+        digest = hashlib.blake2b(digest_size=8)
+        some = False
+        with self._explained(), self._text_as(bytes):
+            rows = self._connection.execute(f"{_SELECT} {_BY_END} ORDER BY EndTime, RecordID", _span(since, until))
+            while chunk := rows.fetchmany(2_000):
+                some = True
+                digest.update(msgspec.msgpack.encode(chunk))
+        return digest.hexdigest() if some else None
+
+    # --- pages
+
+    def after(self, record_id: int, limit: int) -> Rows:
+        """The next rows by RecordID."""
+        return self._page(f"{_SELECT} WHERE RecordID > ? ORDER BY RecordID LIMIT ?", (record_id, limit), dense=True)
+
+    def of_ids(self, ids: Sequence[int]) -> Rows:
+        """The rows of these RecordIDs, as far as they exist."""
+        return self._page(f"{_SELECT} WHERE RecordID IN ({_list(ids)})", ())
+
+    def extent(self, since: int, until: int | None) -> tuple[int, int, int]:
+        """How many rows end in a span, and their lowest and highest RecordID."""
+        sql = f"SELECT count(*), min(RecordID), max(RecordID) FROM AAR {_BY_END}"  # noqa: S608
+        with self._explained():
+            count, low, high = self._connection.execute(sql, _span(since, until)).fetchone()
+        return int(count), int(low or 0), int(high or 0)
+
+    def between(self, after: int, last: int, since: int, until: int | None, limit: int) -> Rows:
+        """The next rows by RecordID, behind `after` and up to `last`, that end in a span."""
+        where = f"WHERE RecordID > ? AND RecordID <= ? AND {_ENDING.format('+EndTime')}"  # +: not by the index of ends
+        return self._page(f"{_SELECT} {where} ORDER BY RecordID LIMIT ?", (after, last, *_span(since, until), limit))
+
+    def by_end(self, since: int, until: int | None, after: tuple[int, int], limit: int) -> Rows:
+        """The next rows by EndTime and RecordID, behind `after`, that end in a span."""
+        sql = f"{_SELECT} {_BY_END} AND (EndTime, RecordID) > (?, ?) ORDER BY EndTime, RecordID LIMIT ?"
+        return self._page(sql, (*_span(since, until), *after, limit))
+
+    def _page(self, sql: str, values: tuple[object, ...], *, dense: bool = False) -> Rows:
+        with self.snapshot():
+            try:
+                return self._read(sql, values, dense=dense)
+            except sqlite3.OperationalError as error:
+                if "decode to UTF-8" not in str(error):
+                    raise
+            with self._text_as(_lenient):
+                return self._read(sql, values, dense=dense)
+
+    def _read(self, sql: str, values: tuple[object, ...], *, dense: bool) -> Rows:
+        aar = self._connection.execute(sql, values).fetchall()
+        sides: Sides = {table: {} for table in SIDE_COLUMNS}
+        if aar:
+            ids = [row[0] for row in aar]
+            low, high = min(ids), max(ids)
+            if dense or high - low < DENSE * len(ids):
+                where = f"RecordID BETWEEN {low:d} AND {high:d}"
+            else:
+                where = f"RecordID IN ({_list(ids)})"
+            sides = {table: self._read_side(table, where) for table in SIDE_COLUMNS}
+            self._read_names(aar)
+        return Rows(aar, sides)
+
+    def _read_side(self, table: str, where: str) -> dict[int, Row]:
+        rows = self._connection.execute(_side_select(table, where, "coalesce({}, '')")).fetchall()
+        if _has_separators(table, rows):
+            rows = self._connection.execute(
+                _side_select(table, where, "replace(coalesce({}, ''), char(31), ' ')")
+            ).fetchall()
+        return {row[0]: row for row in rows}
+
+    def _read_names(self, aar: list[Row]) -> None:
+        for column, (table, columns) in enumerate(NAME_TABLES.items(), AAR_COLUMNS.index("EndpointID")):
+            known = self.names[table]
+            wanted = {number for number in {row[column] for row in aar} - known.keys() if isinstance(number, int)}
+            if wanted:
+                sql = f"SELECT ID, {columns} FROM {table} WHERE ID IN ({_list(wanted)})"  # noqa: S608
+                known.update((row[0], row[1:]) for row in self._connection.execute(sql))
+
+    @contextmanager
+    def _text_as(self, factory: Any) -> Iterator[None]:
+        self._connection.text_factory = factory
+        try:
+            yield
+        finally:
+            self._connection.text_factory = str
+
+
+_ENDING: Final = "{0} >= ? AND {0} < ?"
+_BY_END: Final = f"WHERE {_ENDING.format('EndTime')}"
+
+
+def _side_select(table: str, where: str, value: str) -> str:
+    # The index on RecordID gives the rows of a job in the order of their rowid, which is that of their writing.
+    # The separator stands in the text of the query: char(31) would be worked out anew for every row.
+    joined = (f" || '{SEPARATOR}' || ".join(value.format(column) for column in group) for group in SIDE_COLUMNS[table])
+    texts = ", ".join(f"group_concat({values}, '{SEPARATOR}')" for values in joined)
+    return f"SELECT RecordID, {texts}, count(*) FROM {table} WHERE {where} GROUP BY RecordID ORDER BY RecordID"  # noqa: S608
+
+
+def _has_separators(table: str, rows: list[Row]) -> bool:
+    """Whether a value has a separator in it.
+
+    Fewer separators than values less one a job there cannot be, so that the sum over all jobs tells of each.
+    """
+    values = sum([row[-1] for row in rows])
+    return any(
+        "".join([row[place] for row in rows]).count(SEPARATOR) != len(group) * values - len(rows)
+        for place, group in enumerate(SIDE_COLUMNS[table], 1)
+    )
+
+
+def _span(since: int, until: int | None) -> tuple[int, object]:
+    # Any text is more than any number to SQLite, so that an open span holds what is no number too.
+    return max(since, 1), "\U0010ffff" if until is None else until
+
+
+def _list(ids: Collection[int]) -> str:
+    return ",".join(f"{number:d}" for number in ids)
+
+
+def _lenient(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _explain(path: Path, error: sqlite3.Error) -> SourceError:
+    code = (getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_ERROR) & 0xFF
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return SourceBusyError(
+            f"{path} is locked by another program",
+            hint="The next run reads it; if that persists, raise busy_timeout or see who holds it (fuser, lsof)",
+        )
+    if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+        return SourceFormatError(
+            f"{path} is damaged: {error}",
+            hint="Look at it with `sqlite3 FILE 'PRAGMA integrity_check'`; nothing read so far is lost",
+        )
+    if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
+        return explain_unopened(path, str(error))
+    if code == sqlite3.SQLITE_ERROR:
+        return SourceFormatError(
+            f"{path} is not the accounting database this program knows: {error}",
+            hint="Nothing was read and nothing is lost: update the publisher, then collect again",
+        )
+    return SourceError(f"{path} could not be read: {error}", hint="See the system's log for the disk or file system")

@@ -1,0 +1,412 @@
+"""One row of ARC's table AAR and what belongs to it, as a `Job`.
+
+Pure. The sources of the rules are ARC's accounting technical details, tables 4 and 5, and the facts on ARC. Where ARC
+writes zero because it does not know (nodes, cores, memory), the job says None. A value that is odd but does no harm is
+kept in `extras` under its own name; a row that would make a wrong record is no job: `UnreadableRowError`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, Literal, TypeVar
+
+from formats.identity import arc_record_id
+from formats.job import Benchmark, Event, Job, Status, Transfer
+from publisher.sources.arc.database import AAR_COLUMNS, SEPARATOR, Row, Sides
+from publisher.sources.arc.values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
+from publisher.sources.limits import IDENTITY_CHARACTERS, LimitError, bounded, require_short
+
+_T = TypeVar("_T")
+Direction = Literal["download", "upload"]
+Extras = dict[str, int | float | str]
+_Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+STATUSES: Final[Mapping[str, Status]] = {
+    "completed": "completed",
+    "failed": "failed",
+    "aborted": "aborted",
+    "in-progress": "running",
+}
+_CACHED: Final = "11"
+_DIRECTIONS: Final[Mapping[str, Direction]] = {"10": "download", _CACHED: "download", "20": "upload"}
+_FIRST_NUMBER: Final = AAR_COLUMNS.index("ExitCode")
+_NUMBERS: Final = AAR_COLUMNS[_FIRST_NUMBER:]
+_ALL_INTEGERS: Final = (int,) * len(_NUMBERS)
+_NEVER_NEGATIVE: Final = ("SubmitTime", "EndTime", "UsedWalltime", "UsedCPUUserTime", "UsedCPUKernelTime")
+_JOB_ID: Final = re.compile(r"[!-\[\]-~]+")
+_JOB_ID_AT: Final = AAR_COLUMNS.index("JobID")
+_ENDPOINT_AT: Final = AAR_COLUMNS.index("EndpointID")
+_LATEST: Final = 253_402_300_799
+"""Last second of the year 9999: what is later is no time."""
+
+_LONGEST_S: Final = 10**12
+_LARGEST: Final = 2**63
+"""What is larger cannot be stored, and no database of ARC's can have it."""
+
+
+_EVENTS: Final = ("PREPARING", "SUBMIT", "LRMSSTART", "LRMSEND", "FINISHING", "FINISHED")
+"""The events whose times stand in a record."""
+_NO_TIMES: Final = (None,) * len(_EVENTS)
+_TEXT_SIDES: Final = ("AuthTokenAttributes", "DataTransfers", "RunTimeEnvironments")
+_BENCHMARK: Final = "benchmark"
+_INFO: Final = (
+    *("jobname", "projectname", "lrms", "nodenames", "nodename", "clienthost", "wninstance", "systemsoftware"),
+    "localuser",
+)
+"""What else has a place in a record."""
+
+
+class UnreadableRowError(ValueError):
+    """A row that no job can be made of; the text is the reason, for people."""
+
+
+class RowReader:
+    """Makes jobs of rows. `names` are the tables of names, as `ArcDatabase.names`, and may grow between two calls.
+
+    With `start_from_execution`, a job starts at LRMSSTART, with `end_from_lrms` it ends at LRMSEND, where ARC has seen
+    these events; without them, and else, it starts at its submission and ends when it reached its terminal state. One
+    in progress starts at LRMSSTART, or has not started.
+    """
+
+    def __init__(
+        self, names: Mapping[str, Mapping[int, Row]], *, start_from_execution: bool = False, end_from_lrms: bool = False
+    ) -> None:
+        self._start_from_execution = start_from_execution
+        self._end_from_lrms = end_from_lrms
+        self._endpoints = _Known("Endpoints", names["Endpoints"], _endpoint)
+        self._statuses = _Known("Status", names["Status"], _status)
+        self._users = _Known("Users", names["Users"], _text)
+        self._vos = _Known("WLCGVOs", names["WLCGVOs"], _text)
+        self._queues = _Known("Queues", names["Queues"], _text)
+
+    def record_id(self, row: Row) -> str | None:
+        """The record id of the job of a row; None for a row of which no job can be made."""
+        if not _is_job_id(row[_JOB_ID_AT]):
+            return None
+        try:
+            prefix = self._endpoints[row[_ENDPOINT_AT]][2]
+        except UnreadableRowError:
+            return None
+        return prefix + str(row[_JOB_ID_AT]) if prefix.isprintable() else None
+
+    def job(self, row: Row, sides: Sides) -> Job:
+        """The job of a row of table AAR.
+
+        Raises `UnreadableRowError`.
+        """
+        (
+            record_id, job_id, local_id, endpoint_id, queue_id, user_id, vo_id, status_id, exit_code, submit, end,
+            nodes, cores, memory, virtual, wall, cpu_user, cpu_kernel, scratch, volume_in, volume_out,
+        ) = row  # fmt: skip
+        if tuple(map(type, row[_FIRST_NUMBER:])) != _ALL_INTEGERS:
+            raise UnreadableRowError(_not_a_number(row))
+        status = self._statuses[status_id]
+        interface, url, id_prefix = self._endpoints[endpoint_id]
+        if not _is_job_id(job_id):
+            raise UnreadableRowError("JobID is empty or no printable ASCII text")
+        if submit < 0 or end < 0 or wall < 0 or cpu_user < 0 or cpu_kernel < 0:
+            raise UnreadableRowError(_negative(row))
+        if submit > _LATEST or end > _LATEST:
+            raise UnreadableRowError("SubmitTime or EndTime is after the year 9999")
+        if wall > _LONGEST_S or cpu_user > _LONGEST_S or cpu_kernel > _LONGEST_S:
+            raise UnreadableRowError("UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than any real one")
+        running = status == "running"
+        if not running and not end:
+            raise UnreadableRowError(f"status is {status}, but EndTime is 0")
+
+        extras: Extras = {}
+        events, (preparing, lrms_submit, execution_start, execution_end, finishing, at_end) = _events(
+            sides["JobEvents"].get(record_id), extras
+        )
+        info_row = sides["JobExtraInfo"].get(record_id)
+        keys, info = _info(info_row)
+        benchmarks = _benchmarks(keys, info)
+        started = submit or None
+        if running or (self._start_from_execution and execution_start is not None):
+            started = execution_start  # what was only accepted holds no cores yet
+        ended = end or None
+        if self._end_from_lrms and execution_end is not None and not running:
+            ended = execution_end
+        attributes, transferred, environments = [_text_of(sides[table].get(record_id)) for table in _TEXT_SIDES]
+        fqans, tokens = _attributes(attributes)
+        if tokens:
+            extras.update(tokens)
+        transfers = _transfers(transferred, extras)
+        for key, place in keys.others:
+            extras[key] = info[place]
+        name, project, lrms, nodenames, nodename, client, service_class, system_software, local = keys.pick(info)
+        local_user, _, local_group = (local or "").partition(":")
+        local_id = _local_id(local_id)
+        texts = (local_id, info_row[2] if info_row else None, attributes, transferred, environments)
+        found = Job(
+            id_prefix + job_id,
+            "arc",
+            status,
+            job_id,  # global_id
+            local_id,
+            name or None,
+            0,  # run
+            None,  # array_id
+            None,  # array_task
+            self._users[user_id],
+            None,  # token_subject
+            None,  # token_issuer
+            local_user or None,
+            local_group or None,
+            self._vos[vo_id],
+            None,  # vo_issuer
+            fqans,
+            project or None,
+            None,  # account
+            None,  # department
+            None,  # cluster
+            self._queues[queue_id],
+            None,  # parallel_environment
+            url,
+            interface,
+            client_host(client) if client else None,
+            hosts_of(nodenames or nodename or ""),
+            nodes if nodes > 0 else None,
+            cores if cores > 0 else None,
+            None,  # slots
+            None,  # gpus
+            "grid",
+            lrms or None,
+            "arc",  # middleware
+            None,  # middleware_version
+            service_class or None,
+            system_software or None,
+            _environments(environments),
+            submit or None,
+            None,  # eligible
+            lrms_submit,
+            started,
+            None if running else ended,
+            execution_start,
+            execution_end,
+            events,
+            None if running else wall * 1000,
+            None if running else (cpu_user + cpu_kernel) * 1000,
+            None if running else cpu_user * 1000,
+            None if running else cpu_kernel * 1000,
+            memory if memory > 0 else None,
+            virtual if virtual > 0 else None,
+            None,  # swap_kib
+            None if running else unsigned(scratch),
+            None,  # energy_j
+            _between_ms(preparing, lrms_submit),
+            _between_ms(finishing if finishing is not None else execution_end, at_end),
+            None if running else unsigned(volume_in),
+            None if running else unsigned(volume_out),
+            transfers,
+            None,  # charge
+            (),  # process_ids
+            None if running else _signed_exit_code(exit_code),
+            None,  # exit_signal
+            None,  # end_reason
+            benchmarks,
+            extras,
+        )
+        if len(job_id) + sum([len(text) for text in texts if text]) <= IDENTITY_CHARACTERS:  # nearly always
+            return found
+        return _bounded(found)
+
+
+class _Known(dict[Any, _T]):
+    """What the rows of a table of names mean, by their ID; each is made once."""
+
+    def __init__(self, table: str, rows: Mapping[int, Row], meaning: Callable[[Row], _T]) -> None:
+        super().__init__()
+        self._table, self._rows, self._meaning = table, rows, meaning
+
+    def __missing__(self, number: Any) -> _T:
+        row = self._rows.get(number)
+        if row is None:
+            raise UnreadableRowError(f"{self._table} has no row {number!r}")
+        meaning = self[number] = self._meaning(row)
+        return meaning
+
+
+def _is_job_id(value: Any) -> bool:
+    return isinstance(value, str) and bool((value.isalnum() and value.isascii()) or _JOB_ID.fullmatch(value))
+
+
+def _local_id(value: Any) -> str | None:
+    text = unescaped(str(value)) if value else None
+    if text is not None and "\0" in text:
+        raise UnreadableRowError("LocalJobID holds NUL, which cannot be stored")
+    return text
+
+
+def _bounded(job: Job) -> Job:
+    try:
+        return bounded(job)
+    except LimitError as error:
+        raise UnreadableRowError(str(error)) from None
+
+
+def _text(row: Row) -> str | None:
+    text = unescaped(str(row[0] or ""))
+    _require_short(text)
+    return text or None
+
+
+def _require_short(text: str) -> None:
+    try:
+        require_short("a name of a user, VO, queue or endpoint", text)
+    except LimitError as error:
+        raise UnreadableRowError(str(error)) from None
+
+
+def _status(row: Row) -> Status:
+    status = STATUSES.get(_text(row) or "")
+    if status is None:
+        raise UnreadableRowError(f"status {_text(row)!r} is unknown")
+    return status
+
+
+def _endpoint(row: Row) -> tuple[str | None, str | None, str]:
+    """Interface and URL, and what the record ids of its jobs begin with."""
+    interface, url = (str(value or "") for value in row)
+    _require_short(interface)
+    _require_short(url)
+    return unescaped(interface) or None, unescaped(url) or None, arc_record_id(url, "")
+
+
+def _not_a_number(row: Row) -> str:
+    bad = [name for name, value in zip(_NUMBERS, row[_FIRST_NUMBER:], strict=True) if type(value) is not int]
+    return f"{', '.join(bad)} is not a whole number"
+
+
+def _negative(row: Row) -> str:
+    bad = [name for name, value in zip(AAR_COLUMNS, row, strict=True) if name in _NEVER_NEGATIVE and value < 0]
+    return f"{', '.join(bad)} is negative"
+
+
+def _signed_exit_code(code: int) -> int:
+    # ARC keeps it in an unsigned int: -1 is stored as 4294967295.
+    return code - 2**32 if 2**31 <= code < 2**32 else code
+
+
+def _between_ms(start: int | None, end: int | None) -> int | None:
+    return (end - start) * 1000 if start is not None and end is not None and end >= start else None
+
+
+def _text_of(row: Row | None) -> str | None:
+    """The values of a side table whose columns are all read as one text."""
+    return None if row is None else row[1]
+
+
+def _picker(keys: Sequence[str], wanted: Sequence[str]) -> _Pick:
+    """Gives the last value of each of the wanted keys, of the values of these keys with a None behind them."""
+    places = {key: place for place, key in enumerate(keys)}
+    return itemgetter(*(places.get(key, -1) for key in wanted))
+
+
+@lru_cache(maxsize=4096)
+def _kinds(packed: str) -> tuple[tuple[str, ...], _Pick]:
+    kinds = tuple(packed.split(SEPARATOR))
+    return kinds, _picker(kinds, _EVENTS)
+
+
+def _events(row: Row | None, extras: Extras) -> tuple[tuple[Event, ...], tuple[int | None, ...]]:
+    """The events, and when those of `_EVENTS` were.
+
+    A job that was run again has a state twice: the last one belongs to what is accounted.
+    """
+    if row is None:
+        return (), _NO_TIMES
+    _, packed, texts, _ = row
+    kinds, pick = _kinds(packed)
+    times = epochs_s(texts.split(SEPARATOR))
+    if times is None:
+        rows = [(kind, text, epoch_s(text)) for kind, text in zip(kinds, texts.split(SEPARATOR), strict=True)]
+        extras.update((kind, text) for kind, text, at in rows if at is None)
+        kinds = tuple([kind for kind, _, at in rows if at is not None])
+        times = [at for _, _, at in rows if at is not None]
+        pick = _picker(kinds, _EVENTS)
+    return tuple(map(Event, times, kinds)), pick([*times, None])
+
+
+class _Keys:
+    """What a list of keys of JobExtraInfo means. Few jobs have one of their own."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.pick = _picker(keys, _INFO)
+        self.scores = [place for place, key in enumerate(keys) if key == _BENCHMARK]
+        known = {*_INFO, _BENCHMARK}
+        self.others = [(key, place) for place, key in enumerate(keys) if key not in known]
+
+
+@lru_cache(maxsize=4096)
+def _keys(packed: str) -> _Keys:
+    return _Keys(unescaped(packed).split(SEPARATOR))
+
+
+_NO_KEYS: Final = _Keys(())
+
+
+def _info(row: Row | None) -> tuple[_Keys, Sequence[Any]]:
+    """The keys, and their values with a None behind them."""
+    if row is None:
+        return _NO_KEYS, (None,)
+    _, packed, texts, _ = row
+    values: list[str | None] = [*(unescaped(texts) if "%" in texts else texts).split(SEPARATOR), None]
+    return _keys(packed), values
+
+
+def _benchmarks(keys: _Keys, info: Sequence[Any]) -> tuple[Benchmark, ...]:
+    if len(keys.scores) == 1 and (score := benchmark_of(info[keys.scores[0]])) is not None:
+        return (score,)
+    benchmarks: dict[str, Benchmark] = {}
+    for text in [info[place] for place in keys.scores]:
+        if (score := benchmark_of(text)) is not None:
+            benchmarks.setdefault(score.type, score)
+    return tuple(benchmarks.values())
+
+
+@lru_cache(maxsize=4096)
+def _attributes(packed: str | None) -> tuple[tuple[str, ...], Extras]:
+    """The FQANs, and what else the token says. Few users have many jobs."""
+    main: list[str] = []
+    others: list[str] = []
+    more: Extras = {}
+    values = unescaped(packed).split(SEPARATOR) if packed is not None else []
+    for key, text in zip(values[::2], values[1::2], strict=True):
+        if key == "mainfqan":
+            main.append(text)
+        elif key == "vomsfqan":
+            others.append(text)
+        else:
+            more[key] = f"{more[key]}, {text}" if key in more else text
+    return tuple([fqan for fqan in dict.fromkeys(main + others) if fqan]), more
+
+
+@lru_cache(maxsize=4096)
+def _environments(packed: str | None) -> tuple[str, ...]:
+    if packed is None:
+        return ()
+    return tuple([name for name in dict.fromkeys(unescaped(packed).split(SEPARATOR)) if name])
+
+
+def _transfers(packed: str | None, extras: Extras) -> tuple[Transfer, ...]:
+    if packed is None:
+        return ()
+    values = (unescaped(packed) if "%" in packed else packed).split(SEPARATOR)
+    transfers: list[Transfer] = []
+    for kind, url, size, start, end in zip(*[iter(values)] * 5, strict=True):
+        try:
+            begun, ended, volume = int(start), int(end), int(size)
+            direction = _DIRECTIONS[kind]
+            fits = -_LARGEST <= volume < _LARGEST and begun < _LARGEST and ended < _LARGEST
+        except (ValueError, KeyError):
+            fits = False
+        if fits:
+            times = (begun if begun > 0 else None, ended if ended > 0 else None)
+            transfers.append(Transfer(direction, url, unsigned(volume), *times, kind == _CACHED))
+        else:
+            extras[f"DataTransfers {url}"] = f"{kind} {size} {start} {end}"
+    return tuple(transfers)

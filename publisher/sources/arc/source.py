@@ -1,0 +1,408 @@
+"""Source `arc`: finished jobs of an ARC compute element, from its accounting database.
+
+Promise kept here: no finished job is missed, however late and in whatever order jobs finish, and a job that changes
+afterwards is given again. ARC inserts a row when it accepts a job (status in-progress, EndTime 0) and updates it at the
+end, so neither RecordID nor EndTime is an order of finishing, and no column says when a row was changed. Therefore:
+
+1. A new row has a higher RecordID than every row before it (AUTOINCREMENT, one writer at a time): rows above the
+   highest RecordID seen are read in that order.
+2. A row seen is either given as a finished job, or *pending*, which the cursor remembers by RecordID. Each read asks,
+   by index, which jobs are in progress now; what is pending and not among them has ended since and is read, whatever
+   its EndTime and whether or not it has events. What is in progress now is pending, even if it was given before.
+3. ARC writes the end of a job in several transactions: the row, its environments, transfers, extra information, and its
+   FINISHED event last. Side tables only grow: every row seen to which side rows were added since is read again. And a
+   job that ended within the last minute and has no FINISHED event yet waits for the next read, since services keep the
+   first version of a record.
+4. Rows that changed after they were given, without new side rows, are found by digests of table AAR over slices of
+   EndTime that reach `overlap` back from the newest as it was at the last read: a slice that differs is read again.
+   Marks and digests are taken before a read begins, so what changes during it is found by the next.
+5. A database in which the highest RecordID seen has another JobID, or is missing, is another one, or an older copy: it
+   is read from its beginning. Reading anything twice is harmless, since the record id is that of the run.
+
+Steps 2 to 4 cost what changed, not what is there. Pages that read again carry the cursor that was given, so that a read
+that is broken off there does it once more.
+
+Where reading of an ARC database stopped, and how that is written down small.
+
+The cursor is the memory by which `publisher.sources.arc.source` keeps its promise that no finished job is ever missed;
+what each part is for is told there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from formats.job import Job
+from publisher.config import schema
+from publisher.errors import PublisherError
+from publisher.finding import Finding
+from publisher.sources.arc.database import AAR_COLUMNS, DENSE, PERMISSION_HINT, ArcDatabase, Row, Rows, find_database
+from publisher.sources.arc.jobs import RowReader, UnreadableRowError
+from publisher.sources.arc.unchanged import Marks, RowMarks, Sifted, sift
+from publisher.sources.base import Cursor, Known, Page, Unreadable, Window, required_path
+
+Slice = tuple[int, int | None, str]
+"""A span of AAR.EndTime (from, before; None is open) and the digest of the rows of table AAR in it."""
+
+
+class ArcCursor(msgspec.Struct, frozen=True):
+    """All that is remembered between two reads.
+
+    `last` is the highest RecordID looked at and `anchor` its JobID; `pending` the RecordIDs up to it that were not yet
+    given as finished jobs, `reported` those of them that were reported as unreadable (both packed, see `pack`);
+    `marks` the highest rowid of each side table and `slices` the rows of the overlap, both as they were *before* the
+    read began.
+    """
+
+    last: int = 0
+    anchor: str | None = None
+    pending: str = ""
+    reported: str = ""
+    marks: dict[str, int] = {}
+    slices: tuple[Slice, ...] = ()
+
+    @classmethod
+    def of(cls, cursor: Cursor) -> ArcCursor:
+        """From its plain form. One that is not ours stands for the beginning: reading all again changes nothing."""
+        try:
+            found = msgspec.convert(dict(cursor), cls)
+            unpack(found.pending)
+            unpack(found.reported)
+        except (msgspec.ValidationError, ValueError):
+            return cls()
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def pack(ids: Iterable[int]) -> str:
+    """Positive ids as text: steps from one run of ids to the next, `5`, or `5+3` when three more follow at once."""
+    runs: list[list[int]] = []
+    for number in sorted(ids):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    words: list[str] = []
+    before = 0
+    for first, last in runs:
+        words.append(f"{first - before}+{last - first}" if last > first else str(first - before))
+        before = last
+    return ",".join(words)
+
+
+def unpack(text: str) -> set[int]:
+    """The ids of their packed form. Raises ValueError for other text."""
+    ids: set[int] = set()
+    end = 0
+    for word in text.split(",") if text else ():
+        step, _, more = word.partition("+")
+        first = end + int(step)
+        end = first + int(more or 0)
+        ids.update(range(first, end + 1))
+    return ids
+
+
+PAGE_ROWS: Final = 1_000
+SETTLE_S: Final = 60
+"""A job that ended not longer ago, without its FINISHED event, may be half written."""
+
+_RAW_BYTES: Final = 65_536
+_HOUR_S: Final = 3_600
+_SLICES: Final = 168
+_DAY_S: Final = 86_400
+_NOTHING_BEFORE: Final = ArcCursor()
+
+
+class ArcSource:
+    """Jobs of one accounting database; see the module for how it reads. `clock` gives epoch seconds."""
+
+    kind = "arc"
+
+    def __init__(
+        self,
+        name: str,
+        settings: schema.Source,
+        *,
+        clock: Callable[[], float] = time.time,
+        page_rows: int = PAGE_ROWS,
+    ) -> None:
+        self.name = name
+        self._path = required_path(
+            name, settings, "ARC's accounting.db", "/var/spool/arc/jobstatus/accounting/accounting.db"
+        )
+        self._settings = settings
+        self._clock = clock
+        self._page_rows = page_rows
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """See `publisher.sources.base.Source.pages`. Jobs in progress are given as running, and again when they end."""
+        with closing(self._open()) as database:
+            if window is None:
+                yield from self._what_is_new(database, cursor)
+            else:
+                yield from self._of_window(database, cursor, window, None)
+
+    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[Page]:
+        """See `publisher.sources.base.Recognising`."""
+        with closing(self._open()) as database:
+            yield from self._of_window(database, cursor, window, known)
+
+    def complete_since(self) -> int | None:
+        """The configured time, else the first acceptance: a database knows every job accepted after it was made."""
+        if self._settings.complete_since is not None:
+            return self._settings.complete_since
+        with closing(self._open()) as database:
+            return database.first_submit()
+
+    def check(self) -> list[Finding]:
+        """Whether the database can be read, now and when its writer has stopped, and what is in it."""
+        subject = f"source {self.name}"
+        try:
+            with closing(self._open()) as database:
+                counts = database.counts_by_status()
+                first, newest = database.first_submit(), database.newest_end()
+                version = database.schema_version()
+                path = database.path
+        except PublisherError as error:
+            return [Finding(subject, "red", error.message, error.hint)]
+        total = sum(counts.values())
+        listed = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+        findings = [
+            Finding(
+                subject,
+                "green" if total else "yellow",
+                f"{path}: schema version {version}, {total} jobs" + (f" ({listed})" if total else ""),
+                "" if total else "ARC has not accepted a job yet; or this is not the database that A-REX writes",
+            )
+        ]
+        if first is not None and newest:
+            findings.append(
+                Finding(subject, "green", f"first job accepted {_utc(first)}, last job ended {_utc(newest)}")
+            )
+        findings.append(self._check_files(subject, path))
+        return findings
+
+    def _check_files(self, subject: str, path: Path) -> Finding:
+        # Which files of SQLite are there tells nothing: a reader that may not write leaves those it had to make.
+        if os.access(path.parent, os.W_OK):
+            return Finding(subject, "green", f"{path} can be read whether A-REX runs or not")
+        return Finding(
+            subject,
+            "yellow",
+            f"{path} can be read while A-REX runs; when it is stopped, this user could not: it may not write in "
+            f"{path.parent}",
+            PERMISSION_HINT,
+        )
+
+    def _open(self) -> ArcDatabase:
+        return ArcDatabase(find_database(self._path), self._settings.busy_timeout)
+
+    def _reading(
+        self,
+        database: ArcDatabase,
+        before: ArcCursor = _NOTHING_BEFORE,
+        in_progress: Iterable[int] = (),
+        *,
+        settle_after: float | None = None,
+    ) -> _Reading:
+        settings = (self._settings.start_time == "execution", self._settings.end_time == "lrms")
+        reader = RowReader(database.names, start_from_execution=settings[0], end_from_lrms=settings[1])
+        marks = RowMarks(database.names, *settings)
+        return _Reading(str(database.path), reader, marks, before, in_progress, settle_after)
+
+    # --- what is new
+
+    def _what_is_new(self, database: ArcDatabase, given: Cursor) -> Iterator[Page]:
+        before = ArcCursor.of(given)
+        if before.last and database.job_id(before.last) != before.anchor:
+            before = ArcCursor()
+        with database.snapshot():
+            in_progress = database.in_progress(before.last)
+            marks = database.side_marks()
+            touched = database.touched(before.marks, marks, before.last) if before.last else set()
+        slices = self._slices(database)
+        changed = _changed(database, before.slices, slices) if before.last else []
+        reading = self._reading(database, before, in_progress, settle_after=self._clock() - SETTLE_S)
+
+        again = sorted((unpack(before.pending) - in_progress) | touched)
+        for start in range(0, len(again), self._page_rows):
+            ids = again[start : start + self._page_rows]
+            yield reading.page(database.of_ids(ids), given)
+        for since, until in changed:
+            for rows in self._ended(database, since, until):
+                yield reading.page(_without(rows, set(again), before.last), given)
+
+        last, anchor = before.last, before.anchor
+        while True:
+            rows = database.after(last, self._page_rows)
+            at_end = len(rows.aar) < self._page_rows
+            page = reading.page(rows, {})
+            if rows.aar:
+                last = rows.aar[-1][0]
+                anchor = database.job_id(last)
+            cursor = ArcCursor(last, anchor, pack(reading.pending), pack(reading.reported), marks, slices)
+            yield msgspec.structs.replace(page, cursor=cursor.plain(), at_end=at_end)
+            if at_end:
+                return
+
+    def _slices(self, database: ArcDatabase) -> tuple[Slice, ...]:
+        newest = min(database.newest_end(), int(self._clock()))
+        overlap = int(self._settings.overlap)
+        if newest <= 0 or overlap == 0:
+            return ()
+        width = _HOUR_S * max(1, -(-overlap // (_HOUR_S * _SLICES)))
+        starts = range((newest - overlap) // width * width, newest + 1, width)
+        spans = [*((start, start + width) for start in starts), (starts[-1] + width, None)]
+        found = ((since, until, database.digest_of_ends(since, until)) for since, until in spans)
+        return tuple((since, until, digest) for since, until, digest in found if digest is not None)
+
+    # --- a window
+
+    def _of_window(self, database: ArcDatabase, given: Cursor, window: Window, known: Known | None) -> Iterator[Page]:
+        since, until = window.from_ or 0, window.until
+        if self._settings.end_time == "lrms":
+            # LRMSEND is before EndTime, by as long as the stage-out took; a worker node's clock may be ahead.
+            since, until = max(0, since - _DAY_S), None
+        reading = self._reading(database)
+        for rows in self._ended(database, since, until):
+            yield reading.page_of_window(rows, given, window, known)
+        yield Page(jobs=(), cursor=given, read=0, at_end=True)
+
+    def _ended(self, database: ArcDatabase, since: int, until: int | None) -> Iterator[Rows]:
+        """The rows that end in a span. Jobs end nearly in the order of their rows, which are read far quicker in it."""
+        count, low, high = database.extent(since, until)
+        if high - low >= DENSE * count:
+            yield from self._by_end(database, since, until)
+            return
+        last = low - 1
+        while True:
+            rows = database.between(last, high, since, until, self._page_rows)
+            if rows.aar:
+                yield rows
+            if len(rows.aar) < self._page_rows:
+                return
+            last = rows.aar[-1][0]
+
+    def _by_end(self, database: ArcDatabase, since: int, until: int | None) -> Iterator[Rows]:
+        after = (since - 1, 0)
+        for _ in itertools.count():
+            rows = database.by_end(since, until, after, self._page_rows)
+            if rows.aar:
+                yield rows
+            if len(rows.aar) < self._page_rows:
+                return
+            after = (rows.aar[-1][AAR_COLUMNS.index("EndTime")], rows.aar[-1][0])
+
+
+class _Reading:
+    """One read: makes pages of rows, and knows which rows are not yet given as finished jobs."""
+
+    def __init__(
+        self,
+        file: str,
+        reader: RowReader,
+        marks: RowMarks,
+        before: ArcCursor,
+        in_progress: Iterable[int],
+        settle_after: float | None,
+    ) -> None:
+        self.pending = unpack(before.pending) | set(in_progress)
+        self.reported = unpack(before.reported)
+        self._file = file
+        self._reader = reader
+        self._marks = marks
+        self._settle_after = settle_after
+
+    def page(self, rows: Rows, cursor: Cursor) -> Page:
+        """The page of some rows."""
+        return self._page(rows, self._marks.of(rows), cursor)
+
+    def page_of_window(self, rows: Rows, cursor: Cursor, window: Window, known: Known | None) -> Page:
+        """The page of those of the rows that ended in a window and are not known."""
+        sifted = Sifted(rows, self._marks.of(rows))
+        if known is not None:
+            sifted = sift(rows, sifted.marks, self._reader, known, window)
+        page = self._page(sifted.rows, sifted.marks, cursor)
+        inside = [(job, mark) for job, mark in zip(page.jobs, page.marks, strict=True) if window.holds(job.end)]
+        return msgspec.structs.replace(
+            page,
+            jobs=tuple([job for job, _ in inside]),
+            marks=tuple([mark for _, mark in inside]),
+            read=len(rows.aar),
+            skipped=page.skipped + len(page.jobs) - len(inside) + sifted.outside,
+            recognised=sifted.recognised,
+        )
+
+    def _page(self, rows: Rows, row_marks: Marks, cursor: Cursor) -> Page:
+        jobs: list[Job] = []
+        marks: Marks = []
+        unreadable: list[Unreadable] = []
+        skipped = 0
+        for row, mark in zip(rows.aar, row_marks, strict=True):
+            record_id = row[0]
+            try:
+                job = self._reader.job(row, rows.sides)
+            except UnreadableRowError as error:
+                self.pending.add(record_id)
+                if record_id not in self.reported:
+                    self.reported.add(record_id)
+                    unreadable.append(self._unreadable(row, str(error)))
+                else:
+                    skipped += 1
+                continue
+            self.reported.discard(record_id)
+            if not job.finished:
+                self.pending.add(record_id)
+                jobs.append(job)
+                marks.append(mark)
+            elif self._half_written(row, job):
+                self.pending.add(record_id)
+                skipped += 1
+            else:
+                self.pending.discard(record_id)
+                jobs.append(job)
+                marks.append(mark)
+        return Page(tuple(jobs), cursor, len(rows.aar), skipped, tuple(unreadable), marks=tuple(marks))
+
+    def _half_written(self, row: Row, job: Job) -> bool:
+        if self._settle_after is None or not 0 <= row[_END] - self._settle_after <= 2 * SETTLE_S:
+            return False
+        return not any(event.kind == "FINISHED" for event in job.events)
+
+    def _unreadable(self, row: Row, reason: str) -> Unreadable:
+        raw = msgspec.json.encode(dict(zip(AAR_COLUMNS, row, strict=True)))
+        return Unreadable(self._file, line=None, offset=row[0], reason=reason, raw=raw[:_RAW_BYTES])
+
+
+_END: Final = AAR_COLUMNS.index("EndTime")
+
+
+def _changed(database: ArcDatabase, before: tuple[Slice, ...], now: tuple[Slice, ...]) -> list[tuple[int, int | None]]:
+    """Spans whose rows differ from what they were. Those the overlap has left since are looked at a last time."""
+    spans = {since for since, _, _ in now}
+    changed = [(since, until) for since, until, _ in set(now) - set(before)]
+    for since, until, digest in before:
+        if since not in spans and until is not None and database.digest_of_ends(since, until) not in {digest, None}:
+            changed.append((since, until))
+    return sorted(changed, key=lambda span: span[0])
+
+
+def _without(rows: Rows, ids: set[int], last: int) -> Rows:
+    return Rows([row for row in rows.aar if row[0] <= last and row[0] not in ids], rows.sides)
+
+
+def _utc(epoch_s: int) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,193 @@
+"""Grid logs: the BLAH lines of BLAH, ARC and HTCondor-CE, which tell whose each local job is (facts on sources, 8).
+
+    "timestamp=2026-11-20 10:00:00" "userDN=/DC=org/CN=Ada" "userFQAN=/atlas/Role=NULL/Capability=NULL" "ceID=..."
+    "jobID=..." "lrmsID=4711.server" "localUser=10001"
+
+All on one line. Quotes and backslashes in a value are escaped by ARC and not by the others; both are understood.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from time import strptime
+from typing import Any, Final
+
+import msgspec
+
+from publisher.errors import SourceError
+from publisher.finding import Finding
+from publisher.grid_identity import Entry
+from publisher.sources.base import Cursor, CutError, LineError, Recovered, Unreadable, decoded
+from publisher.sources.htcondor.lines import GridEntryParser
+from publisher.sources.logs.broken_record import RecordJoiner
+from publisher.sources.logs.lines import Line, Outcome, Refused, unreadable_of
+from publisher.sources.logs.reader import RAW_BYTES, Chunk, LogReader, Reading
+
+MAX_LINE_BYTES: Final = 65_536
+_HELD: Final = "held"
+_AD: Final = "ad"
+_BETWEEN: Final = re.compile(r'"[ \t]+"(?=[A-Za-z]+=)')
+_ESCAPED: Final = re.compile(r'\\(["\\])')
+
+
+class GridPage(msgspec.Struct, frozen=True):
+    """Some entries, what could not be read, the cursor behind them, and what is no longer unreadable."""
+
+    entries: tuple[Entry, ...]
+    unreadable: tuple[Unreadable, ...]
+    cursor: Cursor
+    recovered: tuple[Recovered, ...] = ()
+
+
+def entry(line: bytes) -> Entry | None:
+    """The entry of a line; None for one that names nobody, and for an empty line. Raises `LineError`."""
+    if len(line) > MAX_LINE_BYTES:
+        raise LineError(f"is longer than {MAX_LINE_BYTES} bytes")
+    text = decoded(line).strip()
+    if not text:
+        return None
+    if len(text) < 2 or text[0] != '"':
+        raise LineError('is no BLAH line: those are pairs "key=value"')
+    if text[-1] != '"':
+        raise CutError("its last quote is missing: a torn line, or a line feed in a name")
+    single: dict[str, str] = {}
+    fqans: dict[str, None] = {}
+    for pair in _BETWEEN.split(text[1:-1]):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise LineError('is no BLAH line: those are pairs "key=value"')
+        value = _ESCAPED.sub(r"\1", value)
+        if key == "userFQAN":
+            if value.startswith("/"):
+                fqans[value] = None
+        elif single.setdefault(key, value) != value:
+            raise LineError(f"has {key} twice: a value with quotes that are not escaped")
+    lrms_id, dn = single.get("lrmsID"), single.get("userDN")
+    if not lrms_id:
+        raise LineError("has no lrmsID")
+    at = _instant(single.get("timestamp", ""))
+    if not dn and not fqans:
+        return None
+    return Entry(at, lrms_id, dn or None, tuple(fqans), single.get("ceID") or None)
+
+
+def _instant(text: str) -> int:
+    try:
+        return timegm(strptime(text, "%Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        raise LineError("has no timestamp such as 2026-11-20 10:00:00") from None
+
+
+class _GridParser:
+    """Lines of a grid log and ads of a history, in any mixture: `entries` are those that were found."""
+
+    def __init__(self) -> None:
+        self.ads = GridEntryParser()
+        self._entries: list[Entry] = []
+        self._joiner = RecordJoiner(self.parse, _is_rest)
+        self.release = self._joiner.release
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """See `lines.LineParser`. A line of an ad has an equals sign between blanks, or stars."""
+        if self._joiner.holds:
+            return self._joiner.take(line)
+        if (b" = " in line and not line.startswith(b'"')) or line.startswith(b"***") or not line.strip():
+            return self.ads.parse(line)
+        try:
+            found = entry(line)
+        except LineError as error:
+            return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
+        if found is not None:
+            self._entries.append(found)
+        return Line.SKIPPED
+
+    def taken(self) -> tuple[Entry, ...]:
+        """The entries that were found since the last call."""
+        found = (*self._entries, *self.ads.entries)
+        self._entries, self.ads.entries = [], []
+        return found
+
+    def state(self) -> Any:
+        """The ad that is not complete, and the lines of a broken record."""
+        ad, held = self.ads.state(), self._joiner.state()
+        return ad if held is None else {_HELD: held, _AD: ad}
+
+    def resume(self, state: Any) -> None:
+        """Go on as `state()` was; anything else is taken as nothing."""
+        held = isinstance(state, dict) and state.keys() == {_HELD, _AD}
+        self._joiner.resume(state[_HELD] if held else None)
+        self.ads.resume(state[_AD] if held else state)
+
+
+def _is_rest(first: bytes, line: bytes) -> bool:
+    """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+    bare = line.strip()
+    if bare.startswith(b'"') and bare != b'"' and not bare.startswith(b'" "'):
+        return False
+    try:
+        return entry(first + line) is not None
+    except LineError:
+        return False
+
+
+def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iterator[GridPage]:
+    """Read on from a cursor to the present end. Raises `SourceError`, behind the last page, for what cannot be read."""
+    reading = LogReader(path, None, rotated_to).read(cursor)
+    parser = _GridParser()
+    parser.resume(cursor.get("parser"))
+    last: Chunk | None = None
+    for chunk in reading:
+        if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
+            if last is None or chunk.file != last.file:
+                yield from _released(last, reading, parser)
+                parser.ads.file_begins(chunk.file)
+            last = chunk
+        refused = [(index, each) for index, line in enumerate(chunk.lines) for each in _refused(parser.parse(line))]
+        unreadable = [unreadable_of(chunk, index, each) for index, each in refused]
+        yield GridPage(parser.taken(), (*chunk.set_aside, *unreadable), _cursor(reading, parser))
+    yield from _released(last, reading, parser)
+    cut = [each for each in parser.ads.finish() if isinstance(each, Refused)]
+    entries = parser.taken()
+    if cut or entries:
+        told = [Unreadable(parser.ads.file, None, None, each.reason, (each.raw or b"")[:RAW_BYTES]) for each in cut]
+        yield GridPage(entries, tuple(told), _cursor(reading, parser))
+    if recovered := reading.recovered():
+        yield GridPage((), (), _cursor(reading, parser), recovered)
+    for problem in reading.problems:
+        raise problem
+
+
+def _released(last: Chunk | None, reading: Reading, parser: _GridParser) -> Iterator[GridPage]:
+    """What the parser held of the file of which the chunk is the last so far."""
+    refused = [] if last is None else _refused(parser.release())
+    entries = parser.taken()
+    if last is not None and (refused or entries):
+        unreadable = [unreadable_of(last, len(last.lines), each) for each in refused]
+        yield GridPage(entries, tuple(unreadable), _cursor(reading, parser))
+
+
+def _refused(outcome: Outcome | list[Outcome]) -> list[Refused]:
+    return [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Refused)]
+
+
+def _cursor(reading: Reading, parser: _GridParser) -> Cursor:
+    state = parser.state()
+    return reading.cursor() if state is None else {**reading.cursor(), "parser": state}
+
+
+def check(source: str, path: Path) -> Finding:
+    """Whether the beginning of the log can be read and understood."""
+    subject = f"{source}: grid log"
+    try:
+        first = next(pages(path, {}), None)
+    except SourceError as error:
+        return Finding(subject, "red", error.message, error.hint)
+    if first is None:
+        return Finding(subject, "yellow", f"{path}: no whole line in it yet")
+    if not first.entries:
+        said = f"; the first that is none {first.unreadable[0].reason}" if first.unreadable else ""
+        return Finding(subject, "red", f"{path}: no entry at its beginning{said}", "Look at grid_log.path")
+    return Finding(subject, "green", f"{path}: understood")

@@ -1,0 +1,1 @@
+"""Grid Engine: the accounting file, with colons or as JSON lines."""

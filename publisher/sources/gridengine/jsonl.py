@@ -1,0 +1,157 @@
+"""Grid Engine's JSON lines: Open Cluster Scheduler and Gridware Cluster Scheduler from 9.0 on.
+
+Pure. Times are microseconds. Keys that have nothing to say are left out. The usage gathered by the execution daemon is
+`usage.usage` in 9.0 and `usage.eusage` from 9.1 on; a container may be an object, as written, or an array, as the
+manual has it; containers of other names hold what a site's `usage_patterns` collect. (The facts on sources, 2.)
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from formats.job import Job
+from publisher.sources.gridengine.jobs import (
+    LARGEST,
+    Cluster,
+    Extras,
+    Figure,
+    Number,
+    Slave,
+    none_if_none,
+    outcome,
+    storable,
+)
+
+_Value = Figure | str
+_MICROSECONDS: Final = 1_000_000
+_MOST_EXTRAS: Final = 4_096
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+
+
+class JsonlError(ValueError):
+    """A line is no record of the JSONL format; the message says why."""
+
+
+class _Line(msgspec.Struct):
+    job_number: _Count
+    hostname: str
+    owner: str
+    end_time: _Count
+    start_time: _Count
+    usage: dict[str, dict[str, _Value]]
+    task_number: _Count = 0
+    submission_time: _Count = 0
+    group: str = ""
+    account: str = ""
+    qname: str = ""
+    job_name: str = ""
+    project: str | None = None
+    department: str | None = None
+    granted_pe: str | None = None
+    slots: _Count = 0
+    priority: Figure = 0
+    arid: _Count = 0
+    ar_submission_time: _Count = 0
+    submit_cmd_line: str | None = None
+    submit_host: str | None = None
+    pe_taskid: str | None = None
+    pe_task_id: str | None = None
+    category: str | None = None
+    failed: _Count = 0
+    exit_status: _Count = 0
+    deleted_by: str | None = None
+
+
+_lines = msgspec.json.Decoder(_Line)
+
+
+def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
+    """What the record of a line tells: see `outcome`. Raises `JsonlError`."""
+    if "\\u0000" in line:
+        raise JsonlError("a text in it holds NUL, which cannot be stored")
+    try:
+        found = _lines.decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        found = _loosely(line, error)
+    started, ended, failed = found.start_time, found.end_time, found.failed
+    if started and ended < started:
+        raise JsonlError("the run ends before it starts" if ended else "the run started and has no end")
+    start, end = started // _MICROSECONDS, ended // _MICROSECONDS
+    usage = found.usage
+    extras: Extras = usage.pop("rusage", {})
+    own = usage.pop("eusage", {}) or usage.pop("usage", {})
+    cpu = _figure(own.pop("cpu", 0))
+    maxvmem = _figure(own.pop("maxvmem", 0))
+    maxrss = _figure(own.get("maxrss", 0))
+    extras.update(own)
+    for container, values in usage.items():
+        extras.update({f"{container}.{name}": value for name, value in values.items()})
+    extras["failed"] = failed
+    extras["priority"] = found.priority
+    if len(extras) > _MOST_EXTRAS:
+        raise JsonlError("the record has more values than any real one")
+    if cpu < 0 or cpu > LARGEST:
+        raise JsonlError("the CPU time is negative, or larger than any real one")
+    if found.category:
+        extras["category"] = found.category
+    if found.arid:
+        extras["arid"] = found.arid
+        extras["ar_submission_time"] = found.ar_submission_time // _MICROSECONDS
+    if found.submit_cmd_line:
+        extras["submit_cmd_line"] = found.submit_cmd_line
+    deleted_by = none_if_none(found.deleted_by or "")
+    if deleted_by is not None:
+        extras["deleted_by"] = deleted_by
+    pe_task = found.pe_taskid or found.pe_task_id or ""
+    return outcome(
+        cluster, found.job_number, found.task_number, found.submission_time // _MICROSECONDS, start, end,
+        (ended - started) // 1000, int(cpu * 1000 + 0.5), failed, found.exit_status, found.slots,
+        found.hostname, "" if pe_task == "NONE" else pe_task, maxvmem, maxrss, extras,
+        found.owner, found.group, found.job_name, found.account, found.qname,
+        none_if_none(found.project or ""), none_if_none(found.department or ""), none_if_none(found.granted_pe or ""),
+        found.submit_host, deleted_by,
+    )  # fmt: skip
+
+
+def _figure(value: _Value) -> Number:
+    return value if isinstance(value, int | float) else 0
+
+
+def _loosely(line: str, error: Exception) -> _Line:
+    """A record with containers as arrays, numbers as text or out of bounds, flags or null among the values."""
+    try:
+        loose = msgspec.json.decode(line)
+        if not isinstance(loose, dict):
+            raise JsonlError("the line is JSON, and no accounting record")
+        loose["usage"] = {name: _values(_merged(inner)) for name, inner in _merged(loose.get("usage")).items()}
+        return msgspec.convert(loose, _Line, strict=False)
+    except msgspec.ValidationError as wrong:
+        raise JsonlError(f"the JSON is no accounting record: {wrong}") from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as wrong:
+        raise JsonlError(f"the line is no JSON: {wrong}") from error
+
+
+def _merged(container: Any) -> dict[str, Any]:
+    """An object as it is; an array of objects as one object."""
+    if isinstance(container, dict):
+        return container
+    merged: dict[str, Any] = {}
+    for part in container if isinstance(container, list) else ():
+        if isinstance(part, dict):
+            merged.update(part)
+    return merged
+
+
+def _values(container: dict[str, Any]) -> dict[str, Any]:
+    """What can be stored: flags as 0 and 1 as Grid Engine has them, huge figures as text, nothing for the rest."""
+    values: dict[str, Any] = {}
+    for name, value in container.items():
+        if isinstance(value, bool):
+            values[name] = int(value)
+        elif isinstance(value, int | float):
+            values[name] = storable(value)
+        elif isinstance(value, str):
+            values[name] = value
+    return values

@@ -1,0 +1,185 @@
+"""Source `gridengine`: finished jobs of any Grid Engine, from its accounting file in either format.
+
+Promise kept here: every record of a run becomes one job; what never ran is counted; slave records of a tightly
+integrated parallel job, which are written before their master's, are added to it: CPU, memory integral and transfers as
+sums, memory as the largest of any task, hosts as their union; times, slots and exit are the master's own.
+
+The same run has the same record id from both formats. The cluster in it is `cluster` of the settings, else the cell
+that the path tells (`<cell>/common/accounting`), else `default`, Grid Engine's own name for the only cell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from formats.job import Host, Job
+from publisher.config import schema
+from publisher.errors import ConfigError
+from publisher.sources.base import JSON_BYTES, LineError, decoded
+from publisher.sources.gridengine import colon, jsonl
+from publisher.sources.gridengine.jobs import Cluster, PeTask, Slave, with_measures
+from publisher.sources.limits import LimitError
+from publisher.sources.logs.broken_record import RecordJoiner
+from publisher.sources.logs.lines import Line, LineSource, Outcome, Refused, Waiting
+from publisher.sources.logs.reader import LogReader
+
+_COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"
+_NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
+_HASH: Final = ord("#")
+_BLANK: Final = ord(" ")
+_HELD: Final = "held"
+_WAITING: Final = "waiting"
+_TASKS_SHOWN: Final = 1_024
+_CLOCK_SLACK_S: Final = 60
+
+
+class GridEngineParser:
+    """Lines of both formats, in any mixture."""
+
+    reads: frozenset[str] = frozenset({"gridengine", "gridengine-jsonl"})
+    joins_lines = False
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = Cluster(cluster)
+        self._waiting = Waiting(PeTask)
+        self._joiner = RecordJoiner(self.parse, self._is_rest)
+        self.release = self._joiner.release
+
+    def file_begins(self, file: str) -> None:
+        """Slaves and their master may lie in different files."""
+
+    def state(self) -> Any:
+        """The slave records whose master has not come; with the lines of a broken record, if there is one."""
+        waiting, held = self._waiting.state(), self._joiner.state()
+        return waiting if held is None else {_HELD: held, _WAITING: waiting}
+
+    def resume(self, state: Any) -> None:
+        """Wait for the masters of an earlier reading."""
+        held = isinstance(state, dict) and state.keys() == {_HELD, _WAITING}
+        self._joiner.resume(state[_HELD] if held else None)
+        self._waiting.resume(state[_WAITING] if held else state)
+
+    def waiting(self) -> str | None:
+        """How many slave records wait."""
+        return self._waiting.waiting()
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """What a line is: see `publisher.sources.logs.lines.LineParser`."""
+        if self._joiner.holds:
+            return self._joiner.take(line)
+        if len(line) <= 1 or line[0] == _HASH or (line[0] <= _BLANK and line.isspace()):
+            return Line.IGNORED
+        try:
+            text = line.decode() if b"\0" not in line else decoded(line)
+        except UnicodeDecodeError:
+            text = line.decode(errors=JSON_BYTES if line[:1] == b"{" else "backslashreplace")
+        except LineError as error:
+            return self._joiner.refused(line, str(error), cut=False)
+        try:
+            parse = jsonl.parse_record if text[0] == "{" else colon.parse_record
+            found = parse(text, self._cluster)
+        except (colon.ColonError, jsonl.JsonlError, LimitError) as error:
+            return self._joiner.refused(line, str(error), cut=isinstance(error, colon.CutColonError))
+        if isinstance(found, Slave):
+            return self._slave(found)
+        return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED
+
+    def _is_rest(self, first: bytes, line: bytes) -> bool:
+        """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+        if line.count(b":") + 1 >= colon.FEWEST_FIELDS or line[:1] == b"{":
+            return False
+        try:
+            colon.parse_record((first + line).decode(errors="backslashreplace"), self._cluster)
+        except colon.ColonError:
+            return False
+        return True
+
+    def _master(self, job: Job) -> Outcome | list[Outcome]:
+        key, start = job.local_id or "", job.start or 0
+        slaves = self._waiting.take(key)
+        own = [slave for slave in slaves if slave.end >= start - _CLOCK_SLACK_S]
+        run = folded(job, own) if own else job
+        if len(own) == len(slaves):
+            return run
+        return [run, _given_up(key, [slave for slave in slaves if slave not in own])]
+
+    def _slave(self, slave: Slave) -> Outcome | list[Outcome]:
+        given_up = self._waiting.add(slave.job, slave.task)
+        if not given_up:
+            return Line.SKIPPED
+        return [Line.SKIPPED, *(_given_up(job, slaves) for job, slaves in given_up)]
+
+
+def folded(job: Job, slaves: list[PeTask]) -> Job:
+    """The master's run with what its slaves used. Every slave is kept in `extras["pe_tasks"]`, the first 1024."""
+    hosts = {host.name: host for host in job.hosts}
+    for slave in slaves:
+        hosts.setdefault(slave.host, Host(slave.host))
+    extras = with_measures(job.extras, (slave.measures for slave in slaves))
+    extras["mem"] = _sum(extras, "mem", (slave.mem_gb_s for slave in slaves))
+    extras["io"] = _sum(extras, "io", (slave.io_gb for slave in slaves))
+    extras["pe_task_count"] = len(slaves)
+    extras["pe_tasks"] = _as_shown(slaves).decode()
+    return msgspec.structs.replace(
+        job,
+        hosts=tuple(hosts.values()),
+        nodes=len(hosts),
+        cpu_ms=(job.cpu_ms or 0) + sum(slave.cpu_ms for slave in slaves),
+        cpu_user_ms=(job.cpu_user_ms or 0) + sum(slave.user_ms for slave in slaves),
+        cpu_system_ms=(job.cpu_system_ms or 0) + sum(slave.system_ms for slave in slaves),
+        memory_rss_kib=max(job.memory_rss_kib or 0, *(slave.rss_kib for slave in slaves)) or None,
+        memory_virtual_kib=max(job.memory_virtual_kib or 0, *(slave.virtual_kib for slave in slaves)) or None,
+        extras=extras,
+    )
+
+
+class GridEngineSource(LineSource):
+    """A cell's accounting file, its folder, or a pattern; without a path, that of $SGE_ROOT and $SGE_CELL."""
+
+    def __init__(self, name: str, settings: schema.Source, environ: Mapping[str, str] = os.environ) -> None:
+        path = settings.path or default_path(name, environ)
+        cluster = settings.cluster or cell_of(path)
+        reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to)
+        super().__init__(
+            name, "gridengine", reader, lambda: GridEngineParser(cluster), complete_since=settings.complete_since
+        )
+
+
+def default_path(name: str, environ: Mapping[str, str]) -> Path:
+    """The folder of the accounting files, as Grid Engine's own commands find it. Raises `ConfigError`."""
+    root = environ.get("SGE_ROOT")
+    if not root:
+        raise ConfigError(
+            "there is no path, and SGE_ROOT is not set",
+            key=f"sources.{name}.path",
+            hint="Give the accounting file, e.g. /opt/sge/default/common/accounting",
+        )
+    return Path(root) / environ.get("SGE_CELL", "default") / "common"
+
+
+def cell_of(path: Path) -> str:
+    """The cell that a path of the form `<cell>/common/...` tells, else `default`."""
+    parts = path.parts
+    at = len(parts) - 1 - parts[::-1].index("common") if "common" in parts else 0
+    return parts[at - 1] if at > 1 else "default"
+
+
+def _as_shown(slaves: list[PeTask]) -> bytes:
+    """The first of them as JSON, without what is only there to be added up."""
+    return msgspec.json.encode([msgspec.structs.astuple(slave)[:-1] for slave in slaves[:_TASKS_SHOWN]])
+
+
+def _given_up(job: str, slaves: list[PeTask]) -> Refused:
+    reason = f"{len(slaves)} slave records of parallel job {job} had no master record; they are set aside here"
+    return Refused(reason, _as_shown(slaves)[:65_536])
+
+
+def _sum(extras: Mapping[str, object], name: str, more: Any) -> float:
+    own = extras.get(name)
+    return (float(own) if isinstance(own, int | float) else 0.0) + float(sum(more))

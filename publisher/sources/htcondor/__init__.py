@@ -1,0 +1,1 @@
+"""HTCondor: job history as lines or XML."""

@@ -1,0 +1,212 @@
+"""Lines of HTCondor's history as jobs, and of the log that APEL has HTCondor write.
+
+An ad is one attribute a line. It ends with a banner (`*** Offset = ...`), in `condor_history -long` with an empty line,
+in a file of a per-job history directory (`history.C.P`) with the file. Where a banner is damaged, the next ad is known
+by an attribute that comes a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+
+from publisher.grid_identity import Entry
+from publisher.sources.base import LineError, decoded
+from publisher.sources.htcondor import ad as htcondor_ad
+from publisher.sources.limits import EXTRA_CHARACTERS
+from publisher.sources.logs.lines import Line, Outcome, Refused
+
+_NAME: Final = re.compile(rb"[A-Za-z_][\w.]*")
+_APEL: Final = re.compile(rb"(?:[^|=\s]*#)?\d{1,12}\.\d{1,12}(?:#\d*)?\|")
+_BANNER_ID: Final = re.compile(rb"ClusterId = (\d{1,12}) ProcId = (\d{1,12})")
+_PER_JOB: Final = re.compile(r"history\.\d+\.\d+(?:\.(?:gz|bz2|xz|zst))?", re.ASCII)
+_LONGEST: Final = 4 * EXTRA_CHARACTERS + 64
+"""Bytes of an attribute that are looked at: enough for its text to be known as too long where it is."""
+_MOST_ATTRIBUTES: Final = 512
+
+
+class State(msgspec.Struct):
+    """The ad that is not complete and whether that was told, and complete ones of files that ended."""
+
+    ad: dict[str, str] = {}
+    whole: list[dict[str, str]] = []
+    told: bool = False
+
+
+class HTCondorParser:
+    """A `LineParser` of history files and of APEL's log, in any mixture. `file` is the one that is being read."""
+
+    reads: frozenset[str] = frozenset({"htcondor", "apel-condor"})
+
+    def __init__(self, cluster: str | None) -> None:
+        self._cluster = cluster
+        self._ad: dict[str, str] = {}
+        self._whole: list[dict[str, str]] = []
+        self._told = False
+        self.file = ""
+
+    def file_begins(self, file: str) -> None:
+        """The file of one job is its ad."""
+        if self._ad and self.file != file and _PER_JOB.fullmatch(PurePath(self.file).name):
+            self._whole.append(self._ad)
+            self._ad = {}
+        self.file = file
+
+    def state(self) -> Any:
+        """The ad that is not complete."""
+        return msgspec.to_builtins(State(self._ad, self._whole, self._told)) if self._ad or self._whole else None
+
+    def resume(self, state: Any) -> None:
+        """Go on with an ad that was not complete."""
+        try:
+            found = State() if state is None else msgspec.convert(state, State)
+        except msgspec.ValidationError:
+            found = State()
+        self._ad, self._whole, self._told = found.ad, found.whole, found.told
+
+    def waiting(self) -> str | None:
+        """Whether an ad is not complete."""
+        if not self._ad or _PER_JOB.fullmatch(PurePath(self.file).name):
+            return None
+        return f"{self.file}: the last ad is not complete; it is read when it is"
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """What a line is: see `publisher.sources.logs.lines.LineParser`."""
+        if self._whole:
+            return [*self._close_whole(), *self._outcomes(line)]
+        outcome = self._attribute(line) if self._ad else None  # nearly always
+        if outcome is not None:
+            return outcome
+        outcomes = self._outcomes(line)
+        return outcomes[0] if len(outcomes) == 1 else outcomes
+
+    def finish(self) -> list[Outcome]:
+        """At the end of all that there is: the ad of a file that is one job; an ad that is cut off so far is told."""
+        ready = self._close_whole()
+        if not self._ad:
+            return ready
+        if _PER_JOB.fullmatch(PurePath(self.file).name):
+            return [*ready, *self._close()]
+        if self._told:
+            return ready
+        self._told = True
+        return [*ready, Refused("the last ad is not complete so far; it is read when it is", raw=_raw(self._ad))]
+
+    def _close_whole(self) -> list[Outcome]:
+        """The runs of files that are one ad each and have ended."""
+        whole, self._whole = [*self._whole, self._ad], []
+        outcomes: list[Outcome] = []
+        for self._ad in whole[:-1]:
+            outcomes += self._close()
+        self._ad = whole[-1]
+        return outcomes
+
+    def _outcomes(self, line: bytes) -> list[Outcome]:
+        if line.startswith(b"***"):
+            return self._close(line)
+        if not line.strip():
+            return self._close() if self._ad else [Line.IGNORED]
+        if _APEL.match(line):
+            return [self._apel(line)]
+        name, equals, value = line[:_LONGEST].partition(b"=")
+        name = name.strip()
+        if not equals or _NAME.fullmatch(name) is None:
+            return [Refused("is no attribute of an ad")]
+        key = name.decode("ascii", "replace").lower()
+        return self._put(key, value.strip()) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
+
+    def _put(self, key: str, value: bytes) -> list[Outcome]:
+        """Keep an attribute. One that is there already is of another ad: the banner between them is damaged."""
+        closed = self._close() if key in self._ad else []
+        if b"\0" in value or len(self._ad) >= _MOST_ATTRIBUTES:
+            return [*closed, Refused("holds NUL bytes, or the ad has too many attributes")]
+        self._ad[key] = _shown(value)
+        return closed or [Line.MORE]
+
+    def _attribute(self, line: bytes) -> Outcome | None:
+        """What an ordinary attribute of the present ad is; None for everything else."""
+        name, found, value = line.partition(b" = ")
+        key = htcondor_ad.AS_WRITTEN.get(name) or name.decode("latin-1").lower()
+        if key in htcondor_ad.WANTED:
+            if key in self._ad or len(value) >= _LONGEST or b"\0" in value:
+                return None
+            self._ad[key] = _shown(value.rstrip())
+            return Line.MORE
+        ordinary = found and key.isidentifier() and not key.startswith(htcondor_ad.SCALING)
+        return Line.IGNORED if ordinary else None
+
+    def _apel(self, line: bytes) -> Outcome:
+        try:
+            return htcondor_ad.apel_job(decoded(line), self._cluster) or Line.SKIPPED
+        except LineError as error:
+            return Refused(str(error))
+
+    def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
+        """The run of a complete ad, or why there is none."""
+        return from_ad(ad, self._cluster)
+
+    def _close(self, banner: bytes = b"") -> list[Outcome]:
+        """The ad is complete: its run, or what else it is."""
+        texts, self._ad, self._told = self._ad, {}, False
+        if not texts:
+            return [Refused("a banner without an ad before it")]
+        ad = {name: htcondor_ad.value_of(value) for name, value in texts.items()}
+        if (named := _BANNER_ID.search(banner)) and (
+            ad.setdefault("clusterid", int(named[1])) != int(named[1])
+            or ad.setdefault("procid", int(named[2])) != int(named[2])
+        ):
+            return [Refused("the banner behind the ad names another job", raw=_raw(texts) + banner)]
+        outcome = self.made_of(ad)
+        return [Refused(outcome.reason, raw=_raw(texts) + banner) if isinstance(outcome, Refused) else outcome]
+
+
+class GridEntryParser(HTCondorParser):
+    """Of the ads in a computing element's history only whose jobs they are: `entries`."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.entries: list[Entry] = []
+
+    def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
+        """Keep the entry of an ad, if it is one."""
+        try:
+            entry = htcondor_ad.grid_entry(ad)
+        except LineError as error:
+            return Refused(str(error))
+        if entry is not None:
+            self.entries.append(entry)
+        return Line.SKIPPED
+
+
+def _raw(ad: dict[str, str]) -> bytes:
+    return "".join([f"{name} = {value}\n" for name, value in ad.items()]).encode(errors="replace")
+
+
+def _shown(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("utf-8", "backslashreplace")
+
+
+def from_json(element: dict[str, Any], cluster: str | None) -> Outcome:
+    """The run of an ad of `condor_history -json`, where expressions stand in `/Expr(...)/`."""
+    ad = {name.lower(): _json_value(value) for name, value in element.items() if htcondor_ad.is_wanted(name.lower())}
+    return from_ad(ad, cluster)
+
+
+def from_ad(ad: dict[str, htcondor_ad.Value], cluster: str | None) -> Outcome:
+    """The run of an ad whose names are in lower case."""
+    try:
+        return htcondor_ad.job(ad, cluster) or Line.SKIPPED
+    except LineError as error:
+        return Refused(str(error))
+
+
+def _json_value(value: Any) -> htcondor_ad.Value:
+    if isinstance(value, str | int | float | bool | dict) or value is None:
+        return value
+    return None

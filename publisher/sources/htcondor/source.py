@@ -1,0 +1,54 @@
+"""Source `htcondor`: finished jobs of HTCondor and HTCondor-CE.
+
+Promise kept here: every ad of a job that ran becomes one job. Read are history files with their rotated copies
+(`history`, `history.YYYYMMDDTHHMMSS`), a per-job history directory (files `history.C.P`, which stay where they are),
+what `condor_history` printed with `-long`, `-json` and `-xml`, and the log that APEL has HTCondor write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from publisher.config import schema
+from publisher.sources.base import required_path
+from publisher.sources.htcondor import lines, xml
+from publisher.sources.logs.documents import SavedSource
+from publisher.sources.logs.json_stream import Damaged, JsonElements
+from publisher.sources.logs.lines import Outcome, Refused
+from publisher.sources.logs.open_log import OpenLog
+
+_HEAD: Final = 4_096
+
+
+class HTCondorSource(SavedSource):
+    """History of a schedd: a file, a folder or a pattern."""
+
+    def __init__(self, name: str, settings: schema.Source) -> None:
+        path = required_path(
+            name, settings, "a history, or of the PER_JOB_HISTORY_DIR", "/var/lib/condor/spool/history"
+        )
+        cluster = settings.cluster
+
+        def document(log: OpenLog) -> Iterator[Outcome]:
+            return _document(log, cluster)
+
+        super().__init__(
+            name, "htcondor", path, None, lambda: lines.HTCondorParser(cluster),
+            frozenset({"htcondor-json", "htcondor-xml"}), document,
+            complete_since=settings.complete_since, rotated_to=settings.rotated_to,
+        )  # fmt: skip
+
+
+def _document(log: OpenLog, cluster: str | None) -> Iterator[Outcome]:
+    head = log.read(_HEAD)
+    log.unread(head)
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        for ad in xml.ads(log.read):
+            yield ad if isinstance(ad, Refused) else lines.from_ad(ad, cluster)
+        return
+    for element in JsonElements(log.read):
+        if isinstance(element, Damaged):
+            yield Refused(element.reason, raw=element.begin.encode(errors="replace"))
+        else:
+            yield lines.from_json(element, cluster)

@@ -1,0 +1,268 @@
+"""A source whose path holds logs of lines, and documents (JSON, XML) that are read as a whole; any mixture of them.
+
+Logs are read for ever, as every log (`publisher.sources.logs.reader`). A document is read when it is new or was
+changed: it is known by its device, inode, size and time of change. Reading one again changes nothing, since the record
+id is that of the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from formats.job import Job
+from publisher.errors import SourceError, SourceFormatError
+from publisher.finding import Finding
+from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window, waiting_in
+from publisher.sources.logs.compression import DamagedError
+from publisher.sources.logs.lines import PAGE_RECORDS, Line, LineParser, LineSource, Outcome, Refused, within_limits
+from publisher.sources.logs.open_log import OpenLog, open_log
+from publisher.sources.logs.reader import RAW_BYTES, LogReader
+from publisher.sources.logs.sniff import KINDS, document_kind
+
+_SNIFF: Final = 4_096
+
+_BEGUN: Final = "begun"
+_BEGUN_NUMBERS: Final = 5
+Stamp = list[int]
+"""Device, inode, size, time of change (ns) of a document."""
+
+
+class EndingParser(LineParser, Protocol):
+    """A parser of lines that keeps the last record until it knows that it is whole."""
+
+    file: str
+
+    def finish(self) -> list[Outcome]:
+        """What was kept and can be given now, and what is cut off so far; each once."""
+        ...
+
+
+class SavedSource:
+    """A `Source` of logs and documents at a path.
+
+    `documents` are the kinds of document, as `recognise.document_kind` names them, that it understands: one that is
+    plainly of another kind is refused as a whole. `parse_document` gives the outcomes of an open document, and never
+    raises but for what `OpenLog.read` raises.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        path: Path,
+        names: re.Pattern[str] | None,
+        make_parser: Callable[[], EndingParser],
+        documents: frozenset[str],
+        parse_document: Callable[[OpenLog], Iterator[Outcome]],
+        complete_since: int | None = None,
+        rotated_to: Collection[Path] = (),
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self._all = LogReader(path, names, rotated_to)
+        self._logs = _Logs(path, names, rotated_to)
+        self._make_parser = make_parser
+        self._documents = documents
+        self._parse_document = parse_document
+        self._complete_since = complete_since
+
+    def complete_since(self) -> int | None:
+        """As configured: saved output cannot tell what was before it."""
+        return self._complete_since
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """Pages of the logs, then of the documents, as `Source.pages` says."""
+        documents = [file for file in self._all.files() if is_document(file)]
+        here: dict[str, Any] = {key: value for key, value in cursor.items() if key != _BEGUN}
+        begun = _begun(cursor) if window is None else []
+        problem: SourceError | None = None
+        try:
+            for page in self._log_pages(cursor.get("log", {}), window):
+                here["log"] = page.cursor
+                here[WAITING] = list(waiting_in(page.cursor))
+                last = page.at_end and not documents
+                yield msgspec.structs.replace(page, cursor=cursor if window else dict(here), at_end=last)
+        except SourceError as error:
+            problem = error
+        for part in self._all_documents(documents, here, begun, window):
+            if isinstance(part, Page):
+                last = part.at_end and problem is None
+                yield msgspec.structs.replace(part, cursor=cursor if window else part.cursor, at_end=last)
+            else:
+                problem = problem or part
+        if problem is not None:
+            raise problem
+
+    def _all_documents(
+        self, files: list[Path], here: Cursor, begun: list[int], window: Window | None
+    ) -> Iterator[Page | SourceError]:
+        """Pages of the documents that are new or were changed, and what keeps others from being read.
+
+        `begun`: the stamp of the document in which an earlier reading stopped, and how many jobs of it were given.
+        """
+        known = [] if window is not None else _stamps(here)
+        seen: list[Stamp] = []
+        for file in files:
+            try:
+                with open_log(file) as log:
+                    self._refuse_others(file, log)
+                    stamp = [log.device, log.inode, log.size, log.mtime_ns]
+                    given = begun[-1] if begun[:-1] == stamp else 0
+                    for number, page in () if stamp in known else self._document_pages(file, log, window, given):
+                        left = [other for other in known if other not in seen]
+                        cursor = {**here, "documents": [*seen, *left], _BEGUN: [*stamp, number]}
+                        yield msgspec.structs.replace(page, cursor=cursor)
+                seen.append(stamp)
+            except SourceError as error:
+                yield error
+            except DamagedError as error:
+                yield SourceError(f"{file}: the compressed file is cut short or damaged ({error})")
+            except OSError as error:
+                yield SourceError(f"{file}: {error.strerror or error}")
+        if files:
+            yield Page((), {**here, "documents": seen}, 0, at_end=True)
+
+    def check(self) -> list[Finding]:
+        """As every log; and whether each document can be understood."""
+        try:
+            documents = [file for file in self._all.files() if is_document(file)]
+        except SourceError as error:
+            return [Finding(self.name, "red", error.message, error.hint)]
+        findings: list[Finding] = []
+        if self._logs.files() or not documents:
+            findings += self._check_logs()
+        for file in documents:
+            try:
+                with open_log(file) as log:
+                    self._refuse_others(file, log)
+                    first = next(self._parse_document(log), None)
+            except (SourceError, DamagedError, OSError) as error:
+                findings.append(Finding(self.name, "red", f"{file}: {error}"))
+                continue
+            if first is None:
+                findings.append(Finding(self.name, "yellow", f"{file}: the document holds no job"))
+            elif isinstance(first, Refused):
+                findings.append(Finding(self.name, "red", f"{file}: the first job is not understood: {first.reason}"))
+            else:
+                findings.append(Finding(self.name, "green", f"{file}: the document is understood"))
+        return findings
+
+    def _check_logs(self) -> list[Finding]:
+        """As every log; where no run ends at the beginning of a file, what the first page gives."""
+        findings = LineSource(self.name, self.kind, self._logs, self._make_parser).check()
+        if any(finding.level != "yellow" for finding in findings):
+            return findings
+        page = next(self._log_pages({}, None), None)
+        if page is None or not page.jobs:
+            return findings
+        return [Finding(self.name, "green", f"{len(self._logs.files())} files; runs are understood")]
+
+    def _log_pages(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
+        parser = self._make_parser()
+        last: Page | None = None
+        problem: SourceError | None = None
+        try:
+            for page in LineSource(self.name, self.kind, self._logs, lambda: parser).pages(cursor, window):
+                if last is not None:
+                    yield last
+                last = page
+        except SourceError as error:
+            problem = error  # of one file: what the parser keeps is of others
+        if last is not None:
+            yield self._with_kept(last, parser, window)
+        if problem is not None:
+            raise problem
+
+    def _with_kept(self, page: Page, parser: EndingParser, window: Window | None) -> Page:
+        """The last page of the logs, with what the parser kept."""
+        kept = [within_limits(each) if isinstance(each, Job) else each for each in parser.finish()]
+        if not kept:
+            return page
+        jobs = [outcome for outcome in kept if isinstance(outcome, Job)]
+        wanted = [job for job in jobs if window is None or window.holds(job.end)]
+        cut = [
+            Unreadable(parser.file, None, None, outcome.reason, (outcome.raw or b"")[:RAW_BYTES])
+            for outcome in kept
+            if isinstance(outcome, Refused)
+        ]
+        return msgspec.structs.replace(
+            page,
+            jobs=(*page.jobs, *wanted),
+            cursor=page.cursor if window else {**page.cursor, "parser": parser.state()},
+            read=page.read + len(kept),
+            skipped=page.skipped + len(kept) - len(wanted) - len(cut),
+            unreadable=(*page.unreadable, *cut),
+        )
+
+    def _refuse_others(self, file: Path, log: OpenLog) -> None:
+        """Raises `SourceFormatError` for a document of another batch system."""
+        head = log.read(_SNIFF)
+        log.unread(head)
+        kind = document_kind(head)
+        if kind is not None and kind not in self._documents:
+            raise SourceFormatError(f"{file}: this looks like {KINDS[kind]}", hint="Look at path and type")
+
+    def _document_pages(
+        self, file: Path, log: OpenLog, window: Window | None, given: int
+    ) -> Iterator[tuple[int, Page]]:
+        """Pages of a document without its first `given` jobs, each with the number of the last job it holds."""
+        number = given
+        jobs: list[Job] = []
+        unreadable: list[Unreadable] = []
+        read = skipped = 0
+        for number, outcome in enumerate(self._parse_document(log), 1):
+            if number <= given:
+                continue
+            read += 1
+            if isinstance(outcome, Job):
+                outcome = within_limits(outcome)  # noqa: PLW2901
+            if isinstance(outcome, Job):
+                if window is None or window.holds(outcome.end):
+                    jobs.append(outcome)
+                else:
+                    skipped += 1
+            elif isinstance(outcome, Refused):
+                reason = f"job {number} of the document: {outcome.reason}"
+                unreadable.append(Unreadable(str(file), None, number, reason, (outcome.raw or b"")[:RAW_BYTES]))
+            elif outcome is Line.SKIPPED:
+                skipped += 1
+            if read >= PAGE_RECORDS:
+                yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
+                jobs, unreadable, read, skipped = [], [], 0, 0
+        yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
+
+
+class _Logs(LogReader):
+    """The files of a path that are no documents."""
+
+    def files(self) -> list[Path]:
+        return [file for file in super().files() if not is_document(file)]
+
+
+def is_document(file: Path) -> bool:
+    """Whether a file begins as JSON or XML do. What cannot be opened is none: reading it as a log tells why."""
+    try:
+        with open_log(file) as log:
+            return log.read(_SNIFF).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"[", b"<"}
+    except (SourceError, DamagedError, OSError):
+        return False
+
+
+def _begun(cursor: Cursor) -> list[int]:
+    try:
+        found = msgspec.convert(cursor.get(_BEGUN, []), list[int])
+    except msgspec.ValidationError:
+        return []
+    return found if len(found) == _BEGUN_NUMBERS else []
+
+
+def _stamps(cursor: Cursor) -> list[Stamp]:
+    try:
+        return msgspec.convert(cursor.get("documents", []), list[Stamp])
+    except msgspec.ValidationError:
+        return []

@@ -1,0 +1,123 @@
+"""Finding a file of a log that is no longer in its place: under whatever name, by its inode, else by its content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from publisher.errors import SourceError
+from publisher.sources.base import Unreadable
+from publisher.sources.logs.mark import Mark
+from publisher.sources.logs.rotation import LogFiles, by_inode, newest_first, written_after
+
+_LATE_S: Final = 86_400
+"""A job may be written to a log so long after its end."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Files that hold what was read of a file, and those rotated after it.
+
+    `is_whole`: they are known to hold all that was written to it. A copy that ends where reading stopped is known to
+    only if its time of last change is that of the file when it was read: else lines may have been added to the file
+    after the copy was made.
+    """
+
+    paths: list[Path]
+    is_whole: bool
+
+
+NO_COPIES: Final = Copies([], is_whole=False)
+
+
+def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collection[tuple[int, int]] = ()) -> Copies:
+    """Where the content of a file lies that is no longer in its place: the file itself, else a copy of it; with what
+    was rotated in the same way after it.
+
+    `is_continued`: another file of the log is known to hold its content; then only the file itself is looked for, since
+    it may have grown after that copy was made. Raises `SourceError` if the file itself is there and cannot be read.
+
+    An inode is used again when its file is gone, and files may begin with the same header: if too little was read of
+    the file to be certain, what has a name like its own counts, all of it. Reading too much changes nothing. A file
+    that was empty has no content to be known by: it is what has its inode, else what has a name like its own and is
+    none of `known`, the files (device, inode) that were met before.
+    """
+    place = Path(mark.path)
+    folders = log.folders(place)
+    for path in by_inode(folders, mark.device, mark.inode):
+        if not os.access(path, os.R_OK):
+            raise SourceError(f"{path}: permission denied", hint="Let the user of the publisher read the file")
+        if mark.is_continued_at(path) or (mark.is_empty and path != place):
+            return Copies([path, *_alike(path, place, log)], is_whole=True)
+    if is_continued:
+        return NO_COPIES
+    if mark.is_certain and mark.is_continued_at(place):
+        return Copies([place], is_whole=True)
+    return _by_content(mark, log, known)
+
+
+def _by_content(mark: Mark, log: LogFiles, known: Collection[tuple[int, int]]) -> Copies:
+    place = Path(mark.path)
+    files = newest_first(log.folders(place), mark.mtime_ns)
+    named = [path for path in files if log.is_named_like(place, path)]
+    if mark.is_certain:
+        others = [path for path in files if path not in named]
+        found = [path for path in (*named, *others) if mark.is_continued_at(path)]
+        if not found:
+            return NO_COPIES
+        copy = next((path for path in found if mark.is_outgrown_at(path)), None)
+        copy = copy or next((path for path in found if _has_mtime(mark, path)), found[0])
+        return Copies([copy, *_alike(copy, place, log)], is_whole=_is_whole(mark, copy))
+    if mark.is_empty:
+        paths = [path for path in named[::-1] if path != place and _key(path) not in known]
+        return Copies(paths, is_whole=bool(paths))
+    paths = [path for path in named[::-1] if mark.is_continued_at(path)]
+    return Copies(paths, is_whole=any(path == place or _is_whole(mark, path) for path in paths))
+
+
+def _key(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_whole(mark: Mark, copy: Path) -> bool:
+    return _has_mtime(mark, copy) or mark.is_outgrown_at(copy)
+
+
+def _has_mtime(mark: Mark, copy: Path) -> bool:
+    try:
+        return mark.has_mtime(copy.stat().st_mtime_ns)
+    except OSError:
+        return False
+
+
+def _alike(copy: Path, place: Path, log: LogFiles) -> list[Path]:
+    return [path for path in written_after(copy) if path != place and log.is_named_like(place, path)]
+
+
+def not_read(mark: Mark, log: LogFiles | None, copies: list[Path], *, was_cut: bool) -> Unreadable:
+    """The report of a file of which an unknown rest was not read: other content is in its place, or it is gone.
+
+    `copies`: files that hold what was read of it, of which none is known to be whole.
+    """
+    folders = log.folders(Path(mark.path)) if log is not None else [Path(mark.path).parent]
+    what = "was cut or overwritten" if was_cut else "was moved, removed or replaced"
+    where = ", ".join(map(str, folders))
+    found = (
+        f"the copy {copies[0]} has no more than these and was changed later: it may have been made before more lines "
+        f"were added. No other was found in {where}"
+        if copies
+        else f"no file that begins with these was found in {where}"
+    )
+    reason = (
+        f"the file {what} after {mark.offset} bytes of it were read, and {found}: lines that were added between the "
+        "last reading and then were not read"
+    )
+    begin = max(0, mark.mtime_ns // 1_000_000_000 - _LATE_S)
+    return Unreadable(mark.path, None, mark.offset, reason, b"", unread_from=begin)

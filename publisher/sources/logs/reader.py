@@ -1,0 +1,396 @@
+"""Reading log files for ever: each byte once, whatever happens to the names and places of the files.
+
+Promise kept here: no line of a growing, rotated, copied, truncated or compressed log is passed over, only regular files
+are read, and memory does not grow with the size of a file or a line. Nothing is opened for writing.
+
+A file is known by its mark (`publisher.sources.logs.mark`). A file found under another name, inode or compression,
+whose content agrees up to the place where reading stopped, goes on there; a file whose content does not agree is read
+from its beginning, which changes nothing where jobs were read before, since the record id is that of the run.
+
+A file that may have grown after it was read and is no longer in its place is looked for by its inode and its content,
+whatever its name (`publisher.sources.logs.moved`). If it is not found, what was not read of it is reported once, and it
+is looked for in every reading from then on.
+
+`LogReader(path).read(cursor)` gives a `Reading`; it is iterated for `Chunk`s of whole lines, and its `cursor()` is, at
+any time, the one behind the chunk given last.
+
+An unfinished last line waits for its end. In a compressed file, which does not grow, it is set aside; so is a line that
+is longer than 1 MiB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from publisher.errors import SourceError, SourceFormatError
+from publisher.sources.base import Cursor, Recovered, Unreadable
+from publisher.sources.logs.compression import DamagedError
+from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, lead_of
+from publisher.sources.logs.moved import NO_COPIES, Copies, copies_of, not_read
+from publisher.sources.logs.open_log import OpenLog, open_log
+from publisher.sources.logs.rotation import LogFiles
+
+MAX_LINE_BYTES: Final = 1 << 20
+RAW_BYTES: Final = 65_536
+"""Of an unreadable piece that are kept."""
+
+_BLOCK_BYTES: Final = 1 << 18
+_WAITING_TOLD: Final = 10
+_GONE_KEPT: Final = 64
+"""Files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
+_MISSING_KEPT: Final = 16
+"""Files that were reported as not read to their end and are looked for, the latest ones."""
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Whole lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
+
+    `set_aside` holds what is no line to parse: too long, or the torn end of a compressed file.
+    """
+
+    file: str
+    lines: list[bytes]
+    offset: int
+    line: int
+    set_aside: tuple[Unreadable, ...] = ()
+
+    def unreadable(self, index: int, reason: str) -> Unreadable:
+        """The line at `index`, set aside for a reason."""
+        offset = self.offset + sum(map(len, self.lines[:index])) + index
+        return Unreadable(self.file, self.line + index, offset, reason, self.lines[index][:RAW_BYTES])
+
+
+class LogReader:
+    """Reads the log at a path: a file with its rotated copies, a folder, or a pattern. Arguments: see `LogFiles`."""
+
+    def __init__(self, path: Path, names: re.Pattern[str] | None = None, rotated_to: Collection[Path] = ()) -> None:
+        self.log = LogFiles(path, names, rotated_to)
+
+    def files(self) -> list[Path]:
+        """The files the log is made of at present, in the order of their writing. Raises `SourceError`s."""
+        return self.log.present()
+
+    def read(self, cursor: Cursor) -> Reading:
+        """Read on from a cursor of an earlier reading; from an empty one, everything. Raises `SourceError`s.
+
+        A cursor that cannot be understood is taken as empty: reading again is harmless.
+        """
+        return Reading(self.files(), cursor, self.log)
+
+
+class Reading:
+    """One pass over the files of a log. `problems` says afterwards what kept files from being read to their end.
+
+    `log`: where files are looked for that are no longer in their place; without it they are not.
+    """
+
+    def __init__(
+        self, files: list[Path], cursor: Cursor, log: LogFiles | None = None, block_bytes: int = _BLOCK_BYTES
+    ) -> None:
+        self._files = files
+        self._listed = {str(path) for path in files}
+        self._log = log
+        self._block_bytes = block_bytes
+        self._marks: dict[tuple[int, int], Mark] = {}
+        self._gone: list[Mark] = []
+        self._missing: list[Mark] = []
+        self._met: set[tuple[int, int]] = set()
+        self._continued: set[int] = set()
+        self._copied: dict[int, list[Mark]] = {}
+        self._recovered: list[Recovered] = []
+        self._refused = False
+        self.problems: list[SourceError] = []
+        try:
+            for mark in msgspec.convert(cursor.get("files", []), list[Mark]):
+                self._marks[mark.key] = mark
+            self._gone = msgspec.convert(cursor.get("gone", []), list[Mark])
+            self._missing = msgspec.convert(cursor.get("missing", []), list[Mark])
+        except msgspec.ValidationError:
+            self._marks, self._gone, self._missing = {}, [], []
+        self._by_lead: dict[str, list[Mark]] = {}
+        self._known = frozenset(self._marks)
+        for mark in (*self._marks.values(), *self._gone, *self._missing):
+            self._by_lead.setdefault(mark.lead, []).append(mark)
+        self._open = self._open_marks()
+
+    def cursor(self) -> dict[str, Any]:
+        """The cursor behind the chunk given last, as plain JSON values."""
+        return {
+            "files": msgspec.to_builtins(list(self._marks.values())),
+            "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
+            "missing": msgspec.to_builtins(self._missing[-_MISSING_KEPT:]),
+        }
+
+    def recovered(self) -> tuple[Recovered, ...]:
+        """The files, reported as not read to their end, that were found since this was last asked."""
+        found, self._recovered = tuple(self._recovered), []
+        return found
+
+    def waiting(self) -> list[str]:
+        """Of which files the last line waits for its end, the first of them by name."""
+        unfinished = [mark for mark in self._marks.values() if mark.unfinished]
+        texts = [
+            f"{mark.path}: the last line has no end yet ({mark.unfinished} bytes); it is read when it has"
+            for mark in unfinished[:_WAITING_TOLD]
+        ]
+        more = len(unfinished) - len(texts)
+        return [*texts, f"and the last lines of {more} more files"] if more else texts
+
+    def refuse(self, reason: str, hint: str = "") -> None:
+        """Take the chunk given last back and leave its file as it is: it is not what it should be."""
+        self._refused = True
+        self.problems.append(SourceFormatError(reason, hint=hint))
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Chunks of all files from where the cursor stood to their present ends."""
+        reported = list(self._missing)
+        for path in self._moved_files():
+            yield from self._try(path, moved=True)
+        for path in self._files:
+            for mark in self._open.get(str(path), ()):
+                if not mark.is_at(path):
+                    yield from self._find(mark)  # first: it was written before what took its place
+            yield from self._try(path)
+        for mark in [mark for key, mark in self._marks.items() if key not in self._met]:
+            yield from self._left(mark)
+        for mark in list(self._missing):
+            yield from self._find_missing(mark, search=any(mark is each for each in reported))
+        del self._gone[:-_GONE_KEPT], self._missing[:-_MISSING_KEPT]
+
+    def _try(self, path: Path, *, moved: bool = False) -> Iterator[Chunk]:
+        """What is new in a file, as far as it can be read."""
+        try:
+            yield from self._file(path, moved=moved)
+        except SourceError as error:
+            self.problems.append(error)
+        except OSError as error:
+            self.problems.append(SourceError(f"{path}: {error.strerror or error}"))
+
+    def _file(self, path: Path, *, moved: bool) -> Iterator[Chunk]:
+        with open_log(path) as log:
+            key = log.device, log.inode
+            if key in self._met:
+                return  # a second name of a file that was read in this pass
+            self._met.add(key)
+            before = self._marks.get(key)
+            if before is not None and (before.size, before.mtime_ns) == (log.size, log.mtime_ns):
+                before.path = str(path)
+                before.moved = moved
+                self._continued.add(id(before))
+                return
+            at = 0
+            try:
+                head = log.read(HEAD_BYTES).rstrip(b"\0")  # NULs at the end are a hole, which may yet be filled
+                mark = self._mark(path, log, head, before)
+                mark.moved = moved
+                self._marks[key] = mark
+                self._by_lead.setdefault(mark.lead, []).append(mark)
+                if before is not None and id(before) not in self._continued:
+                    yield from self._replaced(before, mark)
+                for chunk in self._lines(log, mark):
+                    yield chunk
+                    at = mark.offset
+            except DamagedError as error:
+                raise SourceFormatError(
+                    f"{path}: the compressed file is cut short or damaged behind byte {at} of its content ({error})",
+                    hint="What comes before was read. Put a whole copy in its place, or move it away and settle what "
+                    "is then reported as not read",
+                ) from error
+
+    def _mark(self, path: Path, log: OpenLog, head: bytes, before: Mark | None) -> Mark:
+        """Where to go on in a file. The log stands there afterwards."""
+        lead = lead_of(head)
+        new = Mark(str(path), log.device, log.inode, lead=lead, head_bytes=len(head), head=digest(head))
+        if before is not None and before.is_empty and before.path == new.path:
+            self._continued.add(id(before))
+        for known in self._candidates(str(path), lead, before):
+            if known.is_continued_by(head, log):
+                new.offset, new.line, new.tail_bytes, new.tail = known.offset, known.line, known.tail_bytes, known.tail
+                new.grew = known.grew or (known is before and known.size >= 0 and known.offset > 0)
+                if known.key == new.key or known.path == new.path or known.has_mtime(log.mtime_ns):
+                    self._continued.add(id(known))
+                else:
+                    self._copied.setdefault(id(known), []).append(new)
+                return new
+        log.seek(0)
+        return new
+
+    # --- files that are no longer in their place
+
+    def _open_marks(self) -> dict[str, list[Mark]]:
+        """By path, the files that may hold what was not read: they may have grown, or were not read to their end.
+
+        A file of which nothing was taken, since it was refused, is none.
+        """
+        found: dict[str, list[Mark]] = {}
+        if self._log is None:
+            return found
+        marks = list(self._marks.values())
+        growing = self._log.growing([mark.path for mark in marks], {mark.path for mark in marks if mark.grew})
+        for mark in marks:
+            was_refused = mark.size < 0 and not mark.offset
+            if not was_refused and (mark.size < 0 or mark.path in growing):
+                found.setdefault(mark.path, []).append(mark)
+        return found
+
+    def _is_open(self, mark: Mark) -> bool:
+        return any(mark is each for each in self._open.get(mark.path, ()))
+
+    def _moved_files(self) -> list[Path]:
+        """Files that were found under a name that does not belong to the log, and are still there: they may grow."""
+        paths = {Path(mark.path): mark for mark in self._marks.values() if mark.moved}
+        return [path for path, mark in paths.items() if str(path) not in self._listed and mark.is_at(path)]
+
+    def _replaced(self, before: Mark, now: Mark) -> Iterator[Chunk]:
+        """Other content is where the content of a file was: it was cut, or its inode is used again."""
+        self._gone.append(before)
+        was_cut = before.path == now.path and before.offset > 0
+        if was_cut or self._is_open(before):
+            yield from self._find(before, was_cut=was_cut)
+
+    def _left(self, mark: Mark) -> Iterator[Chunk]:
+        """What becomes of a file that was not met: it cannot be read, was moved, or is gone."""
+        if mark.is_at(Path(mark.path)):
+            return
+        if self._is_open(mark):
+            yield from self._find(mark)
+        else:
+            self._let_go(mark)
+
+    def _let_go(self, mark: Mark) -> None:
+        """Keep the mark of a file that is gone: a copy may turn up."""
+        if self._marks.get(mark.key) is mark:
+            self._gone.append(self._marks.pop(mark.key))
+
+    def _is_continued(self, mark: Mark) -> bool:
+        """Whether all of a file was read in this pass under its name or another: see `Copies` for what proves that."""
+        return id(mark) in self._continued or any(copy.end > mark.end for copy in self._copied.get(id(mark), ()))
+
+    def _find(self, mark: Mark, *, was_cut: bool = False) -> Iterator[Chunk]:
+        """Go on in a file that is no longer in its place, wherever it lies now; report it if it is not found whole.
+
+        If the file itself is there with other content, it was copied and emptied: a copy with a name of the log is
+        taken as whole, since nothing tells such a rotation from one that was made earlier.
+        """
+        was_emptied = mark.key in self._met
+        is_continued = self._is_continued(mark) or (was_emptied and id(mark) in self._copied)
+        if (is_continued and mark.key in self._met) or any(mark is each for each in self._missing):
+            return
+        copies = self._copies_of(mark, is_continued=is_continued)
+        if copies is None:
+            return
+        self._let_go(mark)
+        yield from self._read_copies(copies.paths)
+        is_rotated = was_emptied and any(str(path) in self._listed for path in copies.paths)
+        if is_continued or copies.is_whole or is_rotated:
+            return
+        self._missing.append(mark)
+        report = not_read(mark, self._log, copies.paths, was_cut=was_cut)
+        yield Chunk(mark.path, [], mark.offset, mark.line + 1, (report,))
+
+    def _find_missing(self, mark: Mark, *, search: bool) -> Iterator[Chunk]:
+        """Whether a file that was reported as not read to its end was found; with `search`, look for it again."""
+        is_continued = mark.is_certain and self._is_continued(mark)
+        copies = (self._copies_of(mark, is_continued=is_continued) if search else None) or NO_COPIES
+        if copies.is_whole or is_continued:
+            self._missing = [each for each in self._missing if each is not mark]
+            self._gone.append(mark)
+            self._recovered.append(Recovered(mark.path, mark.offset))
+            yield from self._read_copies(copies.paths)
+
+    def _copies_of(self, mark: Mark, *, is_continued: bool) -> Copies | None:
+        """See `copies_of`; None where the file itself is found and cannot be read."""
+        try:
+            if self._log is None:
+                return NO_COPIES
+            return copies_of(mark, self._log, is_continued=is_continued, known=self._known)
+        except SourceError as error:
+            self.problems.append(error)
+            return None
+
+    def _read_copies(self, paths: list[Path]) -> Iterator[Chunk]:
+        for path in paths:
+            if str(path) not in self._listed:  # else it is read in its turn
+                yield from self._try(path, moved=True)
+
+    def _candidates(self, path: str, lead: str, before: Mark | None) -> list[Mark]:
+        known = [*([before] if before is not None else []), *self._by_lead.get("", []), *self._by_lead.get(lead, [])]
+        return sorted(known, key=lambda mark: (mark is not before, mark.path != path, -mark.offset))
+
+    def _lines(self, log: OpenLog, mark: Mark) -> Iterator[Chunk]:
+        rest = tail = b""
+        aside: tuple[Unreadable, ...] = ()
+        while block := log.read(self._block_bytes):
+            data = rest + block
+            used = data.rfind(b"\n") + 1
+            if used == 0 and len(data) <= MAX_LINE_BYTES:
+                rest = data
+                continue
+            offset = mark.offset
+            line = before_line = mark.line
+            if used == 0:
+                aside = (*aside, _too_long(mark, data))
+                (used, rest), lines, tail = _to_line_end(log, data), [], b""
+                if rest:
+                    break
+                mark.line += 1
+            else:
+                lines = data[: used - 1].split(b"\n")
+                rest, tail = data[used:], (tail + data[max(0, used - TAIL_BYTES) : used])[-TAIL_BYTES:]
+                if len(lines[0]) > MAX_LINE_BYTES:
+                    aside = (*aside, _too_long(mark, lines[0]))
+                    offset, line, lines = offset + len(lines[0]) + 1, line + 1, lines[1:]
+                mark.line = line + len(lines)
+            before = mark.offset, before_line, mark.tail_bytes, mark.tail
+            mark.offset += used
+            mark.tail_bytes, mark.tail = len(tail), digest(tail)
+            yield Chunk(mark.path, lines, offset, line + 1, aside)
+            aside = ()
+            if self._refused:
+                self._refused = False
+                mark.offset, mark.line, mark.tail_bytes, mark.tail = before
+                return
+        if rest and not rest.strip(b"\0"):
+            self.problems.append(_only_nuls(mark))
+            return  # and it is looked at again in every reading, since its end was not reached
+        if log.compressed and rest:
+            reason = "the compressed file ends in the middle of this line"
+            aside = (*aside, Unreadable(mark.path, mark.line + 1, mark.offset, reason, rest[:RAW_BYTES]))
+            mark.offset += len(rest)
+            mark.tail_bytes, mark.tail = len(rest[-TAIL_BYTES:]), digest(rest[-TAIL_BYTES:])
+        mark.size, mark.mtime_ns = log.size, log.mtime_ns
+        mark.unfinished = 0 if log.compressed else len(rest)
+        if aside:
+            yield Chunk(mark.path, [], mark.offset, mark.line + 1, aside)
+
+
+def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes]:
+    """Pass over the rest of a line that begins so; its whole length with the line feed, and a NUL if it is nothing else
+    up to the end of the file."""
+    length, nuls = len(data), not data.strip(b"\0")
+    while block := log.read(_BLOCK_BYTES):
+        end = block.find(b"\n") + 1
+        if end:
+            log.unread(block[end:])
+            return length + end, b""
+        length += len(block)
+        nuls = nuls and not block.strip(b"\0")
+    return length, b"\0" if nuls else b""
+
+
+def _only_nuls(mark: Mark) -> SourceFormatError:
+    return SourceFormatError(
+        f"{mark.path}: nothing but NUL bytes from byte {mark.offset} to the end of the file, as a power failure or a "
+        "full disk leaves it",
+        hint="Put a whole copy in its place, or let the batch system begin a new file",
+    )
+
+
+def _too_long(mark: Mark, data: bytes) -> Unreadable:
+    reason = f"the line is longer than {MAX_LINE_BYTES} bytes"
+    return Unreadable(mark.path, mark.line + 1, mark.offset, reason, data[:RAW_BYTES])

@@ -1,0 +1,251 @@
+"""Which files a log is made of: the live file, its rotated copies, all files of a folder, or those of a pattern.
+
+Rotated copies of the file that the configuration names belong to it, so that what was written just before a rotation is
+not lost: `accounting.1`, `accounting-20261121.gz`, `accounting-20261122-1795354333`, `accounting-20261122.1`,
+`accounting.2026-11-21_1200.zst`, `accounting.old`, and for a name with an ending `acct-20261121.log`; in the folder of
+the log, and in those that are named beside it. Files come in the order in which they were written.
+
+A copy with any other name is not in the list; `by_inode`, `newest_first` and `written_after` give the files among which
+it is looked for when a file that was read before is no longer in its place.
+"""
+
+from __future__ import annotations
+
+import glob
+import heapq
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from publisher.errors import SourceError, SourceMissingError
+from publisher.sources.logs.compression import SUFFIXES
+
+MOST_LISTED: Final = 20_000
+"""Files of a folder that are looked at in the search for a copy with an unexpected name."""
+MOST_OPENED: Final = 256
+"""Of these, the newest, those whose content may be looked at."""
+
+_DATE: Final = r"(?:(?:19|20)\d\d-?[01]\d(?:-?[0-3]\d\d{0,6}(?:[-_T.:]\d{1,10})*)?|1\d{9})"
+_DAY_OR_MONTH: Final = frozenset({6, 8})
+"""Digits in the name of a file that is the log of a day, or of a month, and grows until the next one begins."""
+_DATED: Final = re.compile(rf"(?P<stem>.*?)[._-]?(?P<date>{_DATE})(?P<ending>\.[A-Za-z]\w*)?", re.DOTALL)
+_NUMBERED: Final = re.compile(r"(?P<stem>.+?)[._-](?P<number>\d{1,5}|old)(?P<ending>\.[A-Za-z]\w*)?", re.DOTALL)
+_TEMPORARY: Final = re.compile(r"\..*|.*~|.*\.(?:tmp|swp|part|lock)", re.DOTALL)
+
+
+class LogFiles:
+    """Which files a log is made of: see the module.
+
+    `names` says which files of a folder count (matched against the whole name without its compression suffix); a file
+    that is named itself always counts, and so does each that a pattern matches. `rotated_to`: further folders to which
+    the log is rotated. Nothing is opened.
+    """
+
+    def __init__(self, path: Path, names: re.Pattern[str] | None = None, rotated_to: Collection[Path] = ()) -> None:
+        self.path = path
+        self.rotated_to = tuple(rotated_to)
+        self._names = names
+
+    def present(self) -> list[Path]:
+        """The files to read, in the order of their writing. A compressed copy beside its own plain file is left out.
+
+        Raises `SourceMissingError` if there is nothing, `SourceError` if a folder cannot be listed.
+        """
+        try:
+            found = [*self._here(), *self._elsewhere()]
+        except PermissionError as error:
+            raise SourceError(
+                f"{error.filename or self.path}: permission denied",
+                hint="Let the user of the publisher list the folder",
+            ) from error
+        except OSError as error:
+            raise SourceError(
+                f"{self.path}: {error.strerror or error}", hint="Look at the path of the source"
+            ) from error
+        if not found:
+            raise self._nothing()
+        plain = {file for file in found if file.suffix not in SUFFIXES}
+        kept = [file for file in found if file.suffix not in SUFFIXES or file.with_suffix("") not in plain]
+        return sorted(
+            kept, key=lambda file: (file.parent not in self.rotated_to, *_written(str(file.parent), file.name))
+        )
+
+    def growing(self, known: Iterable[str], changed: Collection[str]) -> set[str]:
+        """Of the paths of files that were read, those whose writer may have gone on after that, as their names tell.
+
+        That is the file that the configuration names; in a folder and of a pattern the one without a number or date,
+        and the newest day. `changed`: the paths of files that were seen to grow.
+        """
+        is_folder = self._is_folder()
+        if not is_folder and not self._is_pattern():
+            return {path for path in known if path == str(self.path)}
+        here = str(self.path)
+        last: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
+        for path in known:
+            folder, name = os.path.split(path)
+            if folder == here and _counts(name, self._names) if is_folder else fnmatchcase(path, here):
+                _, log, kind, date, _ = _written(folder, name)
+                last.setdefault((folder, log), []).append((kind, date, path))
+        found: set[str] = set()
+        for members in last.values():
+            kind, date, path = max(members)
+            is_log = kind == _LIVE and (self._names is not None or len(members) > 1 or path in changed)
+            if is_log or (kind == _DATED_COPY and len(date) in _DAY_OR_MONTH):
+                found.add(path)
+        return found
+
+    def folders(self, path: Path) -> list[Path]:
+        """The folders that a copy of a file of the log may lie in."""
+        return list(dict.fromkeys([path.parent, *self.rotated_to]))
+
+    def is_named_like(self, path: Path, copy: Path) -> bool:
+        """Whether the name of a file could be that of a copy of this one."""
+        return _without_compression(path.name) in copy.name or (
+            self._names is not None and _counts(copy.name, self._names) and self._is_folder()
+        )
+
+    def _is_folder(self) -> bool:
+        return self.path.is_dir()
+
+    def _is_pattern(self) -> bool:
+        return glob.has_magic(str(self.path)) and not self.path.exists()
+
+    def _here(self) -> list[Path]:
+        if self._is_folder():
+            return [file for file in self.path.iterdir() if _counts(file.name, self._names) and not file.is_dir()]
+        if self._is_pattern():
+            matches = (Path(match) for match in glob.glob(str(self.path), recursive=True))  # noqa: PTH207 - takes absolute ones
+            return [file for file in matches if _counts(file.name, None) and not file.is_dir()]
+        if not self.path.parent.is_dir():
+            return []
+        rotated = [file for file in self.path.parent.iterdir() if _is_rotated(file.name, self.path.name)]
+        rotated = [file for file in rotated if not file.is_dir()]
+        return [*rotated, self.path] if self.path.is_symlink() or self.path.exists() else rotated
+
+    def _elsewhere(self) -> Iterator[Path]:
+        """The files of the log in the further folders; one that does not exist yet has none."""
+        for folder in self.rotated_to:
+            for file in folder.iterdir() if folder.is_dir() else ():
+                if self._is_folder():
+                    counts = _counts(file.name, self._names)
+                elif self._is_pattern():
+                    counts = _counts(file.name, None) and fnmatchcase(file.name, self.path.name)
+                else:
+                    counts = file.name == self.path.name or _is_rotated(file.name, self.path.name)
+                if counts and not file.is_dir():
+                    yield file
+
+    def _nothing(self) -> SourceMissingError:
+        if self.path.is_dir():
+            return SourceMissingError(
+                f"{self.path}: no file of this folder belongs to the log", hint="Name the log file itself"
+            )
+        if self._is_pattern():
+            return SourceMissingError(
+                f"{self.path}: no file matches this pattern", hint="Look at the path of the source"
+            )
+        return SourceMissingError(f"{self.path}: there is no such file", hint="Look at the path of the source")
+
+
+def by_inode(folders: Iterable[Path], device: int, inode: int) -> list[Path]:
+    """The files of these folders that are this one, whatever their names. A folder that cannot be listed has none."""
+    found = []
+    for entry in _entries(folders):
+        if entry.inode() == inode:
+            status = _status(entry)
+            if status is not None and (status.st_dev, status.st_ino) == (device, inode):
+                found.append(Path(entry.path))
+    return found
+
+
+def newest_first(folders: Iterable[Path], changed_since_ns: int) -> list[Path]:
+    """Files of these folders that were changed then or later, but for temporary ones, newest first.
+
+    Whole seconds are compared, since compressed copies keep no fractions. Bounded: see `MOST_LISTED`, `MOST_OPENED`.
+    """
+    since_s = changed_since_ns // 1_000_000_000
+    found: list[tuple[int, str]] = []
+    for entry in islice(_entries(folders), MOST_LISTED):
+        if _TEMPORARY.fullmatch(entry.name):
+            continue
+        status = _status(entry)
+        if status is not None and status.st_size and status.st_mtime_ns // 1_000_000_000 >= since_s:
+            found.append((status.st_mtime_ns, entry.path))
+    return [Path(path) for _, path in heapq.nlargest(MOST_OPENED, found)]
+
+
+def written_after(copy: Path) -> list[Path]:
+    """The files beside this one with a name of the same form (only its digits differ), changed later; oldest first.
+
+    A log that was rotated several times between two readings left copies that nobody ever saw under their own name.
+    """
+    form = re.compile(re.sub(r"\d+", r"\\d+", re.escape(_without_compression(copy.name))))
+    if r"\d+" not in form.pattern:
+        return []
+    try:
+        changed_ns = copy.stat().st_mtime_ns
+    except OSError:
+        return []
+    others = reversed(newest_first([copy.parent], changed_ns))
+    return [file for file in others if file != copy and form.fullmatch(_without_compression(file.name))]
+
+
+def _entries(folders: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                yield from entries
+        except OSError:
+            continue  # the source's own folder is listed, and its error told, before; others may not exist yet
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Of a regular file, its status."""
+    try:
+        return entry.stat(follow_symlinks=False) if entry.is_file(follow_symlinks=False) else None
+    except OSError:
+        return None
+
+
+def _counts(name: str, names: re.Pattern[str] | None) -> bool:
+    if names is not None:
+        return names.fullmatch(_without_compression(name)) is not None
+    return _TEMPORARY.fullmatch(name) is None
+
+
+def _without_compression(name: str) -> str:
+    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+
+
+def _is_rotated(name: str, live: str) -> bool:
+    if name == live:
+        return False
+    name = _without_compression(name)
+    if name == live:
+        return True
+    for pattern in (_NUMBERED, _DATED):
+        if match := pattern.fullmatch(name):
+            ending = match["ending"] or ""
+            if live in (match["stem"] + ending, match["stem"]):
+                return True
+    return False
+
+
+_NUMBERED_COPY: Final = 0
+_DATED_COPY: Final = 1
+_LIVE: Final = 2
+
+
+def _written(folder: str, name: str) -> tuple[str, str, int, str, int]:
+    """Sort key: folder, log, then numbered copies (highest number first), dated ones, and the live file last."""
+    name = _without_compression(name)
+    if match := _DATED.fullmatch(name):
+        return folder, match["stem"] + (match["ending"] or ""), _DATED_COPY, re.sub(r"\D", "", match["date"]), 0
+    if match := _NUMBERED.fullmatch(name):
+        number = 0 if match["number"] == "old" else int(match["number"])
+        return folder, match["stem"] + (match["ending"] or ""), _NUMBERED_COPY, "", -number
+    return folder, name, _LIVE, "", 0

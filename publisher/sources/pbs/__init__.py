@@ -1,0 +1,1 @@
+"""TORQUE and PBS Professional: their server logs."""

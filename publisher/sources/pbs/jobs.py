@@ -1,0 +1,283 @@
+"""The run that a record of TORQUE or PBS Pro tells: from attributes to `Job`.
+
+Pure. Slots are those granted (exec_host), cores what was allocated (PBS: resources_used.ncpus, then exec_vnode), never
+what was asked for; which cores these were, TORQUE tells and PBS Pro does not. The wall time is end minus start;
+`resources_used.walltime` is kept beside it, since it leaves out suspensions. Whatever has no field of its own is kept
+in `extras` under its own name.
+(The facts on sources, 4, 5 and "Common rules".)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from formats.identity import run_record_id
+from formats.job import Event, Host, Job
+from publisher.sources.base import LineError, instant, integer
+from publisher.sources.pbs import values
+
+_ID: Final = re.compile(r"(\d{1,18})(?:\[(\d{0,18})\]|-(\d{1,18}))?(?:\.(.+))?", re.ASCII)
+_STORED: Final = frozenset(
+    {
+        "user", "group", "account", "project", "jobname", "queue", "ctime", "qtime", "etime", "start", "end", "owner",
+        "exec_host", "exec_vnode", "Exit_status", "run_count", "array_indices", "total_execution_slots",
+        "unique_node_count", "resources_used.cput", "resources_used.mem", "resources_used.vmem",
+        "resources_used.ncpus",
+    }
+)  # fmt: skip
+
+
+_CACHED_CHARACTERS: Final = 256
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """What TORQUE and PBS Pro do differently.
+
+    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are no jobs.
+    """
+
+    system: Literal["torque", "pbs"]
+    quoted: bool
+    job_kinds: frozenset[str]
+    other_kinds: frozenset[str]
+    codes: Mapping[int, str]
+
+
+TORQUE: Final = Dialect("torque", False, frozenset("QSEDARCT"), frozenset(), values.TORQUE_CODES)
+PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LUYBFKk"), values.PBS_CODES)
+
+
+class JobId(NamedTuple):
+    """A job id taken apart. `array` for the record of a whole array, which is no run of its own."""
+
+    local: str
+    server: str
+    array_id: str | None = None
+    array_task: int | None = None
+    array: bool = False
+
+
+def job_id(text: str) -> JobId:
+    """`123.server`, `123`, `123[4].server`, `123-4.server` (old TORQUE), `123[].server`. Raises `LineError`."""
+    if (digits := text.partition("."))[0].isdecimal() and digits[0].isascii() and len(digits[0]) <= 18:
+        return JobId(digits[0], digits[2])
+    found = _ID.fullmatch(text)
+    if found is None:
+        raise LineError("the job id is not of the form 123.server or 123[4].server")
+    number, index, old_index, server = found.groups()
+    if index == "":
+        return JobId(f"{number}[]", server or "", number, None, array=True)
+    task = index or old_index
+    return JobId(text[: found.end(3) if old_index else found.end(2) + 1], server or "", number, int(task))
+
+
+def instants(found: Mapping[str, str]) -> tuple[int, int] | None:
+    """Start and end of an E record (or of an R record with usage); None if it never started.
+
+    Raises `LineError` where one is missing or they contradict each other.
+    """
+    written = found.get("start")
+    start = instant(written)
+    if start is None:
+        if written == "0":
+            return None
+        raise LineError("no start: a torn record, or none of a run")
+    end = instant(found.get("end"))
+    if end is None:
+        raise LineError("no end: a torn record, or none of a run")
+    if end < start:
+        raise LineError(f"ends at {end}, before its start at {start}")
+    return start, end
+
+
+def cores_of(found: Mapping[str, str]) -> int | None:
+    """Cores of a phase of a run, as its exec_vnode or exec_host says."""
+    cores = values.vnode_cpus(found.get("exec_vnode", ""))
+    if cores is None and (hosts := values.exec_hosts(found.get("exec_host", ""))):
+        cores = sum(hosts.values())
+    return cores
+
+
+def running(
+    dialect: Dialect, ident: JobId, found: Mapping[str, str], *, cluster: str | None, start: int, run: int
+) -> Job:
+    """The run that an S record begins; what was asked for is left out."""
+    return _job(
+        dialect,
+        ident,
+        found,
+        cluster=cluster,
+        ending=values.Ending("running"),
+        start=start,
+        end=None,
+        run=run,
+        events=(),
+        extras={},
+    )
+
+
+def finished(
+    dialect: Dialect,
+    ident: JobId,
+    found: Mapping[str, str],
+    *,
+    cluster: str | None,
+    ending: values.Ending,
+    start: int,
+    end: int,
+    run: int,
+    events: tuple[Event, ...],
+    more: Mapping[str, int | float | str],
+) -> Job:
+    """The run that an E record (or an R record with usage) closes. `more` goes into its extras."""
+    extras: dict[str, int | float | str] = {key: value for key, value in found.items() if key not in _STORED}
+    extras.update(more)
+    return _job(
+        dialect,
+        ident,
+        found,
+        cluster=cluster,
+        ending=ending,
+        start=start,
+        end=end,
+        run=run,
+        events=events,
+        extras=extras,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _hosts(exec_host: str) -> tuple[tuple[Host, ...], int | None, tuple[str, ...]]:
+    """Hosts, the sum of their slots (None where the list cannot be read) and the numbers of their cores as in TORQUE.
+
+    The same few come all the time.
+    """
+    by_host = values.exec_hosts(exec_host)
+    if by_host is None:
+        return (), None, ()
+    hosts = tuple([Host(name, count) for name, count in by_host.items()])
+    return hosts, sum(by_host.values()), values.exec_cores(exec_host)
+
+
+def _job(
+    dialect: Dialect,
+    ident: JobId,
+    found: Mapping[str, str],
+    *,
+    cluster: str | None,
+    ending: values.Ending,
+    start: int,
+    end: int | None,
+    run: int,
+    events: tuple[Event, ...],
+    extras: dict[str, int | float | str],
+) -> Job:
+    get = found.get
+    server = ident.server or cluster or ""
+    hosts: tuple[Host, ...] = ()
+    core_numbers: tuple[str, ...] = ()
+    slots = nodes = None
+    if exec_host := get("exec_host"):
+        read = _hosts if len(exec_host) <= _CACHED_CHARACTERS else _hosts.__wrapped__
+        hosts, slots, core_numbers = read(exec_host)
+        if slots is None:
+            extras["exec_host"] = exec_host
+        else:
+            nodes = len(hosts)
+    if dialect.system == "pbs":
+        core_numbers = ()  # its numbers are not of cores
+        vnodes = get("exec_vnode", "")
+        cores = integer(get("resources_used.ncpus"))
+        if cores is None or cores < 0:
+            cores = values.vnode_cpus(vnodes)
+        gpus = values.vnode_gpus(vnodes)
+        if gpus is None:
+            gpus = integer(get("Resource_List.ngpus"))
+    else:
+        cores = None
+        gpus = values.node_gpus(get("Resource_List.nodes", ""))
+        if slots is None:
+            slots = integer(get("total_execution_slots"))
+    cpu_ms = values.duration_ms(get("resources_used.cput"))
+    rss_kib = values.memory_kib(get("resources_used.mem"))
+    virtual_kib = values.memory_kib(get("resources_used.vmem"))
+    if cpu_ms is None or rss_kib is None or virtual_kib is None:
+        for value, key in ((cpu_ms, "cput"), (rss_kib, "mem"), (virtual_kib, "vmem")):
+            if value is None and (written := get(f"resources_used.{key}")) is not None:
+                extras[f"resources_used.{key}"] = written
+    run_count = integer(get("run_count"))
+    return Job(
+        run_record_id(dialect.system, server, ident.local, start),
+        dialect.system,
+        ending.status,
+        None,  # global_id
+        ident.local,  # local_id
+        get("jobname") or None,
+        max(run_count - 1, 0) if run_count is not None else run,
+        ident.array_id,
+        ident.array_task,
+        None,  # user_dn
+        None,  # token_subject
+        None,  # token_issuer
+        get("user") or None,  # local_user
+        get("group") or None,  # local_group
+        None,  # vo
+        None,  # vo_issuer
+        (),  # fqans
+        get("project") or None,
+        get("account") or None,
+        None,  # department
+        server or None,  # cluster
+        get("queue") or None,
+        None,  # parallel_environment
+        None,  # endpoint_url
+        None,  # endpoint_type
+        get("owner", "").partition("@")[2] or None,  # client_host
+        hosts,
+        nodes,
+        slots if cores is None else cores,
+        slots,
+        gpus,
+        None,  # infrastructure
+        None,  # lrms
+        None,  # middleware
+        None,  # middleware_version
+        None,  # service_class
+        None,  # system_software
+        (),  # runtime_environments
+        instant(get("ctime")),  # submit
+        instant(get("etime")),  # eligible
+        instant(get("qtime")),  # lrms_submit
+        start,
+        end,
+        None,  # execution_start
+        None,  # execution_end
+        events,
+        None if end is None else (end - start) * 1000,  # wall_ms
+        cpu_ms,
+        None,  # cpu_user_ms
+        None,  # cpu_system_ms
+        rss_kib,  # memory_rss_kib
+        virtual_kib,  # memory_virtual_kib
+        None,  # swap_kib
+        None,  # scratch_bytes
+        None,  # energy_j
+        None,  # stage_in_ms
+        None,  # stage_out_ms
+        None,  # stage_in_bytes
+        None,  # stage_out_bytes
+        (),  # transfers
+        None,  # charge
+        (),  # process_ids
+        ending.exit_code,
+        ending.exit_signal,
+        ending.end_reason,
+        (),  # benchmarks
+        extras,
+        core_numbers=core_numbers,
+    )

@@ -1,0 +1,200 @@
+"""The accounting folder of TORQUE and PBS Pro as a source: `server_priv/accounting`, one file a local day.
+
+Keeps the promise that nothing is lost between reads: what a line leaves for later ones (a job that waits or runs, the
+path of its events) travels in the cursor with the place where reading stopped.
+
+Source `pbs`: runs from the accounting files of PBS Pro and OpenPBS (`server_priv/accounting/YYYYMMDD`).
+
+Source `torque`: runs from the accounting files of TORQUE (`server_priv/accounting/YYYYMMDD`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from formats.job import Job
+from publisher.config import schema
+from publisher.errors import SourceError
+from publisher.finding import Finding
+from publisher.sources.base import Cursor, CutError, LineError, Page, Window, instant, required_path
+from publisher.sources.logs.broken_record import RecordJoiner
+from publisher.sources.logs.lines import Line, LineSource, Outcome
+from publisher.sources.logs.reader import LogReader, Reading
+from publisher.sources.pbs.history import JobPaths
+from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
+from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame
+
+_DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
+_ZONE_SLACK_S: Final = 900
+_SAMPLE_LINES: Final = 2_000
+
+
+class PbsParser:
+    """A `LineParser` of accounting lines in one of the two dialects."""
+
+    reads = frozenset({"torque"})
+    joins_lines = False
+
+    def __init__(self, dialect: Dialect, zone: str, cluster: str | None) -> None:
+        self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster)
+        self._paths = self._make("")
+        self._joiner = RecordJoiner(self.parse, RestOfRecord(LocalClock(zone)))
+        self.release = self._joiner.release
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """The runs of a line, or why it is none."""
+        if self._joiner.holds:
+            return self._joiner.take(line)
+        if not line.strip():
+            return Line.IGNORED
+        try:
+            jobs = self._paths.take(frame(line))
+        except LineError as error:
+            return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
+        if jobs is None:
+            return Line.MORE
+        if len(jobs) == 1:
+            return jobs[0]
+        return list(jobs) if jobs else Line.SKIPPED
+
+    def running(self) -> list[Job]:
+        """Runs in progress that were not given before."""
+        return self._paths.running()
+
+    def file_begins(self, file: str) -> None:
+        """Nothing depends on the file: jobs live on from day to day."""
+
+    def state(self) -> str | dict[str, Any]:
+        """Open jobs, as JSON in a text; with the lines of a broken record, if there is one."""
+        held = self._joiner.state()
+        return self._paths.dump() if held is None else {"jobs": self._paths.dump(), "held": held}
+
+    def waiting(self) -> str | None:
+        """Nothing: what is open are jobs that wait or run, and they are known as such."""
+        return None
+
+    def resume(self, state: Any) -> None:
+        """Go on with the open jobs of an earlier pass."""
+        self._joiner.resume(state.get("held") if isinstance(state, dict) else None)
+        state = state.get("jobs") if isinstance(state, dict) else state
+        try:
+            self._paths = self._make(state if isinstance(state, str) else "")
+        except msgspec.DecodeError:
+            self._paths = self._make("")
+
+
+class PbsSource:
+    """Runs of an accounting folder (or of a file, or of a pattern) in a dialect."""
+
+    def __init__(self, name: str, settings: schema.Source, dialect: Dialect) -> None:
+        self.name = name
+        self.kind: str = dialect.system
+        self._dialect = dialect
+        self._settings = settings
+        path = required_path(name, settings, "the accounting folder", "/var/spool/torque/server_priv/accounting")
+        self._reader = LogReader(path, _DAY, settings.rotated_to)
+        self._since: int | None = None
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """Pages as `Source.pages` says; the last one gives the runs in progress too, each once.
+
+        A window reads all files anew, since the path of a job may begin long before its end.
+        """
+        parser = self._parser()
+        known = [since for since in (instant(str(cursor.get("since", ""))), self._first_day()) if since is not None]
+        self._since = min(known, default=None)
+        for page in self._lines(parser).pages(cursor, window):
+            if window is not None:
+                yield page
+                continue
+            state, running = page.cursor, parser.running() if page.at_end else []
+            if running:
+                state = {**state, "parser": parser.state()}
+            yield msgspec.structs.replace(
+                page,
+                jobs=(*page.jobs, *running),
+                read=page.read + len(running),
+                cursor={**state, "since": self._since},
+            )
+
+    def complete_since(self) -> int | None:
+        """As configured, else the midnight before the first file there ever was: a day's file is never rotated."""
+        configured = self._settings.complete_since
+        return self._since if configured is None else configured
+
+    def check(self) -> list[Finding]:
+        """As every log; and whether the time zone is that of the server."""
+        return [*self._lines(self._parser()).check(), *self._check_zone()]
+
+    def _parser(self) -> PbsParser:
+        return PbsParser(self._dialect, self._settings.timezone, self._settings.cluster)
+
+    def _lines(self, parser: PbsParser) -> LineSource:
+        return LineSource(self.name, self.kind, self._reader, lambda: parser, complete_since=self.complete_since())
+
+    def _first_day(self) -> int | None:
+        """Midnight of the first day with a file, in the server's time."""
+        zone = ZoneInfo(self._settings.timezone)
+        days: list[int] = []
+        for file in self._reader.files():
+            found = _DAY.fullmatch(file.name)
+            if found is None:
+                return None
+            try:
+                days.append(int(datetime(int(found[1]), int(found[2]), int(found[3]), tzinfo=zone).timestamp()))
+            except ValueError:
+                return None
+        return min(days, default=None)
+
+    def _check_zone(self) -> list[Finding]:
+        """Compare the local stamps of the newest file with the instants inside its records."""
+        try:
+            reading = Reading(self._reader.files()[-1:], {})
+        except SourceError:
+            return []  # told by the check of the log itself
+        chunk = next(iter(reading), None)
+        clock = LocalClock(self._settings.timezone)
+        sample = chunk.lines[:_SAMPLE_LINES] if chunk is not None else []
+        apart = sorted(each for each in (_apart(raw, clock) for raw in sample) if each is not None)
+        if not apart or abs(middle := apart[len(apart) // 2]) <= _ZONE_SLACK_S:
+            return []
+        return [
+            Finding(
+                self.name,
+                "yellow",
+                f"the times of the lines are {middle / 3600:+.1f} h from the ends of the jobs in them",
+                f"Set `timezone` to that of the server; it is {self._settings.timezone} now",
+            )
+        ]
+
+
+def _apart(raw: bytes, clock: LocalClock) -> int | None:
+    try:
+        entry = frame(raw)
+        if entry.kind != "E":
+            return None
+        end = instant(attributes(entry.text, quoted=True).get("end"))
+        return None if end is None else clock.instant(entry.stamp, after=0, near=str(end)) - end
+    except LineError:
+        return None
+
+
+class PbsProSource(PbsSource):
+    """The accounting folder of a PBS Pro or OpenPBS server."""
+
+    def __init__(self, name: str, settings: schema.Source) -> None:
+        super().__init__(name, settings, PBS)
+
+
+class TorqueSource(PbsSource):
+    """The accounting folder of a TORQUE server."""
+
+    def __init__(self, name: str, settings: schema.Source) -> None:
+        super().__init__(name, settings, TORQUE)

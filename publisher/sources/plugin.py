@@ -1,0 +1,80 @@
+"""A source of an add-on: what goes wrong in it, or is wrong with what it gives, is the trouble of this source alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from typing import Final
+
+import msgspec
+
+from publisher.config import schema
+from publisher.errors import ConfigError, PublisherError, SourceError
+from publisher.finding import Finding
+from publisher.plugins import blamed
+from publisher.sources.base import NONE_RECOGNISED, Cursor, Page, Source, Window
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Page)
+
+
+class AddedSource:
+    """A `Source` that raises nothing but `SourceError`; `make` is what the add-on brings.
+
+    One that cannot be made says why when it is to be read, so that others are read beside it.
+    """
+
+    def __init__(self, name: str, settings: schema.Source, make: Callable[[str, schema.Source], Source]) -> None:
+        """Raises `ConfigError` where the add-on does: its settings are wrong."""
+        self.name = name
+        self.kind = self._added_as = settings.type
+        self._made: Source | SourceError
+        try:
+            with self._trouble():
+                self._made = make(name, settings)
+                self.kind = str(self._made.kind)
+        except SourceError as error:
+            if isinstance(error.__cause__, ConfigError):
+                raise error.__cause__ from None
+            self._made = error
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """See `publisher.sources.base.Source`."""
+        with closing(self._checked(cursor, window)) as pages:
+            while True:
+                with self._trouble():
+                    page = next(pages, None)
+                if page is None:
+                    return
+                yield page
+
+    def complete_since(self) -> int | None:
+        """See `publisher.sources.base.Source`."""
+        with self._trouble():
+            return msgspec.convert(self._source().complete_since(), int | None)
+
+    def check(self) -> list[Finding]:
+        """See `publisher.sources.base.Source`."""
+        with self._trouble():
+            return msgspec.convert(list(self._source().check()), list[Finding])
+
+    def _checked(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
+        """Its pages, as far as they can be read again once they are stored."""
+        for page in self._source().pages(cursor, window):
+            _decoder.decode(_encoder.encode(page))
+            yield msgspec.structs.replace(page, marks=(), recognised=NONE_RECOGNISED)  # of our own sources alone
+
+    def _source(self) -> Source:
+        if isinstance(self._made, SourceError):
+            raise self._made
+        return self._made
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        try:
+            with blamed("source", self._added_as, SourceError):
+                yield
+        except SourceError:
+            raise
+        except PublisherError as error:
+            raise SourceError(error.message, hint=error.hint) from error

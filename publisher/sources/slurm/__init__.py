@@ -1,0 +1,1 @@
+"""Slurm: sacct, saved tables and JSON, and the job completion log."""

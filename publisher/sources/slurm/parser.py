@@ -1,0 +1,493 @@
+"""Lines of Slurm's accounting as runs: tables of sacct, and the job completion log.
+
+The last allocation waits for steps that are still to come; at the end of the log it is given all the same, and once
+more if steps follow later.
+
+Slurm's job completion log (jobcomp/filetxt): `Key=value` in a fixed order, nothing quoted.
+
+Name and folder may hold blanks, equal signs and line feeds, so the keys that Slurm writes around them find them. A run
+that was requeued stands there with JobState=PENDING. The log knows nothing of CPU time and memory. (The facts on
+sources, 6.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from publisher.sources.base import LineError, decoded
+from publisher.sources.logs.lines import Line, Outcome, Refused
+from publisher.sources.slurm import sacct
+from publisher.sources.slurm.run import Allocations, Run
+from publisher.sources.slurm.table import MOST_EXCESS, Layout
+from publisher.sources.slurm.values import Clock
+
+COLUMNS: Final = (
+    "JobIDRaw", "JobID", "User", "UID", "Group", "GID", "JobName", "State", "Partition", "Start", "End", "NodeList",
+    "NNodes", "NCPUS", "Reservation", "AllocTRES", "AllocGRES", "Account", "QOS", "WCKey", "Cluster", "Submit",
+    "Eligible", "DerivedExitCode", "ExitCode",
+)  # fmt: skip
+LAYOUT: Final = Layout(COLUMNS, "\x1f")
+
+_TAIL: Final = (
+    "ReservationName", "Gres", "Tres", "Account", "QOS", "WcKey", "Cluster", "SubmitTime", "EligibleTime", "ArrayJobId",
+    "ArrayTaskId", "HetJobId", "HetJobOffset", "PackJobId", "PackJobOffset", "DerivedExitCode", "ExitCode",
+)  # fmt: skip
+_BEGIN: Final = re.compile(rb"JobId=\d{1,12} UserId=")
+_AGAIN: Final = re.compile(r"JobId=\d{1,12} UserId=", re.ASCII)
+_STATE: Final = re.compile(r" JobState=[A-Z_]+ Partition=\S* TimeLimit=\S+ StartTime=", re.ASCII)
+_RECORD: Final = re.compile(
+    r"JobId=(?P<id>\d{1,12}) UserId=(?P<user>[^\s(]*)\((?P<uid>\d+)\) GroupId=(?P<group>[^\s(]*)\((?P<gid>\d+)\) "
+    r"Name=(?P<name>.*) JobState=(?P<state>[A-Z_]+) Partition=(?P<partition>\S*) TimeLimit=\S+ "
+    r"StartTime=(?P<start>\S+) EndTime=(?P<end>\S+) NodeList=(?P<nodes>\S*) NodeCnt=(?P<count>\d+) "
+    r"ProcCnt=(?P<cpus>\d+) WorkDir=",
+    re.ASCII | re.DOTALL,
+)
+_END: Final = re.compile(rb" ExitCode=\d+:\d+ ?\Z")
+_PAIRS: Final = re.compile(rf"(?: (?:{'|'.join(_TAIL)})=\S*)+ ?\Z", re.ASCII)
+_PAIR: Final = re.compile(r" (\w+)=(\S*)", re.ASCII)
+
+
+def begins(raw: bytes) -> bool:
+    """Whether a record begins with this line."""
+    return _BEGIN.match(raw) is not None
+
+
+def is_in_text(lines: Sequence[bytes]) -> bool:
+    """Whether the beginning of a record goes as far as a text of a user, the name."""
+    return b" Name=" in lines[0]
+
+
+def ends(raw: bytes, *, modern: bool) -> bool:
+    """Whether a record ends with this line: with the exit code, or with the blank that older versions end with.
+
+    `modern`: the log is of a version that writes the exit code, so a blank after a folder is of its name.
+    """
+    return _END.search(raw) is not None or (
+        not modern and raw.endswith(b" ") and b" WorkDir=" in raw and b" Account=" not in raw
+    )
+
+
+def fields(text: str) -> list[str]:
+    """The fields of a record, in the order of `COLUMNS`. Raises `LineError`."""
+    if _AGAIN.search(text, 6):
+        raise LineError("a torn record with another one glued behind it")
+    if len(_STATE.findall(text)) != 1:
+        raise LineError("JobState and what follows stand not once in the record: a name may hold them too")
+    found = _RECORD.match(text)
+    if found is None:
+        raise LineError("not of the form that Slurm's jobcomp/filetxt writes")
+    tail = _PAIRS.search(text, found.end())
+    pairs = dict(_PAIR.findall(tail[0])) if tail else {}
+    if "ExitCode" in pairs and "SubmitTime" not in pairs:
+        raise LineError("a folder that holds what looks like the end of a record")
+    number = found["id"]
+    array, het = pairs.get("ArrayJobId"), pairs.get("HetJobId") or pairs.get("PackJobId")
+    shown = number
+    if array and "ArrayTaskId" in pairs:
+        shown = f"{array}_{pairs['ArrayTaskId']}"
+    elif het:
+        shown = f"{het}+{pairs.get('HetJobOffset') or pairs.get('PackJobOffset') or 0}"
+    return [
+        number, shown, found["user"], found["uid"], found["group"], found["gid"], found["name"], found["state"],
+        found["partition"], found["start"], found["end"], found["nodes"], found["count"], found["cpus"],
+        pairs.get("ReservationName", ""), pairs.get("Tres", ""), pairs.get("Gres", ""), pairs.get("Account", ""),
+        pairs.get("QOS", ""), pairs.get("WcKey", ""), pairs.get("Cluster", ""), pairs.get("SubmitTime", ""),
+        pairs.get("EligibleTime", ""), pairs.get("DerivedExitCode", ""), pairs.get("ExitCode", ""),
+    ]  # fmt: skip
+
+
+MOST_BYTES: Final = 131_072
+"""Of the lines that one record is put together from."""
+
+_MOST_TRIED: Final = 64
+"""Of the lines before the end of a record: where its beginning is looked for."""
+_MOST_FILES: Final = 16
+
+_WRITTEN_BY: Final = "Write it anew: sacct --allusers --duplicates --noconvert --parsable2 --format=" + ",".join(
+    sacct.COLUMNS
+)
+_APEL: Final = "JobID|JobName|User|Group|Start|End|Elapsed|{}|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
+_XDMOD: Final = (
+    "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
+    "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
+)
+_AUDITOR: Final = (
+    "JobID|JobName|User|Group|Submit|Start|End|Elapsed|UserCPU|SystemCPU|TotalCPU|NCPUS|NNodes|MaxRSS|MaxVMSize|"
+    "State|ExitCode|Account|Partition"
+)
+WITHOUT_HEADER: Final = tuple(
+    Layout(columns.split("|"), "|")
+    for columns in (
+        _APEL.format("TotalCPU"),
+        _APEL.format("CPUTimeRAW"),
+        _XDMOD,
+        _AUDITOR,
+    )
+)
+"""Columns of tables that other accounting programs have sacct write without a header."""
+_ASSUMED: Final = frozenset(layout.header for layout in WITHOUT_HEADER)
+
+
+class State(msgspec.Struct):
+    """What the parser remembers from page to page."""
+
+    headers: dict[str, str] = {}
+    run: Run | None = None
+    begun: list[str] = []
+    told: bool = False
+    completion: list[str] = []
+    doubtful: list[str] = []
+
+
+class SlurmParser:
+    """A `LineParser` of sacct's tables with a header and of job completion logs; each file is one of them.
+
+    `cluster` stands in where the table has no such column. `file` is the one that is being read.
+
+    Texts of users stand in both as they are, so a record may go over many lines, and one of these may look like a
+    record or a header. Once a record is begun and cut in a text, such a line waits for the next: if that ends the
+    record that was begun, it was of its text. (What a user can forge all the same: docs/sources/slurm.md.)
+    """
+
+    reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
+
+    def __init__(self, cluster: str | None, zone: str) -> None:
+        self._runs = Allocations(Clock(zone), cluster or "")
+        self._layout: Layout | None = None
+        self._unusable: Layout | None = None
+        self._layouts: dict[str, Layout] = {}
+        self._begun: list[bytes] = []
+        self._begun_bytes = 0
+        self._begun_delimiters = 0
+        self._holds_others = False
+        """Behind the beginning of a record there are lines that are records or headers, if they are not of its text."""
+        self._told = False
+        self._completion: list[str] = []
+        """Files that are job completion logs of a version that ends each record with the exit code."""
+        self._doubtful: list[str] = []
+        """Tables in which a line looked like a header of other columns, which may have been a text."""
+        self.file = ""
+
+    def file_begins(self, file: str) -> None:
+        """Go on with the header of that file, or with the one before until a header comes.
+
+        Columns that were assumed for want of a header are those of their file alone: the next may have others.
+        """
+        self.file = file
+        before = self._layout if self._layout is not None and self._layout.header not in _ASSUMED else None
+        self._take(self._layouts.get(file, before))
+
+    def state(self) -> Any:
+        """Headers of the files, the allocation that waits for steps, the lines of a record that is not complete."""
+        headers = {file: layout.header for file, layout in self._layouts.items()}
+        begun = [line.decode("latin-1") for line in self._begun]
+        if not headers and self._runs.run is None and not begun and not self._completion:
+            return None
+        kept = State(headers, self._runs.run, begun, self._told, self._completion, self._doubtful)
+        return msgspec.to_builtins(kept)
+
+    def waiting(self) -> str | None:
+        """Whether a record of several lines is not complete."""
+        return f"{self.file}: the last record is not complete; it is read when it is" if self._begun else None
+
+    def resume(self, state: Any) -> None:
+        """Go on where another parser stood."""
+        try:
+            found = State() if state is None else msgspec.convert(state, State)
+            begun = [line.encode("latin-1") for line in found.begun]
+        except (msgspec.ValidationError, UnicodeEncodeError):
+            found, begun = State(), []
+        self._runs.run, self._told = found.run, found.told
+        self._completion, self._doubtful = found.completion, found.doubtful
+        self._layouts = {}
+        self._take(None)
+        for file, header in found.headers.items():
+            layout = Layout.of(header)
+            if layout is not None:
+                self._layouts[file] = layout
+                self._take(layout)
+        self._begin(begun)
+
+    def parse(self, line: bytes) -> Outcome | list[Outcome]:
+        """What a line is: see `publisher.sources.logs.lines.LineParser`."""
+        layout = self._layout
+        if layout is not None and not self._begun:
+            try:
+                parts = decoded(line).split(layout.delimiter)
+                if len(parts) == layout.columns:
+                    if not layout.is_row(line, parts):
+                        layout.check(parts)
+                    return self._runs.add(layout, parts)
+            except LineError as error:
+                if Layout.of(line.decode(errors="replace")) is None:
+                    self._runs.refuse()
+                    return Refused(str(error))
+        return self._slow(line)
+
+    def finish(self) -> list[Outcome]:
+        """At the end of all that there is: the allocation that waits; a record that is cut off so far is told."""
+        outcomes: list[Outcome] = []
+        if self._begun and self._holds_others:
+            outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
+        outcomes += self._runs.waiting()
+        if self._begun and not self._told:
+            self._told = True
+            outcomes.append(
+                Refused(self._why(self._begun, "the last record is not complete so far"), raw=b"\n".join(self._begun))
+            )
+        return outcomes
+
+    def _slow(self, line: bytes) -> Outcome | list[Outcome]:
+        """Everything but a line that is a row by itself."""
+        if self._begun:
+            self._told = False
+            if self._is_log:
+                return self._in_log(line)
+            return self._in_table(self._layout, line) if self._layout is not None else self._give_up(_NO_HEADER)
+        if begins(line):
+            in_table = self.file in self._layouts
+            return Refused("a record of the job completion log in a table") if in_table else self._log_record(line)
+        return self._table_line(line) if line.strip() else Line.IGNORED
+
+    def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line of a table that is no row by itself, behind a whole record."""
+        header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
+        if header is not None:
+            return self._header(header)
+        if self.file in self._doubtful:
+            return Refused(_DOUBTFUL)
+        if self._unusable is not None:
+            return Refused(_lacking(self._unusable))
+        return self._begins(line)
+
+    def _header(self, header: Layout) -> Outcome:
+        """A line that is a header, if no user wrote it: in the last column its text may be any."""
+        before = self._layouts.get(self.file)
+        if self.file in self._completion:
+            return Refused("a header of a table in a job completion log")
+        alike = before is not None and before.columns == header.columns
+        if before is not None and before.free_last and before.names != header.names and not (alike and header.missing):
+            if alike:
+                self._doubtful = [*self._doubtful[1 - _MOST_FILES :], self.file]
+                self._layout = None
+            return Refused(_DOUBTFUL)
+        self._use(header)
+        if self._unusable is not None:
+            return Refused(_lacking(self._unusable), hint=_WRITTEN_BY)
+        return Line.IGNORED
+
+    @property
+    def _is_log(self) -> bool:
+        """Whether the record that is begun is one of a job completion log."""
+        return self.file not in self._layouts and begins(self._begun[0])
+
+    def _begins(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line that is no row by itself, behind a whole record."""
+        layout = self._layout or _without_header(line)
+        if layout is None:
+            return Refused(_NO_HEADER)
+        if self._layout is None:
+            self._use(layout)
+        return self._first(layout, line)
+
+    def _first(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
+        """A line with the wrong number of fields, behind a whole record."""
+        try:
+            text = decoded(line)
+            if text.count(layout.delimiter) + 1 >= layout.columns:
+                return self._runs.add(layout, layout.fields(text.split(layout.delimiter)))
+        except LineError as error:
+            self._runs.refuse()
+            return Refused(str(error))
+        self._begin([line])
+        return Line.MORE
+
+    def _use(self, layout: Layout) -> None:
+        self._layouts.pop(self.file, None)
+        self._layouts[self.file] = layout
+        self._take(layout)
+        while len(self._layouts) > _MOST_FILES:
+            del self._layouts[next(iter(self._layouts))]
+
+    def _take(self, layout: Layout | None) -> None:
+        """Read lines as a header says; behind one that lacks what is needed, none is read by another's."""
+        usable = layout is None or not (layout.missing or self.file in self._doubtful)
+        self._layout, self._unusable = (layout, None) if usable else (None, layout)
+
+    def _begin(self, lines: list[bytes]) -> None:
+        """Keep lines as the beginning of a record."""
+        self._begun = lines
+        self._begun_bytes = sum(map(len, lines)) + len(lines)
+        by = self._layout.delimiter.encode() if self._layout is not None else b"|"
+        self._begun_delimiters = sum(line.count(by) for line in lines)
+        self._holds_others = any(self._is_by_itself(line) for line in lines[1:])
+
+    def _go_on(self, line: bytes) -> Outcome | list[Outcome]:
+        """Keep a line behind the beginning of a record."""
+        self._begun.append(line)
+        self._begun_bytes += len(line) + 1
+        if self._layout is not None:
+            self._begun_delimiters += line.count(self._layout.delimiter.encode())
+        return self._give_up("never ends") if self._begun_bytes > MOST_BYTES else Line.MORE
+
+    def _is_by_itself(self, line: bytes) -> bool:
+        """Whether a line is a record or a header, were it not behind the beginning of a record."""
+        if self._is_log:
+            return begins(line)
+        if Layout.of(line.decode("ascii", "replace").rstrip("\r")) is not None:
+            return True
+        return self._layout is not None and self._fields(self._layout, line) is not None
+
+    def _in_table(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
+        """A line behind the beginning of a record of a table."""
+        in_text = layout.begins(self._begun[0])
+        if self._is_by_itself(line):
+            if not in_text:
+                return [*self._give_up(_CUT_OFF), *_all(self.parse(line))]
+            self._holds_others = True
+            return self._go_on(line)
+        if layout.begins(line):
+            return [*self._give_up(_CUT_OFF), *_all(self._begins(line))]
+        fields = self._begun_delimiters + line.count(layout.delimiter.encode()) + 1
+        if fields >= layout.columns and (layout.ends(line) or self._fits(layout, [*self._begun, line], fields)):
+            lines, self._begun = [*self._begun, line], []
+            return self._whole(layout, lines) if in_text else self._fewest(layout, lines)
+        gone = self._go_on(line)
+        if self._begun and fields >= layout.columns + (MOST_EXCESS if in_text else 0):
+            return self._give_up("has another number of fields than the header has columns")
+        return gone
+
+    def _fits(self, layout: Layout, lines: list[bytes], fields: int) -> bool:
+        """Whether lines make a record of a table that ends with a text, in which no line shows the end."""
+        if not layout.free_last or fields > layout.columns + MOST_EXCESS:
+            return False
+        return self._fields(layout, b"\n".join(lines)) is not None
+
+    def _whole(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
+        """The record that begins with the first of these lines, in a text, and ends with the last."""
+        raw = b"\n".join(lines)
+        try:
+            fields = layout.fields(decoded(raw).split(layout.delimiter))
+        except LineError as error:
+            self._runs.refuse()
+            return [Refused(str(error), raw=raw)]
+        return self._put_together(layout, fields, lines)
+
+    def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
+        """The record of the fewest lines that ends with the last of these; what is before is no record."""
+        for begin in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_TRIED), -1):
+            fields = self._fields(layout, b"\n".join(lines[begin:]))
+            if fields is not None:
+                return [*self._other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
+        self._runs.refuse()
+        return [Refused("the lines make no record together", raw=b"\n".join(lines))]
+
+    def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
+        """A record of several lines."""
+        try:
+            layout.check(fields)
+            return _all(self._runs.add(layout, fields))
+        except LineError as error:
+            self._runs.refuse()
+            return [Refused(str(error), raw=b"\n".join(lines))]
+
+    def _fields(self, layout: Layout, joined: bytes) -> list[str] | None:
+        """The fields of lines that make a record; None if they make none."""
+        if joined.count(layout.delimiter.encode()) + 1 < layout.columns:
+            return None
+        try:
+            fields = layout.fields(decoded(joined).split(layout.delimiter))
+        except LineError:
+            return None
+        return fields if layout.fits(fields) else None
+
+    def _in_log(self, line: bytes) -> Outcome | list[Outcome]:
+        """A line behind the beginning of a record of a job completion log."""
+        is_end = ends(line, modern=self._is_modern)
+        if begins(line):
+            if not is_in_text(self._begun) or (self._holds_others and not is_end):
+                return [*self._give_up(_CUT_OFF), *_all(self._log_record(line))]
+            self._holds_others = self._holds_others or is_end
+            return self._go_on(line)
+        if not is_end:
+            return self._go_on(line)
+        raw = b"\n".join([*self._begun, line])
+        self._begun = []
+        return self._log_record(raw)
+
+    def _log_record(self, raw: bytes) -> Outcome | list[Outcome]:
+        if not ends(raw, modern=self._is_modern):
+            self._begin([raw])
+            return Line.MORE
+        try:
+            outcome = self._runs.add(LAYOUT, fields(decoded(raw)))
+        except LineError as error:
+            return Refused(str(error), raw=raw if b"\n" in raw else None)
+        if not self._is_modern and ends(raw, modern=True):
+            self._completion = [*self._completion[1 - _MOST_FILES :], self.file]
+        return outcome
+
+    @property
+    def _is_modern(self) -> bool:
+        return self.file in self._completion
+
+    def _give_up(self, reason: str) -> list[Outcome]:
+        """Lines that make no record; those behind the first that are records by themselves are read as such."""
+        begun, self._begun = self._begun, []
+        if not self._holds_others:
+            return [Refused(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
+        outcomes: list[Outcome] = [Refused(self._why(begun[:1], reason), raw=begun[0])]
+        for line in begun[1:]:
+            outcomes += _all(self.parse(line))
+        return outcomes
+
+    def _other_lines(self, lines: Sequence[bytes]) -> list[Outcome]:
+        """Lines that belong to no record."""
+        return [
+            Refused(self._why([line], "has another number of fields than the header has columns"), raw=line)
+            for line in lines
+        ]
+
+    def _why(self, lines: Sequence[bytes], reason: str) -> str:
+        """Why lines are no record: what goes on behind the last column is no torn record, but the rest of a text."""
+        layout = self._layout
+        if layout is None or not layout.free_last:
+            return reason
+        if any(layout.delimiter.encode() in line for line in lines):
+            return reason
+        return (
+            f"is probably the rest of the {layout.free_last} of the run before, behind a line feed: in the last column "
+            "its end cannot be told. The run was read with the beginning of it; let sacct write State last"
+        )
+
+
+_NO_HEADER: Final = "there is no header line that tells what its fields are"
+_CUT_OFF: Final = "is cut off: another record begins behind it"
+_DOUBTFUL: Final = (
+    "looks like a header of other columns, or is behind one. In a table whose last column is written by users it may "
+    "be a text: it is not used. Write tables of different columns to different files, and let sacct write State last"
+)
+
+
+def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:
+    return outcome if isinstance(outcome, list) else [outcome]
+
+
+def _lacking(layout: Layout) -> str:
+    named = ", ".join(layout.missing)
+    return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no run can be told from it"
+
+
+def _without_header(line: bytes) -> Layout | None:
+    """The layout without a header that a line fits."""
+    for layout in WITHOUT_HEADER:
+        try:
+            if layout.fits(layout.fields(decoded(line).split(layout.delimiter))):
+                return layout
+        except LineError:
+            continue
+    return None

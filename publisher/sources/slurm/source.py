@@ -1,0 +1,277 @@
+"""Source `slurm`: finished jobs from sacct, which it runs itself, or from what sacct or Slurm's plugins saved.
+
+Promise kept here: every run becomes one job, requeued ones too; no run slips through between two reads, since the
+window of each read begins `overlap` before the end of the last, and a window counts only when sacct told all of it.
+
+The path is the program (`/usr/bin/sacct`, also without a path if it is on PATH), or a saved file, folder or pattern:
+tables of `sacct --parsable2` (or `-p`, or with any delimiter) with their header line, documents of `sacct --json`, and
+logs of jobcomp/filetxt.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from formats.job import Job
+from publisher.config import schema
+from publisher.errors import ConfigError, SourceError
+from publisher.finding import Finding
+from publisher.sources.base import Cursor, LineError, Page, Unreadable, Window
+from publisher.sources.logs.documents import SavedSource
+from publisher.sources.logs.json_stream import Damaged, JsonElements
+from publisher.sources.logs.lines import PAGE_RECORDS, Line, Outcome, Refused
+from publisher.sources.logs.open_log import OpenLog
+from publisher.sources.logs.reader import RAW_BYTES
+from publisher.sources.slurm import json, sacct, values
+from publisher.sources.slurm.parser import SlurmParser
+from publisher.sources.slurm.run import Allocations
+from publisher.sources.slurm.table import Layout
+from publisher.sources.slurm.texts import Texts
+from publisher.sources.slurm.values import Clock
+from publisher.text import past
+
+SILENT_S: Final = 600.0
+"""How long sacct may print nothing: a database asked for a busy month may take minutes to answer."""
+
+LONGEST_WINDOW_S: Final = 7 * 86_400
+"""What is asked for at a time, so that no answer grows with the years."""
+
+_PROGRAMS: Final = (b"\x7fELF", b"#!")
+_LAYOUT: Final = Layout((*sacct.NUMBERS, *sacct.FREE_TEXT), "\x1f")
+_NO_TEXT: Final = ("",) * len(sacct.FREE_TEXT)
+_IDS: Final = tuple(sacct.NUMBERS.index(name) for name in ("JobIDRaw", "Cluster", "Submit"))
+_CONSTANT: Final = ("JobIDRaw", "JobID", "Cluster", "User", "Submit", "Start")
+_WITHOUT_TEXT: Final = (
+    "sacct gave no account and name for this run, or two different ones, when it was asked for them. It is asked again "
+    "at each run of the publisher within `overlap`, and the run is stored once they are there"
+)
+
+
+class SlurmSource:
+    """Slurm's accounting by sacct, or as it was saved. `clock` gives epoch seconds."""
+
+    kind = "slurm"
+
+    def __init__(
+        self,
+        name: str,
+        settings: schema.Source,
+        clock: Callable[[], float] = time.time,
+        environ: Mapping[str, str] = os.environ,
+        silent_s: float = SILENT_S,
+    ) -> None:
+        self.name = name
+        path = settings.path
+        if path is None:
+            found = shutil.which("sacct", path=environ.get("PATH"))
+            if found is None:
+                raise ConfigError(
+                    "there is no path, and no sacct on PATH",
+                    key=f"sources.{name}.path",
+                    hint="Give the program, e.g. /usr/bin/sacct, or a file that sacct wrote",
+                )
+            path = Path(found)
+        self.path = path
+        self._settings = settings
+        self._clock = clock
+        self._environ = environ
+        self._silent_s = silent_s
+        self._since = settings.complete_since
+        self._saved = SavedSource(
+            name, self.kind, path, None, self._parser, frozenset({"slurm-json"}), self._document,
+            complete_since=settings.complete_since, rotated_to=settings.rotated_to,
+        )  # fmt: skip
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        """Pages as `Source.pages` says."""
+        return self._run(cursor, window) if is_program(self.path) else self._saved.pages(cursor, window)
+
+    def complete_since(self) -> int | None:
+        """As configured; else, if sacct is run, the first reading: what ended before may be purged in part."""
+        return self._since
+
+    def check(self) -> list[Finding]:
+        """Whether sacct runs and tells of jobs; or as every log and document."""
+        if not is_program(self.path):
+            return self._saved.check()
+        until = int(self._clock())
+        try:
+            page = _filled(self._window(until - 86_400, until, Window()))
+        except SourceError as error:
+            return [Finding(self.name, "red", error.message, error.hint)]
+        if page.unreadable:
+            return [Finding(self.name, "red", f"{self.path}: {page.unreadable[0].reason}")]
+        if not page.read:
+            return [Finding(self.name, "yellow", f"{self.path}: no job in the last day")]
+        return [Finding(self.name, "green", f"{self.path}: runs, and tells of jobs of the last day")]
+
+    def _parser(self) -> SlurmParser:
+        return SlurmParser(self._settings.cluster, self._settings.timezone)
+
+    def _document(self, log: OpenLog) -> Iterator[Outcome]:
+        cluster = self._settings.cluster or ""
+        for element in JsonElements(log.read, json.KEY):
+            if isinstance(element, Damaged):
+                yield Refused(element.reason, raw=element.begin.encode(errors="replace"))
+            else:
+                yield json.outcome(element, cluster)
+
+    def _run(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
+        """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was told."""
+        now = int(self._clock())
+        begin, end = self._span(cursor, window, now)
+        first = _noted(cursor, "since", now) or now
+        if self._since is None:
+            self._since = first
+        here = cursor
+        while True:
+            until = min(end, begin + LONGEST_WINDOW_S) if begin else end
+            last = until >= end
+            wanted = Window(begin or None, None if last and window is None else until)
+            for page in self._window(begin, until, wanted):
+                if page.at_end and window is None:
+                    here = {"until": until, "since": first}
+                yield Page(page.jobs, here, page.read, page.skipped, page.unreadable, page.at_end and last)
+            if last:
+                return
+            begin = until
+
+    def _span(self, cursor: Cursor, window: Window | None, now: int) -> tuple[int, int]:
+        """From when to when sacct is asked, epoch seconds.
+
+        The end of the last reading counts unless it lies in the future: the clock was wrong then. The publisher then
+        begins again at its first reading, before which everything was read.
+        """
+        if window is not None:
+            return max(0, window.from_ or 0), now if window.until is None else min(now, window.until)
+        known = _noted(cursor, "until", now) or _noted(cursor, "since", now)
+        if known is not None:
+            return max(0, known - int(self._settings.overlap)), now
+        return max(0, self._settings.complete_since or 0), now
+
+    def _window(self, begin: int, until: int, wanted: Window) -> Iterator[Page]:
+        """Pages of what sacct answers for one span: runs that ended in `wanted`, and those that run. The last has
+        `at_end`.
+
+        What users wrote is asked for first, and each run of the second answer, which holds no text of a user, takes
+        its own from there. So no text can add, change or hide a run. Raises `SourceError`s.
+        """
+        filling = _Filling(str(self.path), wanted)
+        allocations = Allocations(Clock("UTC"), self._settings.cluster or "")
+        with (
+            closing(self._records(begin, until, sacct.TEXTS)) as written,
+            Texts(written) as texts,
+            closing(self._records(begin, until, sacct.NUMBERS)) as records,
+        ):
+            for fields in records:
+                outcome = _outcome(fields, texts, allocations)
+                for each in outcome if isinstance(outcome, list) else (outcome,):
+                    filling.add(each)
+                if filling.read >= PAGE_RECORDS:
+                    yield filling.page(at_end=False)
+        for job in allocations.waiting():
+            filling.add(job)
+        yield filling.page(at_end=True)
+
+    def _records(self, begin: int, until: int, columns: Sequence[str]) -> Generator[list[str], None, None]:
+        by = sacct.new_delimiter()
+        command = sacct.arguments(self.path, begin, until, columns, by)
+        return sacct.records(command, columns, by, sacct.environment(self._environ), self._silent_s)
+
+
+def _noted(cursor: Cursor, key: str, now: int) -> int | None:
+    """An instant of the cursor, epoch seconds, `now` at most; None where it is missing or lies in the future."""
+    value = cursor.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        return None
+    instant = past(value, now)
+    return None if instant is None else min(instant, now)
+
+
+def _outcome(numbers: list[str], texts: Texts, allocations: Allocations) -> Outcome | list[Outcome]:
+    """What a record of `NUMBERS` is, with the texts of its job."""
+    number, cluster, submit = (numbers[at] for at in _IDS)
+    if "." in number:
+        text: tuple[str, ...] | None = _NO_TEXT
+    else:
+        text = texts.of(number, cluster, submit)
+    try:
+        if text is not None:
+            return allocations.add(_LAYOUT, [*numbers, *text])
+        allocations.refuse()
+        job = _LAYOUT.job([*numbers, *_NO_TEXT, ""], Clock("UTC"), cluster)
+    except LineError as error:
+        return Refused(str(error), raw=_shown(numbers))
+    if job is None or job.end is None:
+        return Line.SKIPPED  # it began between the two answers
+    return Refused(_WITHOUT_TEXT, raw=_shown(numbers))
+
+
+def _shown(numbers: list[str]) -> bytes:
+    """A record of `NUMBERS` as it is listed: the same at each reading, so without what still grows."""
+    over = numbers[sacct.NUMBERS.index("End")] not in values.UNKNOWN
+    kept = numbers if over else [numbers[sacct.NUMBERS.index(name)] for name in _CONSTANT]
+    return "|".join(kept).encode()
+
+
+def is_program(path: Path) -> bool:
+    """Whether a path is a program rather than a saved file: executable, and it begins like one."""
+    try:
+        if not path.is_file() or not os.access(path, os.X_OK):
+            return False
+        with path.open("rb") as file:
+            return file.read(4).startswith(_PROGRAMS)
+    except OSError:
+        return path.name == "sacct"
+
+
+class _Filling:
+    """A page that is being filled."""
+
+    def __init__(self, program: str, wanted: Window) -> None:
+        self._program = program
+        self._wanted = wanted
+        self._empty()
+
+    def _empty(self) -> None:
+        self._jobs: list[Job] = []
+        self._unreadable: list[Unreadable] = []
+        self._skipped = 0
+        self.read = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count what a record is, and keep it."""
+        if isinstance(outcome, Job):
+            self.read += 1
+            if outcome.end is None or self._wanted.holds(outcome.end):
+                self._jobs.append(outcome)
+            else:
+                self._skipped += 1
+        elif isinstance(outcome, Refused):
+            self.read += 1
+            raw = (outcome.raw or b"")[:RAW_BYTES]
+            self._unreadable.append(Unreadable(self._program, None, None, outcome.reason, raw))
+        elif outcome is Line.SKIPPED:
+            self.read += 1
+            self._skipped += 1
+
+    def page(self, *, at_end: bool) -> Page:
+        """What was filled in; filling begins anew."""
+        page = Page(tuple(self._jobs), {}, self.read, self._skipped, tuple(self._unreadable), at_end)
+        self._empty()
+        return page
+
+
+def _filled(pages: Iterator[Page]) -> Page:
+    """The first page that has something, else the last."""
+    page = Page((), {}, 0)
+    for page in pages:
+        if page.read:
+            break
+    return page

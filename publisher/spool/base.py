@@ -1,0 +1,56 @@
+"""Objects as they are spooled: a key, attributes, and the sublists that the spooling framework tells apart.
+
+A kind says what its objects have: single values; lists of values (the framework's lists of references); name/value
+pairs; and subordinate objects, which exist only with the object they belong to. Formats know nothing but this.
+
+Trouble with a spooling context. It never stops what the store is for: what could not be written is kept to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from publisher.errors import PublisherError
+
+Scalar = Literal["int", "float", "text", "bytes", "flag"]
+Values = Mapping[str, Any]
+"""By attribute: a scalar; a tuple of scalars; a dictionary of name/value pairs; a tuple of such mappings, for
+subordinate objects. What an object has not got is left out."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of object. `pairs` have values of any scalar type, told apart in the files."""
+
+    name: str
+    scalars: Mapping[str, Scalar]
+    lists: Mapping[str, Scalar] = {}
+    pairs: tuple[str, ...] = ()
+    parts: Mapping[str, Mapping[str, Scalar]] = {}
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """All that an object of this kind may have but its parts."""
+        return (*self.scalars, *self.lists, *self.pairs)
+
+
+class Object(msgspec.Struct, frozen=True):
+    """An object. Its key is one among those of its kind."""
+
+    kind: str
+    key: str
+    values: Values
+
+
+def key_of(*words: object) -> str:
+    """The key of an object that several words identify together: equal for equal words only."""
+    return ",".join(quote(str(word), safe="/@:+=") for word in words)
+
+
+class SpoolError(PublisherError):
+    """A context cannot be read or written."""
+
+    retry_helps = True

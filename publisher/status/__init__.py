@@ -1,0 +1,1 @@
+"""Status, jobs, and checks. Read-only."""

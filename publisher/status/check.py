@@ -1,0 +1,273 @@
+"""check: everything that a run will need, tested, with what to do about it. No records are sent.
+
+check, of the rules that add to jobs: one that gives nothing to any job, local ids that could collide, sources of
+the same files.
+
+Looked at over the stored classes, not over the runs; only benchmark rules with dates need to know which classes had
+runs at the time.
+
+check, of targets that got nothing although jobs were collected: why none of them is for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from publisher.collect.enrich import Enricher, Enrichers
+from publisher.collect.wants import Wish
+from publisher.config.schema import Config, Source
+from publisher.errors import PublisherError
+from publisher.finding import Finding, Level
+from publisher.messages.item import view_of
+from publisher.security.credentials import load_credentials, rfc2253_dn, slash_dn
+from publisher.sources import blah, known_kinds, make_source
+from publisher.status import check_host
+from publisher.status.status import Status, status
+from publisher.store.classes import JobClass, all_classes, classes_ended_in
+from publisher.store.database import Store
+from publisher.targets import make_target
+from publisher.targets.identity import TargetContext
+
+KEYED_BY_LOCAL_ID: Final = frozenset({"apel-job", "emi-car"})
+"""The formats of which the service keeps one record a site, local id and end (facts on formats, 4.8)."""
+
+
+def unused_rules(config: Config, store: Store) -> Iterator[Finding]:
+    """A finding for each rule that gives nothing to any job collected so far. Sources without jobs are passed over."""
+    enrichers = Enrichers(config).by_name
+    if not any(any(enricher.rules()) for enricher in enrichers.values()):
+        return
+    rules: dict[str, None] = {}
+    used: set[str] = set()
+    matching: set[str] = set()
+    with store.read() as connection:
+        periods = {name: _Periods(enricher) for name, enricher in enrichers.items()}
+        for period in periods.values():
+            for bounds in period.between:
+                period.classes.append(classes_ended_in(connection, *bounds) if len(period.between) > 1 else None)
+        for job_class in all_classes(connection):
+            enricher = enrichers.get(job_class.source)
+            if enricher is not None:
+                rules.update(dict.fromkeys(enricher.rules()))
+                used.update(enricher.used_by(job_class.facts, periods[job_class.source].ends_of(job_class)))
+                matching.update(enricher.matching(job_class.facts))
+    for rule in rules:
+        if rule not in used:
+            told = rule in matching
+            why = "gives nothing: the source or an earlier rule tells what it would" if told else "matches no job"
+            yield Finding(f"rule {rule}", "yellow", why, "Mend it or take it out" if not told else "")
+
+
+class _Periods:
+    """The times between which another benchmark rule may count, and the classes with runs that ended in each."""
+
+    def __init__(self, enricher: Enricher) -> None:
+        self.between = list(pairwise([None, *enricher.bounds(), None]))
+        self.classes: list[frozenset[int] | None] = []
+
+    def ends_of(self, job_class: JobClass) -> Iterator[int | None]:
+        """One end in each period in which the class had runs; None stands for before all bounds."""
+        for (first, behind), classes in zip(self.between, self.classes, strict=True):
+            if classes is None or job_class.id in classes:
+                yield first if first is not None else behind - 1 if behind is not None else None
+
+
+def colliding_ids(config: Config) -> Iterator[Finding]:
+    """A finding for each two sources whose local ids could be taken for one another at a target."""
+    for name, target in config.targets.items():
+        if target.records not in KEYED_BY_LOCAL_ID:
+            continue
+        fed = [source for source in config.sources if not target.sources or source in target.sources]
+        for one, other in combinations(fed, 2):
+            if _could_collide(config.sources[one], config.sources[other], config):
+                yield Finding(
+                    f"target {name}",
+                    "yellow",
+                    f"the sources {one} and {other} are of one site and could have jobs with the same LocalJobId and "
+                    "end, of which the service keeps one",
+                    f"Give one of them a local_id_prefix of its own, such as sources.{other}.local_id_prefix = "
+                    f'"{other}-", before its first job is sent',
+                )
+
+
+def reading_the_same(config: Config) -> Iterator[Finding]:
+    """A finding for each two sources that read the same files; red where each job of them would count twice."""
+    for one, other in combinations(config.sources, 2):
+        first, second = config.sources[one], config.sources[other]
+        if first.type != second.type or not _overlap(first.path, second.path):
+            continue
+        if first.cluster == second.cluster:
+            said = "a job that both give counts once, for the source that gave it first"
+            yield Finding(f"source {other}", "yellow", f"it reads the files of the source {one}: {said}", _TAKE_OUT)
+        else:
+            said = "their `cluster` differs, so that each job may count twice"
+            yield Finding(f"source {other}", "red", f"it reads the files of the source {one}, and {said}", _TAKE_OUT)
+
+
+_TAKE_OUT: Final = "Take one of the two out before anything is sent"
+
+
+def _overlap(one: Path | None, other: Path | None) -> bool:
+    """Whether two paths are the same, or one of them is a folder with the other in it."""
+    if one is None or other is None:
+        return False
+    first, second = one.resolve(), other.resolve()
+    return first == second or first in second.parents or second in first.parents
+
+
+def _could_collide(one: Source, other: Source, config: Config) -> bool:
+    same_site = (one.site or config.site.name).lower() == (other.site or config.site.name).lower()
+    return same_site and one.local_id_prefix.lower() == other.local_id_prefix.lower()
+
+
+def wishes(config: Config, store: Store, found: Status) -> Iterator[Finding]:
+    """One finding for each target that wants no job of those that were collected. `found`: the status now."""
+    ends = [source.last_job_end for source in found.sources.values() if source.last_job_end is not None]
+    empty = [name for name, target in found.targets.items() if target.untouched]
+    if not ends or not empty:
+        return
+    with store.read() as connection:
+        known = [(each.source, each.facts) for each in all_classes(connection)]
+    for name in empty:
+        wish = Wish(name, config.targets[name], config)
+        reasons = {wish.why_not(source, facts) for source, facts in known}
+        if None in reasons:
+            why = wish.why_not_end(max(ends))
+            if why is None:
+                continue  # planned by the next publish
+            reasons = {why}
+        listed = "; ".join(sorted(reason for reason in reasons if reason is not None))
+        text = f"no job of those collected is for it: {listed}"
+        yield Finding(
+            f"target {name}", "yellow", text, "Right, if it is meant so; else change that setting of the target"
+        )
+
+
+_FEW_DAYS = 30
+_LITTLE_SPACE_BYTES = 200 * 1024 * 1024
+_NO_SPACE_BYTES = 20 * 1024 * 1024
+
+
+def check(config: Config, store: Callable[[], Store | None], clock: Callable[[], int]) -> list[Finding]:
+    """One finding for each thing; those that cannot be looked at are red with the reason.
+
+    Raises `ConfigError` for a type of source that is not known: there is nothing to look at then.
+    """
+    kinds = known_kinds()
+    for name, settings in config.sources.items():
+        if settings.type not in kinds:
+            make_source(name, settings)
+    return [
+        *_configuration(config),
+        *_store(config, store),
+        *_credentials(config, clock()),
+        *check_host.trust(config, clock()),
+        *_sources(config),
+        *check_host.zones(config),
+        *_targets(config),
+        *colliding_ids(config),
+        *reading_the_same(config),
+        *_stored(config, store, clock()),
+    ]
+
+
+def _configuration(config: Config) -> Iterator[Finding]:
+    yield Finding("configuration", "green", f"{config.file} is understood; the site is {config.site.name}")
+    if not config.sources:
+        yield Finding("configuration", "red", "no source is configured", "Add a table [sources.NAME]")
+    if not config.targets:
+        yield Finding("configuration", "red", "no target is configured", "Add a table [targets.NAME]")
+
+
+def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Finding]:
+    try:
+        opened = store()
+    except PublisherError as error:
+        yield Finding("store", "red", error.message, error.hint)
+        return
+    if opened is None:
+        yield Finding("store", "yellow", f"{config.store.url} does not exist yet", "The first collect makes it")
+        return
+    yield Finding("store", "green", f"{opened.place} can be read")
+    if opened.file is not None:
+        space = os.statvfs(opened.file)
+        free = space.f_bavail * space.f_frsize
+        level: Level = "red" if free < _NO_SPACE_BYTES else "yellow" if free < _LITTLE_SPACE_BYTES else "green"
+        hint = "Free some: a run that cannot write its state sends nothing" if level != "green" else ""
+        yield Finding("store", level, f"{free // (1024 * 1024)} MiB are free beside it", hint)
+
+
+def _credentials(config: Config, now: int) -> Iterator[Finding]:
+    settings = {"common": config.credentials}
+    settings |= {name: target.credentials for name, target in config.targets.items() if target.credentials is not None}
+    for name, given in settings.items():
+        if given.certificate is None or given.key is None:
+            continue
+        subject = f"credentials ({name})"
+        try:
+            loaded = load_credentials(given.certificate, given.key, now_s=time.time())
+        except PublisherError as error:
+            yield Finding(subject, "red", error.message, error.hint)
+            continue
+        days = int((loaded.expires_s - now) // 86400)
+        level: Level = "yellow" if days < _FEW_DAYS else "green"
+        yield Finding(
+            subject, level, f"certificate and key fit; {days} days left", "Renew it" if days < _FEW_DAYS else ""
+        )
+        subject_name = loaded.certificate.subject
+        yield Finding(
+            subject,
+            "green",
+            f"its name is {slash_dn(subject_name)} or {rfc2253_dn(subject_name)}",
+            "SGAS: among the authorised names; APEL: the glite-APEL endpoint in GOCDB",
+        )
+
+
+def _sources(config: Config) -> Iterator[Finding]:
+    for name, settings in config.sources.items():
+        try:
+            for finding in make_source(name, settings).check():
+                about = f"source {name}"
+                yield msgspec.structs.replace(finding, subject=about) if finding.subject == name else finding
+            if settings.grid_log is not None:
+                yield blah.check(name, settings.grid_log.path)
+        except PublisherError as error:
+            yield Finding(f"source {name}", "red", error.message, error.hint)
+
+
+def _targets(config: Config) -> Iterator[Finding]:
+    for name, settings in config.targets.items():
+        try:
+            view_of(settings, config)
+            target = make_target(name, settings, TargetContext(config.credentials, time.time))
+            try:
+                yield from target.check()
+            finally:
+                target.close()
+        except PublisherError as error:
+            yield Finding(f"target {name}", "red", error.message, error.hint)
+
+
+def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iterator[Finding]:
+    """What can be said of what is in the store."""
+    try:
+        opened = store()
+    except PublisherError:
+        opened = None  # told with the store
+    try:
+        yield from check_host.modes(config, opened)
+        if opened is not None:
+            yield from check_host.collected(config, opened, now)
+            yield from check_host.targets(config, opened, now)
+            yield from check_host.machine_names(config, opened)
+            yield from wishes(config, opened, status(opened, config, lambda: now, assumed=False))
+            yield from unused_rules(config, opened)
+    except PublisherError as error:
+        yield Finding("rules", "red", error.message, error.hint)

@@ -1,0 +1,279 @@
+"""check, of this host and what was collected on it: modes of files, time zones, what sources gave, names at SGAS.
+
+check, of whom we trust and who we are: authorities, their revocation lists, and our certificate among them.
+
+Every certificate of an authority whose revocation list has expired is refused, so a list that nobody renews stops
+delivery; `publisher.security.revocation` says which lists count.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from formats.hosts import machine_name
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import Config, Credentials
+from publisher.errors import PublisherError
+from publisher.finding import Finding, Level
+from publisher.messages.item import view_of
+from publisher.security.credentials import load_certificates
+from publisher.security.revocation import (
+    LIST_FILE,
+    RevocationError,
+    RevocationLists,
+    RevokedError,
+    has_expired,
+    read_lists,
+)
+from publisher.status.status import status
+from publisher.store.classes import all_classes
+from publisher.store.database import Store
+from publisher.text import counted, future_notes, iso
+
+_LOCAL_TIMES: Final = frozenset({"torque", "pbs", "slurm", "gridengine", "lsf"})
+"""Types of source some of whose logs have local times."""
+_SUFFIX_LABELS: Final = 2
+"""Labels of a host's name that SGAS compares, `check_depth` (facts on receivers, 1)."""
+_MOST_NAMES: Final = 5
+_DAY_S: Final = 86400
+
+
+def modes(config: Config, store: Store | None) -> Iterator[Finding]:
+    """Who else may read or change the configuration and the state."""
+    if config.file is not None:
+        mode = _mode(config.file)
+        if mode is not None and mode & (stat.S_IWGRP | stat.S_IWOTH):
+            text = f"{config.file} can be changed by others (mode {mode:04o})"
+            yield Finding("configuration", "red", text, f"chmod go-w {config.file}")
+    file = store.file if store is not None else None
+    if file is None:
+        return
+    mode = _mode(file)
+    if mode is not None and mode & 0o077:
+        text = f"{file} can be read by others (mode {mode:04o}): it holds names of users"
+        yield Finding("store", "yellow", text, f"chmod 600 {file}")
+    mode = _mode(file.parent)
+    if mode is not None and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        text = f"{file.parent} can be changed by others (mode {mode:04o})"
+        yield Finding("store", "red", text, f"chmod 700 {file.parent}")
+
+
+def _mode(file: Path) -> int | None:
+    try:
+        return stat.S_IMODE(file.stat().st_mode)
+    except OSError:
+        return None  # told where it is read
+
+
+def zones(config: Config) -> Iterator[Finding]:
+    """Whether logs with local times are read as what they are: this host's zone is a good guess at theirs."""
+    offset_s = time.localtime().tm_gmtoff
+    here = time.strftime("%Z, UTC%z")
+    for name, source in config.sources.items():
+        if source.type in _LOCAL_TIMES and "timezone" not in source.model_fields_set and offset_s:
+            text = f"local times in its logs are taken as UTC, and this host has {here}"
+            hint = f"Set sources.{name}.timezone, such as Europe/Oslo, or UTC if that is right"
+            yield Finding(f"source {name}", "yellow", text, hint)
+
+
+def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
+    """What each source gave so far, and how fresh it is."""
+    for name, found in status(store, config, lambda: now, assumed=False).sources.items():
+        subject = f"source {name}"
+        yield from _clock(subject, found.times_in_future)
+        if found.times_in_future:
+            continue
+        if found.last_collected is None:
+            yield Finding(subject, "yellow", "was never read", f"usage-publisher collect {name}")
+            continue
+        last = f"the last ended {iso(found.last_job_end)}" if found.last_job_end is not None else "none has ended"
+        text = f"{found.jobs} jobs collected, {last}; last read {iso(found.last_collected)}"
+        level: Level = "green"
+        hint = ""
+        if found.error is not None:
+            level, text, hint = "red", f"{text}; {found.error}", "Mend that; what was not read is read then"
+            if found.unread_files:
+                hint = "usage-publisher collect --unreadable"
+        elif found.silent:
+            level, hint = "yellow", "It is silent for longer than `expect_every`: is the batch system well?"
+        elif found.unreadable:
+            level, text = "yellow", f"{text}; {found.unreadable} pieces of input are unreadable"
+            hint = "usage-publisher collect --unreadable"
+        yield Finding(subject, level, text, hint)
+
+
+def _clock(subject: str, times_in_future: Mapping[str, int]) -> Iterator[Finding]:
+    for note in future_notes(times_in_future):
+        yield Finding(subject, "yellow", note, "Check the clock of this host (chronyc tracking, timedatectl)")
+
+
+def machine_names(config: Config, store: Store) -> Iterator[Finding]:
+    """Whether SGAS is likely to take the machine names of the jobs from our certificate."""
+    enrichers = Enrichers(config)
+    for name, settings in config.targets.items():
+        given = config.credentials_of(settings)
+        if settings.type != "sgas" or given.certificate is None:
+            continue
+        try:
+            host = _host_of(given.certificate)
+            view = view_of(settings, config)
+        except PublisherError:
+            continue  # told with the credentials
+        with store.read() as connection:
+            names = {
+                machine_name(enrichers.apply(each.source, each.facts), view)
+                for each in all_classes(connection)
+                if not settings.sources or each.source in settings.sources
+            }
+        strangers = sorted(each for each in names if each and _suffix(each) != _suffix(host))
+        if strangers:
+            listed = ", ".join(strangers[:_MOST_NAMES]) + (" ..." if len(strangers) > _MOST_NAMES else "")
+            text = f"the certificate is for {host}, and jobs ran on {listed}: SGAS compares the domains"
+            hint = (
+                "Ask its operators for jobinsert:all or jobinsert:machine_name=..., or set machine_name of the target"
+            )
+            yield Finding(f"target {name}", "yellow", text, hint)
+
+
+def _host_of(certificate: Path) -> str:
+    """The host in a certificate's name, without the `host/` of grid certificates; empty where there is none."""
+    from cryptography.x509.oid import NameOID  # noqa: PLC0415 - loads OpenSSL
+
+    names = load_certificates(certificate)[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[-1].value).rpartition("/")[2] if names else ""
+
+
+def _suffix(host: str) -> list[str]:
+    return host.lower().rstrip(".").split(".")[-_SUFFIX_LABELS:]
+
+
+def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
+    """What each target was last told, where that is not well; and settings that hold back what should go."""
+    for name, found in status(store, config, lambda: now, assumed=False).targets.items():
+        subject = f"target {name}"
+        yield from _clock(subject, found.times_in_future)
+        if found.shadow:
+            text = f"is a shadow: nothing is sent; what waits: {counted(found.waiting, 'job')}"
+            hint = (
+                f"When it is to take over: usage-publisher shadow {name} --take-over --delivered-until TIME "
+                "(or --against PATH), then take out `shadow`"
+            )
+            yield Finding(subject, "yellow", text, hint)
+        elif found.last_error is not None:
+            since = iso(found.last_success) or "never"
+            yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
+        if found.rejected:
+            text = f"rejected: {counted(found.rejected, 'record')}"
+            yield Finding(subject, "yellow", text, f"usage-publisher rejected list --target {name}")
+        if found.held:
+            text = f"held: {counted(found.held, 'record')}"
+            yield Finding(subject, "yellow", text, f"usage-publisher held list --target {name}")
+
+
+_AUTHORITY: Final = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch
+_NAMED: Final = 3
+_LONGEST_CHAIN: Final = 10
+
+
+def trust(config: Config, now: int) -> Iterator[Finding]:
+    """Findings about each directory of authorities, and each certificate of ours that it is used with."""
+    used: dict[Path, list[Credentials]] = {}
+    for target in config.targets.values():
+        given = config.credentials_of(target)
+        if given.ca_directory is not None:
+            used.setdefault(given.ca_directory, []).append(given)
+    for directory, settings in used.items():
+        try:
+            yield from _directory(directory, settings, datetime.fromtimestamp(now, UTC))
+        except OSError as error:
+            hint = "Check ca_directory in [credentials]"
+            yield Finding("authorities", "red", f"{directory} cannot be read: {error.strerror}", hint)
+
+
+def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -> Iterator[Finding]:
+    authorities, bad = _authorities(directory)
+    lists, bad_lists = _lists(directory)
+    old = [file.name for file, one in authorities for each in one if each.not_valid_after_utc < at]
+    said = f"{directory}: certificates of authorities: {len(authorities)}, revocation lists: {len(lists)}"
+    if not authorities:
+        hint = "Install the IGTF distribution, or run openssl rehash on the directory"
+        yield Finding("authorities", "red", said, hint)
+        return
+    yield Finding(
+        "authorities", "green", said, "" if lists else "Nothing is revoked without lists: fetch-crl gets them"
+    )
+    if bad:
+        yield Finding("authorities", "yellow", f"cannot be read: {_some(bad)}", "Install the distribution anew")
+    if old:
+        yield Finding("authorities", "yellow", f"expired: {_some(old)}", "Install a later distribution of authorities")
+    expired = dict.fromkeys(file.name for file, one in lists if has_expired(one, at))
+    if expired or bad_lists:
+        text = f"revocation lists that expired or cannot be read: {_some([*expired, *bad_lists])}"
+        hint = "Let fetch-crl run, as a rule by cron: services of these authorities are refused"
+        yield Finding("revocation lists", "yellow", text, hint)
+    for given in {each.certificate: each for each in settings if each.certificate is not None}.values():
+        assert given.certificate is not None  # chosen so
+        yield from _ours(given.certificate, [one for _, each in authorities for one in each], directory, at)
+
+
+def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, at: datetime) -> Iterator[Finding]:
+    """Whether services are likely to take our certificate: known authority, neither it nor the certificate revoked."""
+    try:
+        ours = load_certificates(file)[0]
+    except PublisherError:
+        return  # told with the credentials
+    chain = [ours]
+    by_name = {one.subject: one for one in authorities}
+    while chain[-1].issuer != chain[-1].subject and chain[-1].issuer in by_name and len(chain) < _LONGEST_CHAIN:
+        chain.append(by_name[chain[-1].issuer])
+    if len(chain) == 1:
+        issuer = ours.issuer.rfc4514_string()
+        text = f"{file} is of an authority that is not among ours: {issuer}"
+        yield Finding(
+            "authorities", "yellow", text, "Services trust the same distribution as a rule, and may refuse it"
+        )
+    try:
+        RevocationLists(directory).check(chain, at)
+    except RevokedError as error:
+        text = f"{file} cannot be used: {error}"
+        yield Finding("certificate", "red", text, "Get a new certificate: every service will refuse this one")
+    except RevocationError:
+        pass  # told with the lists
+
+
+def _authorities(directory: Path) -> tuple[list[tuple[Path, list[x509.Certificate]]], list[str]]:
+    found: list[tuple[Path, list[x509.Certificate]]] = []
+    bad: list[str] = []
+    for file in sorted(directory.iterdir()):
+        if _AUTHORITY(file.name):
+            try:
+                found.append((file, load_certificates(file)))
+            except PublisherError:
+                bad.append(file.name)
+    return found, bad
+
+
+def _lists(directory: Path) -> tuple[list[tuple[Path, x509.CertificateRevocationList]], list[str]]:
+    found: list[tuple[Path, x509.CertificateRevocationList]] = []
+    bad: list[str] = []
+    for file in sorted(directory.iterdir()):
+        if not LIST_FILE(file.name):
+            continue
+        try:
+            found.extend((file, one) for one in read_lists(file))
+        except (OSError, ValueError):
+            bad.append(file.name)
+    return found, bad
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,147 @@
+"""jobs: what is known of runs, and where each went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Select, func, select, tuple_
+
+from publisher.store import batches, runs
+from publisher.store.batches import BatchRow
+from publisher.store.classes import Names, names
+from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
+from publisher.store.schema import ASSUMED, State, classes, deliveries, sources, targets
+from publisher.store.schema import runs as runs_table
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where a run is on its way to one target."""
+
+    target: str
+    state: State
+    changed_at: int
+    confirmed_at: int | None
+    reason: str | None
+    sent_digest: bytes | None
+    batch: BatchRow | None
+
+    @property
+    def assumed(self) -> bool:
+        """Whether it was delivered before us, as far as an earlier publisher's state says."""
+        return self.reason == ASSUMED
+
+
+class KnownRun(msgspec.Struct, frozen=True):
+    """A run as stored, and its whereabouts. `unwanted`: why each target that does not want it does not, if asked."""
+
+    run: StoredRun
+    whereabouts: list[Whereabouts]
+    unwanted: Mapping[str, str] = {}
+
+
+def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: int = 100) -> list[StoredRun]:
+    """The runs with this record id, local id or global id: the local id as the batch system or, behind the prefix of
+    its source (`prefixes`, by the source's name), the services know it. A run stands before its slaves."""
+    known = runs.find(connection, name, most)
+    for prefix in sorted({prefix for prefix in prefixes.values() if prefix and name.startswith(prefix)}):
+        local_id = name.removeprefix(prefix)
+        behind = runs.find(connection, local_id, most)
+        known += [run for run in behind if prefixes.get(run.source) == prefix and run.job.local_id == local_id]
+    return sorted({run.run_id: run for run in known}.values(), key=lambda run: run.job.slave)[:most]
+
+
+def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
+    """Where a run is on its way to every target that wants it."""
+    query = (
+        select(targets.c.name, deliveries)
+        .join(targets, deliveries.c.target_id == targets.c.id)
+        .where(deliveries.c.run_id == run_id)
+        .order_by(targets.c.name)
+    )
+    return [
+        Whereabouts(
+            target=row["name"],
+            state=State(row["state"]),
+            changed_at=row["changed_at"],
+            confirmed_at=row["confirmed_at"],
+            reason=row["reason"],
+            sent_digest=row["sent_digest"],
+            batch=batches.get(connection, row["batch_id"]) if row["batch_id"] is not None else None,
+        )
+        for row in connection.execute(query).mappings().all()
+    ]
+
+
+def sent_digests(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, bytes]:
+    """By run id the digest of the version that a target has, or may have; runs that were never sent are left out."""
+    query = select(deliveries.c.run_id, deliveries.c.sent_digest).where(
+        deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids), deliveries.c.sent_digest.is_not(None)
+    )
+    return {run_id: bytes(digest) for run_id, digest in connection.execute(query)}
+
+
+def count_in(connection: Connection, from_: int | None, until: int | None) -> int:
+    """How many runs ended from `from_` until `until` (exclusive)."""
+    query = select(func.count()).select_from(runs_table).where(runs_table.c.end_time.is_not(None))
+    if from_ is not None:
+        query = query.where(runs_table.c.end_time >= from_)
+    if until is not None:
+        query = query.where(runs_table.c.end_time < until)
+    return connection.execute(query).scalar_one()
+
+
+def with_state(connection: Connection, run_ids: Sequence[int], state: State) -> set[int]:
+    """Those of these runs of which a delivery, to any target, is in this state."""
+    query = select(deliveries.c.run_id).where(deliveries.c.run_id.in_(run_ids), deliveries.c.state == int(state))
+    return set(connection.execute(query).scalars())
+
+
+def runs_in(
+    connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
+) -> Iterator[tuple[StoredRun, int]]:
+    """Runs with their class ids by end time: from `from_` until `until` (exclusive), behind `after` (end, run id)."""
+    query = select(*RUN_COLUMNS, runs_table.c.class_id)
+    for row in connection.execute(_ended_in(query, from_, until, after, limit)):
+        yield stored_run(row[:-1]), row[-1]
+
+
+def _ended_in(
+    query: Select[Any], from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
+) -> Select[Any]:
+    joined = runs_table.join(classes, runs_table.c.class_id == classes.c.id).join(
+        sources, classes.c.source_id == sources.c.id
+    )
+    query = (
+        query.select_from(joined)
+        .where(runs_table.c.end_time.is_not(None))
+        .order_by(runs_table.c.end_time, runs_table.c.id)
+        .limit(limit)
+    )
+    if from_ is not None:
+        query = query.where(runs_table.c.end_time >= from_)
+    if until is not None:
+        query = query.where(runs_table.c.end_time < until)
+    if after is not None:
+        end, run_id = after
+        query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
+    return query
+
+
+class NamedRun(NamedTuple):
+    """What a run is called, its id in the store, its source, and when it ended."""
+
+    run_id: int
+    source: str
+    end: int
+    names: Names
+
+
+def names_in(
+    connection: Connection, from_: int, until: int, after: tuple[int, int] | None, limit: int
+) -> Iterator[NamedRun]:
+    """What the runs are called that `runs_in` gives, in the same order, at a small part of its cost."""
+    query = select(runs_table.c.id, sources.c.name, runs_table.c.end_time, runs_table.c.job)
+    for run_id, source, end, blob in connection.execute(_ended_in(query, from_, until, after, limit)):
+        yield NamedRun(run_id, source, end, names(blob))

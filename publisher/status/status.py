@@ -1,0 +1,225 @@
+"""status: what was read, what each target has, and whether anything is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.calendar import period_of
+from publisher.collect.wants import period_kind
+from publisher.config.schema import REPORT_KINDS, SNAPSHOT_KINDS, Config, Target
+from publisher.errors import CredentialError
+from publisher.messages import completeness, due
+from publisher.sources.base import FUTURE_S, waiting_in
+from publisher.store import batches, deliveries, groups, queries, registry
+from publisher.store.database import Store
+from publisher.store.schema import State
+from publisher.text import elapsed_s, past
+
+
+class SourceStatus(msgspec.Struct, frozen=True):
+    """A source: runs stored from it, unreadable input, and how fresh it is. `silent` is beyond `expect_every`."""
+
+    jobs: int
+    unreadable: int
+    skipped: int
+    last_collected: int | None
+    last_job_end: int | None
+    read_to_end: bool
+    silent: bool
+    error: str | None
+    waiting: tuple[str, ...] = ()
+    """What was met in it and waits for what completes it: a last line without an end, slave records."""
+    unread_files: int = 0
+    """Files of it that disappeared before they were read to their end, and are not settled."""
+    ends_in_future: bool = False
+    """The last job ended later than it can be: a clock is wrong, that of the batch system or ours."""
+    times_in_future: dict[str, int] = {}
+    """What was noted for a later time than now, by the name of its field, which is None: a clock was wrong."""
+
+
+class TargetStatus(msgspec.Struct, frozen=True):
+    """A target: its ledger in numbers, and how it fares. Instants are epoch seconds."""
+
+    accepted: int
+    confirmed: int
+    waiting: int
+    in_flight: int
+    rejected: int
+    held: int
+    waived: int
+    superseded: int
+    last_sent_end_time: int | None
+    complete_until: int | None
+    oldest_waiting_end_time: int | None
+    last_attempt: int | None
+    last_success: int | None
+    last_error: str | None
+    certificate_days_left: int | None
+    groups: dict[str, int] | None
+    not_due: int = 0
+    """Of those that wait: runs whose report is sent when its period is over."""
+    shadow: bool = False
+    """Nothing is sent there: what waits, waits for the day on which that setting goes."""
+    assumed: int | None = 0
+    """Of those that are accepted: delivered by an earlier publisher, as far as its state says; None: not counted."""
+    due_at: int | None = None
+    """Runs send nothing before then, because of `every`; None: the next run does."""
+    times_in_future: dict[str, int] = {}
+    """As of a source."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no run was ever for it, as far as was planned."""
+        undelivered = self.waiting + self.in_flight + self.rejected + self.held + self.waived + self.superseded
+        return not (self.accepted + self.confirmed + undelivered)
+
+
+class Status(msgspec.Struct, frozen=True):
+    """`complete`: nothing waits or is in flight for any target, and every source was read to its end.
+
+    What waits, or is held, for a shadow does not count: nothing is sent there.
+    """
+
+    complete: bool
+    sources: dict[str, SourceStatus]
+    targets: dict[str, TargetStatus]
+
+    @property
+    def delivered(self) -> bool:
+        """Complete, and nothing is held or rejected: this alone is good."""
+        undelivered = (target.held or target.rejected for target in self.targets.values() if not target.shadow)
+        return self.complete and not any(undelivered)
+
+
+def status(store: Store | None, config: Config, clock: Callable[[], int], *, assumed: bool = True) -> Status:
+    """The state of everything that is configured; without a store, nothing has happened yet.
+
+    `assumed`: with what was delivered before us, which alone is counted one by one: there may be millions.
+    """
+    now = clock()
+    sources = {name: _source(store, config, name, now) for name in config.sources}
+    known_until = _known_until(sources)
+    targets = {name: _target(store, config, name, now, known_until, assumed=assumed) for name in config.targets}
+    complete = all(source.read_to_end for source in sources.values()) and not any(
+        not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
+    )
+    return Status(complete, sources, targets)
+
+
+def _earlier(oldest_open: int | None, known_until: int | None) -> int | None:
+    """Up to when a target has everything; None as long as a source was not read to its end."""
+    return known_until if oldest_open is None or known_until is None else min(oldest_open, known_until)
+
+
+def _known_until(sources: dict[str, SourceStatus]) -> int | None:
+    """Up to when every source was read."""
+    reads = [source.last_collected if source.read_to_end else None for source in sources.values()]
+    known = [read for read in reads if read is not None]
+    return min(known) if known and len(known) == len(reads) else None
+
+
+def _source(store: Store | None, config: Config, name: str, now: int) -> SourceStatus:
+    row = None
+    last_end = None
+    if store is not None:
+        with store.read() as connection:
+            row = registry.get_source(connection, name)
+            last_end = row.last_job_end if row is not None else None
+            if row is not None and past(last_end, now) != last_end:
+                last_end = registry.last_end_before(connection, row.id, now)
+            unread = registry.unread_files(connection, row.id) if row is not None else []
+            error = completeness.unread_error(connection, row.id) if row is not None else None
+    expect = config.sources[name].expect_every
+    if row is None:
+        return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)
+    quiet_s = elapsed_s(last_end, now)
+    silent = expect is not None and (quiet_s is None or quiet_s > expect)
+    times, in_future = _times({"last_collected": row.last_collected}, now)
+    return SourceStatus(
+        jobs=row.jobs,
+        unreadable=row.unreadable,
+        skipped=row.skipped,
+        last_collected=times["last_collected"],
+        last_job_end=row.last_job_end,
+        read_to_end=row.at_end and not unread,
+        silent=silent,
+        error=row.last_error or error,
+        waiting=waiting_in(row.cursor),
+        unread_files=len(unread),
+        ends_in_future=row.last_job_end is not None and row.last_job_end > now + FUTURE_S,
+        times_in_future=in_future,
+    )
+
+
+def _times(noted: Mapping[str, int | None], now: int) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Times that were noted, by name, without those in the future; and those."""
+    known = {name: past(at, now) for name, at in noted.items()}
+    return known, {name: at for name, at in noted.items() if at is not None and known[name] is None}
+
+
+def _target(
+    store: Store | None, config: Config, name: str, now: int, known_until: int | None, *, assumed: bool
+) -> TargetStatus:
+    days_left = _certificate_days_left(config, name, now)
+    summaries = config.targets[name].records in SNAPSHOT_KINDS
+    row = None
+    if store is not None:
+        read_until = completeness.known_until(store, config, config.targets[name], now)
+        with store.read() as connection:
+            row = registry.get_target(connection, name)
+            if row is not None:
+                times, in_future = _times({"last_attempt": row.last_attempt, "last_success": row.last_success}, now)
+                counts = deliveries.of_target(connection, row.id)
+                oldest_open = queries.oldest_open(connection, row.id)
+                found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
+                if seen := groups.count_confirmed(connection, row.id):
+                    found["confirmed"] = seen
+                return TargetStatus(
+                    accepted=counts[State.ACCEPTED],
+                    confirmed=deliveries.confirmed(connection, row.id),
+                    waiting=counts[State.WAITING],
+                    in_flight=counts[State.IN_FLIGHT],
+                    rejected=counts[State.REJECTED],
+                    held=counts[State.HELD],
+                    waived=counts[State.WAIVED],
+                    superseded=counts[State.SUPERSEDED],
+                    last_sent_end_time=batches.last_sent_end(connection, row.id),
+                    complete_until=_earlier(oldest_open, known_until),
+                    oldest_waiting_end_time=queries.oldest_waiting(connection, row.id),
+                    last_attempt=times["last_attempt"],
+                    last_success=times["last_success"],
+                    last_error=row.last_error,
+                    certificate_days_left=days_left,
+                    groups=found if summaries else None,
+                    not_due=_not_due(connection, config.targets[name], row.id, read_until),
+                    shadow=config.targets[name].shadow,
+                    assumed=deliveries.assumed(connection, row.id) if assumed else None,
+                    due_at=due.due_at(config.targets[name], row, now),
+                    times_in_future=in_future,
+                )
+    empty: dict[str, int] | None = {} if summaries else None
+    shadow = config.targets[name].shadow
+    return TargetStatus(0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None, days_left, empty, shadow=shadow)
+
+
+def _not_due(connection: Connection, settings: Target, target_id: int, known: int | None) -> int:
+    """How many runs wait for the end of the period that a report will be of."""
+    if known is None or settings.records not in REPORT_KINDS:
+        return 0
+    return queries.count_waiting_from(connection, target_id, period_of(period_kind(settings), known).start)
+
+
+def _certificate_days_left(config: Config, name: str, now: int) -> int | None:
+    certificate = config.credentials_of(config.targets[name]).certificate
+    if certificate is None:
+        return None
+    from publisher.security.credentials import load_certificates  # noqa: PLC0415 - loads OpenSSL, which most commands need not
+
+    try:
+        ends = load_certificates(certificate)[0].not_valid_after_utc
+    except CredentialError:
+        return None
+    return int((ends.timestamp() - now) // 86400)

@@ -1,0 +1,170 @@
+"""backup: a consistent copy of the store's file beside a publisher at work, looked through before it gets its name.
+
+copy: everything from one store into another, of either kind: all of it, the same, or nothing.
+
+Read in one transaction, so it is one state; written in one transaction, so a copy that is killed, or finds the disk
+full, leaves an empty store behind. Before it is committed, every table is read back and compared.
+
+All of the store's locks at once: nothing is collected and nothing sent while its keeper works on it as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Table, func, insert, select
+
+from publisher.errors import StoreCorruptError, UsageError
+from publisher.store import dialect
+from publisher.store.admin import engine, integrity
+from publisher.store.database import Store
+from publisher.store.schema import deliveries, metadata, runs, spool_changes, targets
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """A backup that was found good."""
+
+    file: Path
+    bytes: int
+    runs: int
+    deliveries: int
+
+
+def backup(store: Store, file: Path) -> Backup:
+    """Write a backup, of mode 0600, and verify it. A kill leaves nothing under its name.
+
+    Raises `UsageError` where something has this name, and for a store on a server, naming the command for it;
+    `StoreFullError` where the disk is full; `StoreCorruptError` where what was copied is damaged.
+    """
+    file = file.absolute()
+    if file.exists() or file.is_symlink():
+        raise UsageError(f"there is something at {file} already", hint="A backup replaces nothing; name a new file")
+    store.back_up(file)
+    part = engine.part_of(file)
+    try:
+        with engine.reading_file(part) as connection:
+            wrong = engine.damage(connection)
+            wrong += [f"counter of {each.target} ({each.word})" for each in integrity.miscounted(connection)]
+            count = connection.execute(select(func.count()).select_from(runs)).scalar_one()
+            owed = connection.execute(select(func.count()).select_from(deliveries)).scalar_one()
+        _require_sound(wrong)
+        size = part.stat().st_size
+        engine.finish_backup(file)
+    except BaseException:
+        engine.remove_file(part)
+        raise
+    return Backup(file, size, count, owed)
+
+
+def _require_sound(wrong: list[str]) -> None:
+    if wrong:
+        raise StoreCorruptError(
+            f"the store is damaged, and so is its backup, which was not kept: {'; '.join(wrong)}",
+            hint="`usage-publisher store check` says what to do",
+        )
+
+
+@contextmanager
+def exclusive(store: Store, names: Iterable[str] = ()) -> Iterator[None]:
+    """Hold the locks of collecting and of every target, those known to the store and `names`.
+
+    Raises `UsageError` at once where another process holds one of them.
+    """
+    with store.read() as connection:
+        known = set(connection.execute(select(targets.c.name)).scalars())
+    with ExitStack() as stack:
+        for name in ("collect", *(f"target-{name}" for name in sorted(known.union(names)))):
+            if not stack.enter_context(store.lock(name)):
+                work = "collecting" if name == "collect" else f"at work for target {name.removeprefix('target-')}"
+                raise UsageError(
+                    f"a publisher is {work} in the store {store.place}",
+                    hint="Stop the timer, or try again when it is done; nothing was changed",
+                )
+        yield
+
+
+_AT_ONCE: Final = 1000
+_TABLES: Final = [table for table in metadata.sorted_tables if table is not spool_changes]
+"""What contexts have yet to write is a matter of the store that they follow."""
+_SUM_BITS: Final = 128
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class TableCopied(msgspec.Struct, frozen=True):
+    """A table that was copied: how many rows, and a digest of them in any order (hexadecimal)."""
+
+    table: str
+    rows: int
+    digest: str
+
+
+class _Digest:
+    """Counts rows and adds up their hashes, so that the order in which a database gives them does not matter."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sum = 0
+
+    def add(self, row: Sequence[Any]) -> None:
+        self.rows += 1
+        mark = hashlib.blake2b(_encode(list(row)), digest_size=_SUM_BITS // 8).digest()
+        self._sum = (self._sum + int.from_bytes(mark, "big")) % (1 << _SUM_BITS)
+
+    @property
+    def hex(self) -> str:
+        return f"{self._sum:032x}"
+
+
+def copy(source: Store, destination: Store, tell: Callable[[str], None] = lambda _table: None) -> list[TableCopied]:
+    """Copy everything; memory does not grow with it. `tell` hears of each table before it is copied.
+
+    Raises `UsageError` where a publisher is at work in the source or the destination holds anything, and `StoreError`
+    and its kinds, with nothing in the destination changed.
+    """
+    with exclusive(source), source.read() as read, destination.write() as write:
+        for table in _TABLES:
+            if write.execute(select(table).limit(1)).first() is not None:
+                raise UsageError(
+                    f"there is something in the store {destination.place} already (table {table.name})",
+                    hint="Copy into a new place; nothing was changed",
+                )
+        copied = [_copy_table(read, write, table, tell) for table in _TABLES]
+        engine.set_sequences(write, [table for table in _TABLES if "id" in table.c])
+    destination.refresh_statistics()
+    return copied
+
+
+def _copy_table(read: Connection, write: Connection, table: Table, tell: Callable[[str], None]) -> TableCopied:
+    tell(table.name)
+    names = dialect.column_names(table.c)
+    putting = dialect.Bulk(insert(table), names)
+    given, got = _Digest(), _Digest()
+    for page in _pages(engine.rows(read, select(table), _AT_ONCE)):
+        listed = [tuple(engine.plain(write, value) for value in row) for row in page]
+        for row in listed:
+            given.add(row)
+        putting.run(write, listed)
+    for copied in engine.rows(write, select(table), _AT_ONCE):
+        got.add(copied)
+    if (given.rows, given.hex) != (got.rows, got.hex):
+        raise StoreCorruptError(
+            f"table {table.name} is not the same after copying: {given.rows} rows were read, {got.rows} are there",
+            hint="Nothing was kept of the copy; `usage-publisher store check` looks for damage in the source",
+        )
+    return TableCopied(table.name, got.rows, got.hex)
+
+
+def _pages(found: Iterable[Sequence[Any]]) -> Iterable[Sequence[Sequence[Any]]]:
+    page: list[Sequence[Any]] = []
+    for row in found:
+        page.append(row)
+        if len(page) == _AT_ONCE:
+            yield page
+            page = []
+    if page:
+        yield page

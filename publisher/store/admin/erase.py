@@ -1,0 +1,405 @@
+"""forget: a pseudonym in place of a person's name, wherever the store has it; what was counted stays as it is.
+
+Runs and their versions get new digests, and what was delivered of them is said to have the new ones, so nothing counts
+as changed and nothing is sent again. Summaries as last sent get the pseudonym in their keys for the same reason. Who
+asked for it is put down, without the name.
+
+Persons who were erased: the pseudonym their jobs are kept under, and how their name is known when it is read again.
+
+A source goes on telling the name of a person who was erased, for every job that is read again. Such a job gets the
+pseudonym before anything is made of it, so that it is the same run with the same digest, and is neither stored nor sent
+anew. Kept of the name is a hash of it under a random salt, one for each person: enough to recognise it, not to read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
+
+from formats.identity import digest, encode
+from formats.job import Job
+from formats.names import to_rfc2253, to_slash
+from formats.summary import Group
+from publisher.encoded_run import SealedRun, local_tells, seal
+from publisher.errors import UsageError
+from publisher.grid_identity import Entry
+from publisher.store import groups, registry
+from publisher.store.classes import JobClass, all_classes, decode, facts_digest
+from publisher.store.schema import (
+    State,
+    batches,
+    classes,
+    deliveries,
+    erased,
+    grid_jobs,
+    runs,
+    sources,
+    targets,
+    unreadable,
+    versions,
+)
+from publisher.store.schema import audit as audit_table
+from publisher.store.schema import erased as erased_table
+from publisher.store.schema import groups as groups_table
+
+_HASH_BYTES: Final = 32
+_CACHED: Final = 50_000
+
+
+class ErasedRow(msgspec.Struct, frozen=True):
+    """A person who was erased, then: epoch seconds."""
+
+    pseudonym: str
+    salt: bytes
+    person: bytes
+    erased_at: int
+
+
+def person_hash(name: str, salt: bytes) -> bytes:
+    """What is kept of a name: the same for all spellings of a distinguished name."""
+    canonical = to_slash(name).casefold().encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(canonical, key=salt, digest_size=_HASH_BYTES).digest()
+
+
+def is_person(name: str | None, wanted: str) -> bool:
+    """Whether two names are spellings of one."""
+    return bool(name) and to_slash(name or "").casefold() == to_slash(wanted).casefold()
+
+
+def rows(connection: Connection) -> list[ErasedRow]:
+    """Everybody who was erased."""
+    query = select(erased.c.pseudonym, erased.c.salt, erased.c.person, erased.c.erased_at).order_by(erased.c.pseudonym)
+    return [ErasedRow(row[0], bytes(row[1]), bytes(row[2]), row[3]) for row in connection.execute(query)]
+
+
+def veiled(job: Job, names: Iterable[str], pseudonym: str) -> Job:
+    """A job with a pseudonym in place of these names wherever they stand, and of the local user where it tells nothing.
+
+    Local users stay where mapping rules may look at them: who is paid for a job does not change with its user's name.
+    """
+    told = {spelling: pseudonym for name in names for spelling in (name, to_slash(name), to_rfc2253(name))}
+    if job.local_user and not local_tells(job):
+        job = msgspec.structs.replace(job, local_user=pseudonym)
+    changes = {
+        field: changed
+        for field in job.__struct_fields__
+        if field != "record_id" and (changed := _replaced(value := getattr(job, field), told)) != value
+    }
+    return msgspec.structs.replace(job, **changes) if changes else job
+
+
+def _replaced(value: Any, told: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        for name, other in told.items():
+            value = value.replace(name, other)
+        return value
+    if isinstance(value, tuple):
+        return tuple(_replaced(each, told) for each in value)
+    if isinstance(value, dict):
+        return {_replaced(key, told): _replaced(each, told) for key, each in value.items()}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(
+            value, **{field: _replaced(getattr(value, field), told) for field in value.__struct_fields__}
+        )
+    return value
+
+
+class Veil:
+    """Puts pseudonyms in place of the names of erased persons, in what is read of the time before they were erased."""
+
+    def __init__(self, found: Sequence[ErasedRow]) -> None:
+        self._rows = found
+        self._known: dict[str, list[ErasedRow]] = {}
+
+    def over(self, found: Sequence[SealedRun]) -> Sequence[SealedRun]:
+        """The runs as they are stored."""
+        return [self.sealed(run) for run in found] if self._rows else found
+
+    def sealed(self, run: SealedRun) -> SealedRun:
+        """The run as it is stored."""
+        if not self._rows:
+            return run
+        job = run.job()
+        as_stored = self(job)
+        return run if as_stored is job else seal(as_stored)
+
+    def __call__(self, job: Job) -> Job:
+        """The job as it is stored."""
+        if job.end is None:
+            return job
+        for name in (job.user_dn, job.token_subject):
+            row = self._row_of(name, job.end)
+            if row is not None and name is not None:
+                job = veiled(job, [name], row.pseudonym)
+        return job
+
+    def entry(self, entry: Entry) -> Entry:
+        """An entry of a grid log as it is stored."""
+        if not self._rows:
+            return entry
+        if row := self._row_of(entry.user_dn, entry.at):
+            entry = msgspec.structs.replace(entry, user_dn=row.pseudonym)
+        if row := self._row_of(entry.token_subject, entry.at):
+            entry = msgspec.structs.replace(entry, token_subject=row.pseudonym)
+        return entry
+
+    def _row_of(self, name: str | None, at: int) -> ErasedRow | None:
+        """The first erasure of a person after an instant."""
+        if not name:
+            return None
+        if name not in self._known:
+            if len(self._known) >= _CACHED:
+                self._known.clear()
+            mine = [row for row in self._rows if person_hash(name, row.salt) == row.person]
+            self._known[name] = sorted(mine, key=lambda row: row.erased_at)
+        return next((row for row in self._known[name] if at <= row.erased_at), None)
+
+
+def veil(connection: Connection) -> Veil:
+    """Of everybody who was erased until now."""
+    return Veil(rows(connection))
+
+
+Same = Callable[[JobClass, Job], str | None]
+"""Why the configuration makes something else of a class once it has the pseudonym; None: it does not."""
+Shown = Callable[[str], str]
+"""A name as a receiver of summaries is shown it."""
+
+_SALT_BYTES: Final = 32
+_PAGE: Final = 1000
+_UNSENT: Final = [int(state) for state in (State.WAITING, State.IN_FLIGHT)]
+_TEXTS: Final[tuple[tuple[Table, tuple[Column[Any], ...]], ...]] = (
+    (deliveries, (deliveries.c.reason,)),
+    (batches, (batches.c.answer, batches.c.receipt)),
+    (unreadable, (unreadable.c.reason,)),
+    (sources, (sources.c.last_error,)),
+    (targets, (targets.c.last_error,)),
+    (audit_table, (audit_table.c.subject, audit_table.c.detail)),
+)
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What got the pseudonym, and how much of it."""
+
+    pseudonym: str
+    runs: int
+    versions: int
+    classes: int
+    summaries: int
+    entries: int
+
+
+def new_pseudonym() -> str:
+    """A name that says what it is, and of whom nothing."""
+    return f"/CN=erased {secrets.token_hex(8)}"
+
+
+def forget(
+    connection: Connection, person: str, pseudonym: str, same: Same, shown: Mapping[int, Shown], now: int
+) -> Forgotten:
+    """Put a pseudonym in place of a person, in one writing transaction under all locks.
+
+    `shown`: by the id of each target that is sent summaries, how a name is spelled there. Raises `UsageError`, with
+    nothing changed, where the store has nothing of the person, where a rule goes by the name, and where a summary with
+    it is not sent yet.
+    """
+    found = [each for each in all_classes(connection) if _names(each.facts, person)]
+    names = {person, to_slash(person), to_rfc2253(person)}
+    names.update(name for each in found for name in _names(each.facts, person))
+    entries = _entries(connection, person)
+    if not found and not entries:
+        raise UsageError("the store has no jobs of a person of this name", hint="Spell it as `jobs ID` shows it")
+    _require_new(connection, pseudonym)
+    for each in found:
+        why = same(each, veiled(each.facts, _names(each.facts, person), pseudonym))
+        if why is not None:
+            raise UsageError(why, hint="Choose a pseudonym that the rule takes as well, with --as; nothing was changed")
+    _require_sent(connection, [each.id for each in found], shown)
+    class_count = _rename_classes(connection, found, person, pseudonym)
+    run_count = _rename_runs(connection, person, pseudonym)
+    version_count = _rename_versions(connection, person, pseudonym)
+    group_count = sum(
+        _rename_groups(connection, target_id, show, names, pseudonym) for target_id, show in shown.items()
+    )
+    for name in entries:
+        for column in (grid_jobs.c.user_dn, grid_jobs.c.token_subject):
+            connection.execute(update(grid_jobs).where(column == name).values({column: pseudonym}))
+    for name in sorted(names.union(entries), key=len, reverse=True):
+        _rename_in_texts(connection, name, pseudonym)
+    salt = secrets.token_bytes(_SALT_BYTES)
+    row = {"pseudonym": pseudonym, "salt": salt, "person": person_hash(person, salt), "erased_at": now}
+    connection.execute(insert(erased_table).values(row))
+    done = Forgotten(pseudonym, run_count, version_count, class_count, group_count, len(entries))
+    registry.note(connection, "forget", pseudonym, f"a person, in {run_count} runs and {group_count} summaries", now)
+    return done
+
+
+def _names(job: Job, person: str) -> list[str]:
+    """The spellings of a person's name that a job has as its user's."""
+    return [name for name in (job.user_dn, job.token_subject) if name and is_person(name, person)]
+
+
+def _entries(connection: Connection, person: str) -> list[str]:
+    names: dict[str, None] = {}
+    for column in (grid_jobs.c.user_dn, grid_jobs.c.token_subject):
+        found = connection.execute(select(column).where(column.is_not(None)).distinct()).scalars()
+        names.update(dict.fromkeys(name for name in found if is_person(name, person)))
+    return list(names)
+
+
+def _require_new(connection: Connection, pseudonym: str) -> None:
+    taken = any(row.pseudonym == pseudonym for row in rows(connection))
+    if taken or any(_names(each.facts, pseudonym) for each in all_classes(connection)):
+        raise UsageError(f"{pseudonym!r} is somebody's name already", hint="Choose another one")
+
+
+def _require_sent(connection: Connection, class_ids: Collection[int], shown: Mapping[int, Shown]) -> None:
+    """Raise `UsageError` where a summary of the person's would be sent under the pseudonym beside one with the name."""
+    for target_id in shown:
+        query = (
+            select(func.count())
+            .select_from(deliveries.join(runs, deliveries.c.run_id == runs.c.id))
+            .where(deliveries.c.target_id == target_id, deliveries.c.state.in_(_UNSENT), runs.c.class_id.in_(class_ids))
+        )
+        waiting = connection.execute(query).scalar_one()
+        unsent = connection.execute(
+            select(func.count())
+            .select_from(groups_table)
+            .where(
+                groups_table.c.target_id == target_id,
+                groups_table.c.kind.in_([groups.SUMMARY, groups.REFOLD]),
+                groups_table.c.state != int(State.ACCEPTED),
+            )
+        ).scalar_one()
+        if waiting or unsent:
+            name = connection.execute(select(targets.c.name).where(targets.c.id == target_id)).scalar_one()
+            raise UsageError(
+                f"target {name} has not got its summaries yet ({waiting} jobs of the person wait): it would count them "
+                "under the name and under the pseudonym",
+                hint=f"Run `usage-publisher publish {name}` first; nothing was changed",
+            )
+
+
+def _rename_classes(connection: Connection, found: Iterable[JobClass], person: str, pseudonym: str) -> int:
+    count = 0
+    for each in found:
+        blob = encode(veiled(each.facts, _names(each.facts, person), pseudonym))
+        source_id = connection.execute(select(classes.c.source_id).where(classes.c.id == each.id)).scalar_one()
+        digest = facts_digest(blob)
+        alike = connection.execute(
+            select(classes.c.id).where(classes.c.source_id == source_id, classes.c.digest == digest)
+        ).scalar_one_or_none()
+        if alike is None:
+            connection.execute(update(classes).where(classes.c.id == each.id).values(facts=blob, digest=digest))
+        else:  # two spellings of the name made two classes of one
+            connection.execute(update(runs).where(runs.c.class_id == each.id).values(class_id=alike))
+            connection.execute(delete(classes).where(classes.c.id == each.id))
+        count += 1
+    return count
+
+
+def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
+    count = after = 0
+    while True:
+        query = select(runs.c.id, runs.c.digest, runs.c.job).where(runs.c.id > after).order_by(runs.c.id).limit(_PAGE)
+        page = connection.execute(query).all()
+        for run_id, mark, blob in page:
+            job = decode(bytes(blob))
+            if names := _names(job, person):
+                stored = encode(veiled(job, names, pseudonym))
+                fresh = digest(stored)
+                values = {"job": stored, "digest": fresh, "mark": None}  # a mark is of the name too
+                connection.execute(update(runs).where(runs.c.id == run_id).values(values))
+                _follow(connection, run_id, bytes(mark), fresh)
+                count += 1
+        if len(page) < _PAGE:
+            return count
+        after = page[-1][0]
+
+
+def _rename_versions(connection: Connection, person: str, pseudonym: str) -> int:
+    keys = connection.execute(select(versions.c.run_id, versions.c.digest)).all()
+    count = 0
+    for run_id, mark in keys:
+        one = (versions.c.run_id == run_id) & (versions.c.digest == mark)
+        row = connection.execute(select(versions.c.stored_at, versions.c.job).where(one)).one()
+        job = decode(bytes(row.job))
+        names = _names(job, person)
+        if not names:
+            continue
+        stored = encode(veiled(job, names, pseudonym))
+        fresh = digest(stored)
+        connection.execute(delete(versions).where(one))
+        there = (versions.c.run_id == run_id) & (versions.c.digest == fresh)
+        if connection.execute(select(versions.c.run_id).where(there)).first() is None:
+            values = {"run_id": run_id, "digest": fresh, "stored_at": row.stored_at, "job": stored}
+            connection.execute(insert(versions).values(values))
+        _follow(connection, run_id, bytes(mark), fresh)
+        count += 1
+    return count
+
+
+def _follow(connection: Connection, run_id: int, before: bytes, after: bytes) -> None:
+    """What was delivered of a run is the same version as before."""
+    target_ids = connection.execute(select(targets.c.id)).scalars().all()
+    connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.target_id.in_(target_ids), deliveries.c.run_id == run_id, deliveries.c.sent_digest == before
+        )
+        .values(sent_digest=after)
+    )
+
+
+def _rename_groups(connection: Connection, target_id: int, show: Shown, names: Iterable[str], pseudonym: str) -> int:
+    users = {show(name).casefold() for name in names}
+    new = show(pseudonym)
+    if new.casefold() in users:
+        return 0  # this service is not told names
+    mine = (groups_table.c.target_id == target_id) & (groups_table.c.kind == groups.SUMMARY)
+    count = 0
+    for row in connection.execute(select(groups_table).where(mine)).mappings().all():
+        group = Group.from_json(bytes(row["body"]))
+        if group.spelling.user.casefold() not in users:
+            continue
+        spelling = msgspec.structs.replace(group.spelling, user=new)
+        group = msgspec.structs.replace(group, spelling=spelling, key=spelling.folded(), notes=())
+        values = {"key": group.key.text, "digest": group.digest, "body": group.to_json()}
+        connection.execute(
+            update(groups_table)
+            .where(mine, groups_table.c.month == row["month"], groups_table.c.key == row["key"])
+            .values(values)
+        )
+        count += 1
+    return count
+
+
+def _rename_in_texts(connection: Connection, name: str, pseudonym: str) -> None:
+    for table, columns in _TEXTS:
+        for column in columns:
+            connection.execute(
+                update(table)
+                .where(column.contains(name, autoescape=True))
+                .values({column.name: func.replace(column, name, pseudonym)})
+            )
+    after = 0
+    while True:
+        query = (
+            select(unreadable.c.id, unreadable.c.raw)
+            .where(unreadable.c.id > after)
+            .order_by(unreadable.c.id)
+            .limit(_PAGE)
+        )
+        page = connection.execute(query).all()
+        for key, stored in page:
+            changed = bytes(stored).replace(name.encode("utf-8", "surrogateescape"), pseudonym.encode())
+            if changed != bytes(stored):
+                connection.execute(update(unreadable).where(unreadable.c.id == key).values(raw=changed))
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]

@@ -1,0 +1,260 @@
+"""check: whether what the store holds agrees with itself, how to mend what does not, and mending the counters.
+
+Looks at one state, beside a publisher at work; memory does not grow with the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, and_, delete, func, insert, inspect, or_, select
+
+from formats.identity import digest
+from formats.job import Job
+from publisher.encoded_run import cpu_total_ms, untold
+from publisher.errors import StoreError
+from publisher.finding import Finding
+from publisher.store import registry
+from publisher.store.admin import engine, purge
+from publisher.store.classes import decode, facts_digest
+from publisher.store.deliveries import CONFIRMED
+from publisher.store.runs import is_of_class
+from publisher.store.schema import (
+    BatchState,
+    State,
+    batches,
+    classes,
+    counters,
+    deliveries,
+    metadata,
+    runs,
+    targets,
+    versions,
+)
+
+RESTORE: Final = (
+    "Restore the store from a backup, or `store export` what is left of it; keep the damaged store for study"
+)
+_MOST_NAMED: Final = 3
+
+
+class Miscounted(msgspec.Struct, frozen=True):
+    """A counter that is not what counting gives. `state`: its number, or that of confirmed deliveries."""
+
+    target_id: int
+    target: str
+    state: int
+    kept: int
+    counted: int
+
+    @property
+    def word(self) -> str:
+        """What is counted."""
+        known = {int(state): state.word for state in State} | {CONFIRMED: "confirmed"}
+        return known.get(self.state, f"in state {self.state}")
+
+
+def check(connection: Connection) -> Iterator[Finding]:
+    """Everything there is to find, one thing a finding; red ones are wrong."""
+    found = engine.damage(connection)
+    yield _judge("database", found, "pages and indexes are sound", RESTORE)
+    yield _judge("tables", list(_other_tables(connection)), "are those of this version", RESTORE)
+    yield _judge("references", list(_lost(connection)), "every row that another one names is there", RESTORE)
+    wrong = miscounted(connection)
+    lines = [f"{each.target}: {each.kept} {each.word} kept, {each.counted} counted" for each in wrong]
+    yield _judge("counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right")
+    yield _judge(
+        "runs", _told(_wrong_runs(connection)), "digests, columns and classes are those of the stored jobs", RESTORE
+    )
+    yield _judge("versions", _told(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
+    yield _judge("classes", _told(_wrong_classes(connection)), "can be read", RESTORE)
+    yield _judge("deliveries", _told(_wrong_deliveries(connection)), "stand where their runs and batches are", RESTORE)
+    flying = connection.execute(
+        select(func.count()).select_from(batches).where(batches.c.state == int(BatchState.IN_FLIGHT))
+    ).scalar_one()
+    if flying:
+        yield Finding("batches", "yellow", f"{flying} in flight", "A run is at work, or the next one settles them")
+    unused = _unused_classes(connection)
+    if unused:
+        yield Finding("classes", "green", f"{unused} belong to no run", "Harmless; `store purge` takes them out")
+
+
+def _judge(subject: str, wrong: list[str], well: str, hint: str) -> Finding:
+    return Finding(subject, "red", "; ".join(wrong), hint) if wrong else Finding(subject, "green", well)
+
+
+def _told(wrong: Iterator[str]) -> list[str]:
+    """The first few by name, and how many there are."""
+    first: list[str] = []
+    more = 0
+    for each in wrong:
+        if len(first) < _MOST_NAMED:
+            first.append(each)
+        else:
+            more += 1
+    return [*first, f"and {more} more"] if more else first
+
+
+def _other_tables(connection: Connection) -> Iterator[str]:
+    looker = inspect(connection)
+    there = set(looker.get_table_names())
+    for table in metadata.sorted_tables:
+        if table.name not in there:
+            yield f"table {table.name} is missing"
+            continue
+        names = {column["name"] for column in looker.get_columns(table.name)}
+        missing = sorted({column.name for column in table.c} - names)
+        if missing:
+            yield f"table {table.name} lacks {', '.join(missing)}"
+
+
+def _lost(connection: Connection) -> Iterator[str]:
+    for table in metadata.sorted_tables:
+        for key in sorted(table.foreign_keys, key=lambda key: key.parent.name):
+            other = key.column.table
+            query = (
+                select(func.count())
+                .select_from(table.outerjoin(other, key.parent == key.column))
+                .where(key.parent.is_not(None), key.column.is_(None))
+            )
+            lost = connection.execute(query).scalar_one()
+            if lost:
+                yield f"{lost} {table.name} whose {key.parent.name} is in no row of {other.name}"
+
+
+def miscounted(connection: Connection) -> list[Miscounted]:
+    """The counters that are wrong: not the deliveries there are together with those that were purged."""
+    counted = _counted(connection)
+    names = {row[0]: row[1] for row in connection.execute(select(targets.c.id, targets.c.name))}
+    for target_id in names:
+        for state, jobs in purge.delivered(connection, target_id).items():
+            counted[target_id, state] += jobs
+    kept = {
+        (row[0], row[1]): row[2]
+        for row in connection.execute(select(counters.c.target_id, counters.c.state, counters.c.jobs))
+    }
+    return [
+        Miscounted(target_id, names.get(target_id, f"target {target_id}"), state, kept.get(key, 0), counted[key])
+        for key in sorted({*counted, *kept}, key=str)  # in a damaged store a state may be of any type
+        if kept.get(key, 0) != counted[key]
+        for target_id, state in [key]
+    ]
+
+
+def _counted(connection: Connection) -> Counter[tuple[int, int]]:
+    """How many deliveries there are, by target and counter; those in a state that there is not are told apart.
+
+    Grouped by the target alone, in the order of the table: by target and state, SQLite would first sort all of them, in
+    memory.
+    """
+    in_each = [func.count().filter(deliveries.c.state == int(state)) for state in State]
+    query = select(deliveries.c.target_id, func.count(deliveries.c.confirmed_at), *in_each).group_by(
+        deliveries.c.target_id
+    )
+    counted: Counter[tuple[int, int]] = Counter()
+    for target_id, confirmed, *jobs in connection.execute(query):
+        counted[target_id, CONFIRMED] = confirmed
+        counted.update({(target_id, int(state)): count for state, count in zip(State, jobs, strict=True)})
+    return counted
+
+
+def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
+    """Set the counters to what counting gives, in a writing transaction; gives those that were wrong."""
+    wrong = miscounted(connection)
+    for each in wrong:
+        connection.execute(
+            delete(counters).where(counters.c.target_id == each.target_id, counters.c.state == each.state)
+        )
+        row = {"target_id": each.target_id, "state": each.state, "jobs": each.counted}
+        connection.execute(insert(counters).values(row))
+        registry.note(connection, "repair", each.target, f"{each.word}: {each.kept} kept, {each.counted} counted", now)
+    return wrong
+
+
+def _wrong_runs(connection: Connection) -> Iterator[str]:
+    columns = (
+        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.untold, runs.c.digest,
+        runs.c.job, classes.c.facts,
+    )  # fmt: skip
+    query = select(*columns).select_from(runs.outerjoin(classes, classes.c.id == runs.c.class_id))
+    for record_id, finished, end, wall_ms, cpu_ms, lacks, mark, blob, facts in engine.rows(connection, query):
+        stored = _bytes(blob)
+        if digest(stored) != _bytes(mark):
+            yield f"run {record_id}: its digest is not that of its job"
+            continue
+        try:
+            job = decode(stored)
+        except StoreError as error:
+            yield f"run {record_id}: {error.message}"
+            continue
+        told = (job.record_id, int(job.finished), job.end, job.wall_ms or 0, cpu_total_ms(job), untold(job))
+        if told != (record_id, finished, end, wall_ms, cpu_ms, lacks):
+            yield f"run {record_id}: its columns are not those of its job"
+        elif facts is not None and not _is_of_class(job, _bytes(facts)):
+            yield f"run {record_id}: its class is not that of its job, and summaries go by the class"
+
+
+def _is_of_class(job: Job, facts: bytes) -> bool:
+    try:
+        return is_of_class(job, facts)
+    except StoreError:
+        return True  # told of the class itself
+
+
+def _wrong_versions(connection: Connection) -> Iterator[str]:
+    for run_id, mark, blob in engine.rows(connection, select(versions.c.run_id, versions.c.digest, versions.c.job)):
+        if digest(_bytes(blob)) != _bytes(mark):
+            yield f"an earlier version of run {run_id}: its digest is not that of its job"
+
+
+def _wrong_classes(connection: Connection) -> Iterator[str]:
+    for class_id, facts, mark in engine.rows(connection, select(classes.c.id, classes.c.facts, classes.c.digest)):
+        if facts_digest(_bytes(facts)) != _bytes(mark):
+            yield f"class {class_id}: its digest is not that of its facts"
+        try:
+            decode(_bytes(facts))
+        except StoreError as error:
+            yield f"class {class_id}: {error.message}"
+
+
+def _wrong_deliveries(connection: Connection) -> Iterator[str]:
+    flying = deliveries.c.state == int(State.IN_FLIGHT)
+    query = (
+        select(runs.c.record_id, targets.c.name, deliveries.c.end_time, runs.c.end_time)
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .join(targets, deliveries.c.target_id == targets.c.id)
+        .where(or_(deliveries.c.end_time != runs.c.end_time, runs.c.end_time.is_(None)))
+    )
+    for record_id, name, end, of_run in engine.rows(connection, query):
+        yield f"record {record_id} for target {name} has end time {end}, its run {of_run}"
+    query_states = (
+        select(targets.c.name, func.count())
+        .select_from(deliveries.join(targets, deliveries.c.target_id == targets.c.id))
+        .where(deliveries.c.state.not_in([int(state) for state in State]))
+        .group_by(targets.c.name)
+    )
+    for name, count in connection.execute(query_states):
+        yield f"{count} for target {name} are in a state that there is not"
+    open_batches = select(batches.c.id).where(batches.c.state == int(BatchState.IN_FLIGHT))
+    query_flying = (
+        select(targets.c.name, func.count())
+        .select_from(deliveries.join(targets, deliveries.c.target_id == targets.c.id))
+        .where(and_(flying, or_(deliveries.c.batch_id.is_(None), deliveries.c.batch_id.not_in(open_batches))))
+        .group_by(targets.c.name)
+    )
+    for name, count in connection.execute(query_flying):
+        yield f"{count} for target {name} are in flight in no batch that is"
+
+
+def _bytes(value: Any) -> bytes:
+    """A stored value; in a damaged SQLite store it may be of any type."""
+    return bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode("utf-8", "surrogateescape")
+
+
+def _unused_classes(connection: Connection) -> int:
+    used = select(runs.c.class_id).distinct()
+    query = select(func.count()).select_from(classes).where(classes.c.id.not_in(used))
+    return connection.execute(query).scalar_one()

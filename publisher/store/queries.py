@@ -1,0 +1,417 @@
+"""The ledger read: what waits, page by page with its runs; which ends are open; what ended when.
+
+What was sent to a target, run by run: the ledger as `reconcile` reads it, in pages, and the receipts behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    null,
+    select,
+    tuple_,
+    update,
+)
+
+from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
+from publisher.store import dialect
+from publisher.store.deliveries import WHOLE, Part, in_state
+from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
+from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
+
+_Span = TypeVar("_Span")
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A delivery, as a rule one that waits, with its run. `seen`: how often the run had changed when this was read.
+
+    `sent`: the digest of the version that the service has, or may have; known of those that wait or are in flight.
+    """
+
+    end_time: int
+    run: StoredRun
+    seen: int = 0
+    sent: bytes | None = None
+
+
+def with_runs() -> Select[Any]:
+    """Deliveries with their runs: end time, then `RUN_COLUMNS`."""
+    joined = (
+        deliveries.join(runs, deliveries.c.run_id == runs.c.id)
+        .join(classes, runs.c.class_id == classes.c.id)
+        .join(sources, classes.c.source_id == sources.c.id)
+    )
+    return select(deliveries.c.end_time, *RUN_COLUMNS).select_from(joined)
+
+
+def _all_waiting(*columns: ColumnElement[Any], behind: ColumnElement[bool] | None = None) -> Select[Any]:
+    return (
+        select(deliveries.c.end_time, deliveries.c.run_id, *columns)
+        .where(
+            deliveries.c.target_id == bindparam("target"),
+            in_state(State.WAITING, behind),
+            deliveries.c.run_id % bindparam("of", type_=BigInteger) == bindparam("index", type_=BigInteger),
+        )
+        .order_by(deliveries.c.end_time, deliveries.c.run_id)
+    )
+
+
+_nth_waiting: Final = _all_waiting().limit(1).offset(bindparam("skipped", type_=Integer))
+
+
+def place_of(connection: Connection, target_id: int, number: int, part: Part = WHOLE) -> tuple[int, int] | None:
+    """End time and run id of the delivery that waits as the so many-th; None where fewer wait. An index scan."""
+    values = {"target": target_id, "skipped": number - 1, "of": part.of, "index": part.index}
+    row = connection.execute(_nth_waiting, values).first()
+    return None if row is None else (row[0], row[1])
+
+
+def _waiting(*, behind: bool) -> Select[Any]:
+    place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
+    after = tuple_(deliveries.c.end_time, deliveries.c.run_id) > place if behind else None
+    chosen = _all_waiting(deliveries.c.stale, deliveries.c.sent_digest, behind=after)
+    page = chosen.limit(bindparam("most", type_=Integer)).subquery("page")
+    # Outer joins: the order in which they stand is the one in which they are done.
+    joined = (
+        page.outerjoin(runs, page.c.run_id == runs.c.id)
+        .outerjoin(classes, runs.c.class_id == classes.c.id)
+        .outerjoin(sources, classes.c.source_id == sources.c.id)
+    )
+    return select(page.c.end_time, page.c.stale, page.c.sent_digest, *RUN_COLUMNS).select_from(joined)
+
+
+_place: Final = itemgetter(0, 3)
+"""End time and run id, in a row that waits."""
+_first_waiting: Final = _waiting(behind=False)
+_next_waiting: Final = _waiting(behind=True)
+
+
+def waiting(
+    connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int, part: Part = WHOLE
+) -> list[Waiting]:
+    """The next deliveries that wait, oldest end time first, behind `after` (end time, run id): an index scan."""
+    values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
+    if after is None:
+        query = _first_waiting.params(values)
+    else:
+        query = _next_waiting.params({**values, "end": after[0], "run": after[1]})
+    rows = [row for found in dialect.streamed(connection, query, limit) for row in found]
+    rows.sort(key=_place)  # by the database, all records would go through its sorter
+    return [Waiting(row[0], stored_run(row[3:]), row[1], row[2]) for row in rows]
+
+
+def oldest_waiting(connection: Connection, target_id: int) -> int | None:
+    """End time of the oldest run that waits."""
+    return connection.execute(_oldest(target_id, State.WAITING)).scalars().first()
+
+
+def oldest_open(connection: Connection, target_id: int) -> int | None:
+    """End time of the oldest run that the service does not have and should: waiting, in flight, held or rejected."""
+    states = (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)
+    ends = [connection.execute(_oldest(target_id, state)).scalars().first() for state in states]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _oldest(target_id: int, state: State) -> Select[Any]:
+    return (
+        select(deliveries.c.end_time)
+        .where(deliveries.c.target_id == target_id, in_state(state))
+        .order_by(deliveries.c.end_time)
+        .limit(1)
+    )
+
+
+def listed(
+    connection: Connection, target_id: int, state: State, limit: int | None, after: tuple[int, int] | None = None
+) -> Iterator[tuple[str, int, str | None, int]]:
+    """(record id, end time, reason, run id) of deliveries in an open state, oldest first; None: all of them."""
+    behind = None if after is None else _after(after)
+    query = (
+        select(runs.c.record_id, deliveries.c.end_time, deliveries.c.reason, deliveries.c.run_id)
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .where(deliveries.c.target_id == target_id, in_state(state, behind))
+        .order_by(deliveries.c.end_time, deliveries.c.run_id)
+        .limit(limit)
+    )
+    for row in connection.execute(query):
+        yield row[0], row[1], row[2], row[3]
+
+
+def held_for(
+    connection: Connection,
+    target_id: int,
+    reason: str,
+    bounds: tuple[int, int],
+    after: tuple[int, int] | None,
+    limit: int,
+) -> tuple[list[Waiting], tuple[int, int] | None]:
+    """The next of the deliveries that ended within bounds (the second exclusive) and are held for a reason that begins
+    so, by end time; and where to go on (end time, run id), None at the end."""
+    query = (
+        with_runs()
+        .where(
+            deliveries.c.target_id == target_id,
+            in_state(State.HELD, None if after is None else _after(after)),
+            deliveries.c.reason.startswith(reason, autoescape=True),
+            deliveries.c.end_time >= bounds[0],
+            deliveries.c.end_time < bounds[1],
+        )
+        .order_by(deliveries.c.end_time, deliveries.c.run_id)
+        .limit(limit)
+    )
+    page = [Waiting(row[0], stored_run(row[1:])) for row in connection.execute(query)]
+    place = (page[-1].end_time, page[-1].run.run_id) if len(page) == limit else None
+    return page, place
+
+
+def _after(place: tuple[int, int]) -> ColumnElement[bool]:
+    return tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*place)
+
+
+def months_of(connection: Connection, target_id: int, state: State) -> list[Month]:
+    """The months in which deliveries in an open state end, oldest first; one index look-up a month."""
+    return _spans(_oldest(target_id, state), connection, month_of, lambda month: month_bounds(month)[1])
+
+
+def periods_of(connection: Connection, target_id: int, state: State, kind: PeriodKind) -> list[Period]:
+    """The same of periods."""
+    return _spans(_oldest(target_id, state), connection, partial(period_of, kind), lambda period: period.stop)
+
+
+def _ends_from(target_id: int, first: int) -> Select[Any]:
+    """Ends of deliveries in any state, by the index over the ends of runs. No join: the database would rather walk
+    through all deliveries of the target, as long as it does not know how many there are."""
+    wanted = exists().where(deliveries.c.target_id == target_id, deliveries.c.run_id == runs.c.id)
+    return select(runs.c.end_time).where(runs.c.end_time >= first, wanted).order_by(runs.c.end_time).limit(1)
+
+
+def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
+    """The periods in which deliveries in any state end, from the one in which the first of them ends at `first` or
+    later; an index look-up for each."""
+    ends = _ends_from(target_id, first)
+    return _spans(ends, connection, partial(period_of, kind), lambda period: period.stop)
+
+
+def _spans(
+    ends: Select[Any], connection: Connection, span_of: Callable[[int], _Span], behind: Callable[[_Span], int]
+) -> list[_Span]:
+    """The spans of time that the ends lie in; `ends` gives the first of them."""
+    found: list[_Span] = []
+    end = connection.execute(ends).scalars().first()
+    while end is not None:
+        found.append(span_of(end))
+        end = connection.execute(ends.where(ends.selected_columns[0] >= behind(found[-1]))).scalars().first()
+    return found
+
+
+def count_waiting_from(connection: Connection, target_id: int, first: int) -> int:
+    """How many of those that wait ended at `first` or later."""
+    chosen = and_(deliveries.c.target_id == target_id, in_state(State.WAITING, deliveries.c.end_time >= first))
+    return connection.execute(select(func.count()).select_from(deliveries).where(chosen)).scalar_one()
+
+
+def ended_in(
+    connection: Connection,
+    target_id: int,
+    bounds: tuple[int, int],
+    after: tuple[int, int] | None,
+    limit: int,
+    *,
+    changed_since: int | None = None,
+    only: ColumnElement[bool] | None = None,
+) -> tuple[list[tuple[State, Waiting]], tuple[int, int] | None]:
+    """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
+    exclusive), by end time; and where to go on (end time, run id), None at the end.
+
+    `changed_since`: only those that were put down or moved then or later; `only`: of runs for which this holds. Runs
+    are chosen first by the index over their ends, and their deliveries looked up, as in `publisher.store.queries`.
+    """
+    first, behind = bounds
+    chosen = (
+        select(runs.c.id, runs.c.end_time)
+        .where(runs.c.end_time >= first, runs.c.end_time < behind)
+        .order_by(runs.c.end_time, runs.c.id)
+        .limit(limit)
+    )
+    if after is not None:
+        chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    if only is not None:
+        chosen = chosen.where(only)
+    some = chosen.subquery("some")
+    wanted = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
+    if changed_since is not None:
+        wanted = and_(wanted, deliveries.c.changed_at >= changed_since)
+    # Outer joins: the order in which they stand is the one in which they are done.
+    joined = (
+        some.outerjoin(deliveries, wanted)
+        .outerjoin(runs, runs.c.id == deliveries.c.run_id)
+        .outerjoin(classes, runs.c.class_id == classes.c.id)
+        .outerjoin(sources, classes.c.source_id == sources.c.id)
+    )
+    columns = (some.c.end_time, some.c.id, deliveries.c.state, deliveries.c.stale, deliveries.c.end_time, *RUN_COLUMNS)
+    query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
+    rows = connection.execute(query).all()
+    place = (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
+    return [(State(row[2]), Waiting(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None], place
+
+
+KEPT_AS: Final = "the service keeps it under the id "
+"""How the reason of a delivery begins whose record the service knows by another id than it was sent with."""
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """A run that a target wants, with how its delivery stands.
+
+    `sent`: the service took a version of it, or may have; `changed`: that was another than the present one, whose sums
+    these are. `batch_id` is None for what was delivered before us, as far as an import says. Sums in milliseconds.
+    """
+
+    run_id: int
+    record_id: str
+    class_id: int
+    end: int
+    state: State
+    sent: bool
+    changed: bool
+    confirmed: bool
+    batch_id: int | None
+    sent_digest: bytes | None
+    reason: str | None
+    wall_ms: int
+    cpu_ms: int
+
+
+_RUN = ("id", "record_id", "class_id", "end_time", "digest", "wall_ms", "cpu_ms")
+_DELIVERY = (
+    deliveries.c.state,
+    deliveries.c.sent_digest,
+    deliveries.c.confirmed_at,
+    deliveries.c.batch_id,
+    deliveries.c.reason,
+)
+
+
+def page(
+    connection: Connection, target_id: int, bounds: tuple[int, int], after: tuple[int, int] | None, limit: int
+) -> tuple[list[Sent], tuple[int, int] | None]:
+    """The deliveries of the next so many runs that ended within bounds (the second exclusive), by end time and run id;
+    and where to go on (end time, run id), None at the end.
+
+    Runs are chosen first, and their deliveries looked up: the other way round the database would go through all
+    deliveries of the target for every page.
+    """
+    first, behind = bounds
+    chosen = (
+        select(*(runs.c[name] for name in _RUN))
+        .where(runs.c.end_time >= first, runs.c.end_time < behind)
+        .order_by(runs.c.end_time, runs.c.id)
+        .limit(limit)
+    )
+    if after is not None:
+        chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    some = chosen.subquery("some")
+    on = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
+    query = (
+        select(*(some.c[name] for name in _RUN), *_DELIVERY)
+        .select_from(some.outerjoin(deliveries, on))
+        .order_by(some.c.end_time, some.c.id)
+    )
+    rows = connection.execute(query).all()
+    place = (rows[-1].end_time, rows[-1].id) if len(rows) == limit else None
+    return [_sent(row) for row in rows if row.state is not None], place
+
+
+def _sent(row: Sequence[Any]) -> Sent:
+    run_id, record_id, class_id, end, present, wall_ms, cpu_ms, state, mark, confirmed_at, batch_id, reason = row
+    return Sent(
+        run_id,
+        record_id,
+        class_id,
+        end,
+        State(state),
+        sent=mark is not None or state == State.ACCEPTED,
+        changed=mark is not None and mark != present,
+        confirmed=confirmed_at is not None,
+        batch_id=batch_id,
+        sent_digest=mark,
+        reason=reason,
+        wall_ms=wall_ms,
+        cpu_ms=cpu_ms,
+    )
+
+
+def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The receipts of these batches, of those that were taken and whose receipt is kept."""
+    ids = sorted(set(batch_ids))
+    for start in range(0, len(ids), 500):
+        query = select(batches.c.id, batches.c.receipt).where(
+            batches.c.id.in_(ids[start : start + 500]),
+            batches.c.state == int(BatchState.ACCEPTED),
+            batches.c.receipt.is_not(None),
+        )
+        for batch_id, receipt in connection.execute(query):
+            yield batch_id, msgspec.json.decode(receipt, type=dict[str, str])
+
+
+def states_of_records(connection: Connection, target_id: int, record_ids: Sequence[str]) -> dict[str, State | None]:
+    """The states of the deliveries of these records to a target; None for a run that the target does not want.
+
+    Records that are not known at all are left out.
+    """
+    joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
+    query = select(runs.c.record_id, deliveries.c.state).select_from(joined).where(runs.c.record_id.in_(record_ids))
+    return {name: None if state is None else State(state) for name, state in connection.execute(query)}
+
+
+def last_taken(connection: Connection, target_id: int) -> int | None:
+    """When the service last took a message from us."""
+    query = select(func.max(batches.c.closed_at)).where(
+        batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED)
+    )
+    latest: int | None = connection.execute(query).scalar_one()
+    return latest
+
+
+def is_purged(connection: Connection, month: int) -> bool:
+    """Whether the runs of a month were purged, so that nobody can tell any more what was sent."""
+    query = select(purged_months.c.month).where(purged_months.c.month == month)
+    return connection.execute(query).first() is not None
+
+
+def batches_of_groups(connection: Connection, target_id: int, kind: str, month: int) -> dict[str, int]:
+    """The batches in which the groups of a month were last sent, by their keys."""
+    query = select(groups.c.key, groups.c.batch_id).where(
+        groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.batch_id.is_not(None)
+    )
+    return {str(row[0]): row[1] for row in connection.execute(query)}
+
+
+def forget(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
+    """The service no longer has any version of these runs."""
+    query = update(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids))
+    connection.execute(query.values(sent_digest=null()))
+
+
+def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]], now: int) -> None:
+    """Let groups that were accepted be sent again: (kind, month's number, key)."""
+    for kind, month, key in found:
+        one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
+        connection.execute(
+            update(groups)
+            .where(*one, groups.c.state == int(State.ACCEPTED))
+            .values(state=int(State.WAITING), changed_at=now, confirmed_at=None)
+        )

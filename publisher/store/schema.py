@@ -1,0 +1,369 @@
+"""The tables of the store. What was read, what must be delivered where, what became of it, and who did what.
+
+    sources      a source by its name, its cursor and counters
+    classes      facts that many runs share (who, where, which benchmark), interned: folding and wishes look at these
+    runs         one row a run: its record id, class, sums, whether they are told in full, the whole record as read, and
+                 the mark of what its source has of it, where the source gives marks
+    versions     earlier versions of runs that changed after they had been delivered
+    targets      a target by its name, and how it fared
+    deliveries   the outbox and the ledger: one row for each run that a target wants
+    counters     deliveries by target and state, kept in the transaction that changes them
+    batches      the messages, with their receipts
+    groups       summaries, reports and sync counts as last sent, by target and month
+    grid_logs    how far the grid log of a source was read
+    grid_jobs    its entries: whose a local job is
+    grid_waits   runs that have no entry; those of them that are held for one
+    unreadable   input that is no record, with file, line and reason
+    resends      windows that are being sent again
+    audit        what people did
+    notices      of which troubles somebody was told by mail
+    purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were here, and were delivered
+    erased       persons whose name was replaced, by what, and how to know the name again
+    spool_changes   what spooling contexts have yet to write; filled by triggers where there are contexts
+
+Texts from outside may be of any length, and PostgreSQL takes at most 2,704 bytes in an index: there is an index over a
+digest of them, over `formats.identity.index_key`, or over what the configuration bounds.
+
+Instants are epoch seconds UTC. States are the numbers of `publisher.store.schema`.
+
+The states of a delivery: where a run is on its way to one target. They are disjoint, and there is no other place.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    event,
+    literal_column,
+    text,
+)
+
+
+class State(IntEnum):
+    """Stored as its number; the numbers are part of the store's format and never change their meaning."""
+
+    WAITING = 1
+    IN_FLIGHT = 2
+    ACCEPTED = 3
+    """Taken by the service (or assumed to have been, before us); whether it was confirmed stands beside."""
+    REJECTED = 4
+    HELD = 5
+    WAIVED = 6
+    SUPERSEDED = 7
+    """Changed after the service took an earlier version that it will keep."""
+
+    @property
+    def word(self) -> str:
+        """The word used in `status --json` and by people."""
+        return self.name.lower()
+
+
+class BatchState(IntEnum):
+    """What became of a message."""
+
+    IN_FLIGHT = 1
+    ACCEPTED = 2
+    NOT_ACCEPTED = 3
+    """Refused, split, or put back to wait; its records went on in other batches or wait."""
+
+
+metadata = MetaData()
+
+# SQLite gives an alias of the row id only to a column of exactly this type.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("cursor", Text, nullable=False, server_default="{}"),
+    Column("at_end", SmallInteger, nullable=False, server_default="0"),
+    Column("first_read_done", SmallInteger, nullable=False, server_default="0"),
+    Column("complete_since", BigInteger),
+    Column("jobs", BigInteger, nullable=False, server_default="0"),
+    Column("skipped", BigInteger, nullable=False, server_default="0"),
+    Column("unreadable", BigInteger, nullable=False, server_default="0"),
+    Column("last_collected", BigInteger),
+    Column("last_job_end", BigInteger),
+    Column("last_error", Text),
+)
+
+classes = Table(
+    "classes",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("source_id", BigInteger, ForeignKey("sources.id"), nullable=False),
+    Column("facts", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    UniqueConstraint("source_id", "digest", name="classes_facts"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("record_id", Text, nullable=False, unique=True),
+    Column("class_id", BigInteger, ForeignKey("classes.id"), nullable=False),
+    Column("finished", SmallInteger, nullable=False),
+    Column("end_time", BigInteger),
+    Column("wall_ms", BigInteger, nullable=False),
+    Column("cpu_ms", BigInteger, nullable=False),
+    Column("local_id", Text),
+    Column("global_id", Text),
+    Column("digest", LargeBinary, nullable=False),
+    Column("stored_at", BigInteger, nullable=False),
+    Column("job", LargeBinary, nullable=False),
+    Column("untold", SmallInteger, nullable=False, server_default="0"),
+    Column("mark", LargeBinary),
+    Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "untold"),
+    Index("runs_local_id", "local_id"),
+    Index("runs_global_id", "global_id"),
+)
+
+versions = Table(
+    "versions",
+    metadata,
+    Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
+    Column("digest", LargeBinary, primary_key=True),
+    Column("stored_at", BigInteger, nullable=False),
+    Column("job", LargeBinary, nullable=False),
+)
+
+targets = Table(
+    "targets",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("wishes", Text, nullable=False),
+    Column("last_attempt", BigInteger),
+    Column("last_success", BigInteger),
+    Column("last_error", Text),
+    Column("assumes", Text),
+)
+
+_OPEN = f"state <> {State.ACCEPTED.value}"
+OPEN: ColumnElement[bool] = literal_column(f"deliveries.{_OPEN}")
+"""The condition of the index over open deliveries, as it must stand in a query that is to use it: without the type
+Boolean, which SQLAlchemy would write `... = 1` for SQLite, whose planner then walks through all deliveries."""
+
+ASSUMED = "assumed"
+"""Why a delivery is accepted that was never sent from here: an earlier publisher delivered it, as far as its state, or
+somebody, says."""
+_ASSUMED = f"reason = '{ASSUMED}'"
+ARE_ASSUMED: ColumnElement[bool] = literal_column(f"deliveries.{_ASSUMED}")
+"""The condition of the index over assumed deliveries, as it must stand in a query that is to use it."""
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
+    Column("state", SmallInteger, nullable=False),
+    Column("end_time", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    Column("stale", SmallInteger, nullable=False, server_default="0"),
+    Column("confirmed_at", BigInteger),
+    Column("batch_id", BigInteger, ForeignKey("batches.id")),
+    Column("sent_digest", LargeBinary),
+    Column("reason", Text),
+    Index("deliveries_open", "target_id", "state", "end_time", "run_id", sqlite_where=text(_OPEN)),
+    Index("deliveries_assumed", "target_id", sqlite_where=text(_ASSUMED)),
+    sqlite_with_rowid=False,
+)
+
+
+@event.listens_for(deliveries, "before_create")
+def _limit_on_server(table: Table, connection: Connection, **_: object) -> None:
+    """The same conditions on a server. Given above, they would have what is for servers loaded in every process."""
+    if connection.dialect.name == "postgresql":
+        for index in table.indexes:
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
+
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("state", SmallInteger, primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("target_id", BigInteger, ForeignKey("targets.id"), nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("records", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("latest_end", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("closed_at", BigInteger),
+    Column("receipt", Text),
+    Column("answer", Text),
+    Index("batches_by_target", "target_id", "state", "latest_end"),
+)
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("month", Integer, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("state", SmallInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("jobs", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("batch_id", BigInteger, ForeignKey("batches.id")),
+    Column("changed_at", BigInteger, nullable=False),
+    Column("confirmed_at", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+grid_logs = Table(
+    "grid_logs",
+    metadata,
+    Column("source_id", BigInteger, ForeignKey("sources.id"), primary_key=True),
+    Column("cursor", Text, nullable=False),
+)
+
+grid_jobs = Table(
+    "grid_jobs",
+    metadata,
+    Column("source_id", BigInteger, ForeignKey("sources.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("at", BigInteger, primary_key=True),
+    Column("lrms_id", Text, primary_key=True),
+    Column("user_dn", Text),
+    Column("fqans", Text, nullable=False),
+    Column("submit_host", Text),
+    Column("token_subject", Text),
+    Column("token_issuer", Text),
+    sqlite_with_rowid=False,
+)
+
+grid_waits = Table(
+    "grid_waits",
+    metadata,
+    Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
+    Column("source_id", BigInteger, ForeignKey("sources.id"), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("end_time", BigInteger, nullable=False),
+    Column("held", SmallInteger, nullable=False),
+    Index("grid_waits_key", "source_id", "key"),
+    Index("grid_waits_held", "source_id", "held", "end_time"),
+    sqlite_with_rowid=False,
+)
+
+unreadable = Table(
+    "unreadable",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("source_id", BigInteger, ForeignKey("sources.id"), nullable=False),
+    Column("file", Text, nullable=False),
+    Column("line", BigInteger),
+    Column("offset", BigInteger),
+    Column("reason", Text, nullable=False),
+    Column("raw", LargeBinary, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+    Column("unread_from", BigInteger),
+    Column("digest", LargeBinary, nullable=False),
+    UniqueConstraint("source_id", "digest", name="unreadable_place"),
+)
+
+resends = Table(
+    "resends",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("begins", BigInteger, nullable=False),
+    Column("ends", BigInteger, nullable=False),
+    Column("only_missing", SmallInteger, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+
+purged_months = Table(
+    "purged_months",
+    metadata,
+    Column("month", Integer, primary_key=True, autoincrement=False),
+    Column("runs", BigInteger, nullable=False),
+    Column("purged_at", BigInteger, nullable=False),
+)
+
+purged_runs = Table(
+    "purged_runs",
+    metadata,
+    Column("run", LargeBinary, primary_key=True),
+    Column("digest", LargeBinary, primary_key=True),
+    sqlite_with_rowid=False,
+)
+
+purged_deliveries = Table(
+    "purged_deliveries",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("month", Integer, primary_key=True),
+    Column("state", SmallInteger, primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+erased = Table(
+    "erased",
+    metadata,
+    Column("pseudonym", Text, primary_key=True),
+    Column("salt", LargeBinary, nullable=False),
+    Column("person", LargeBinary, nullable=False),
+    Column("erased_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+spool_changes = Table(
+    "spool_changes",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("times", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("told_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,97 @@
+"""What every target is given besides its own settings, and the credentials it loads when it first needs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from publisher.config import schema
+from publisher.errors import CredentialError
+from publisher.security.credentials import ClientCredentials, load_credentials
+from publisher.security.http import HttpClient
+from publisher.security.sign import Signer, load_recipient
+from publisher.security.tls import Trust
+
+
+class TargetContext(msgspec.Struct, frozen=True):
+    """The common credentials of the configuration, the clock (epoch seconds), and whether the program is to stop."""
+
+    credentials: schema.Credentials = schema.Credentials()
+    clock: Callable[[], float] = time.time
+    stopping: Callable[[], bool] = lambda: False
+
+
+class Identity:
+    """The certificate of one target, loaded and checked when first needed, forgotten by `forget`.
+
+    A target's own settings go before the common ones: certificate and key together, authorities together.
+    """
+
+    def __init__(self, own: schema.Credentials | None, context: TargetContext) -> None:
+        pair = own if own is not None and own.certificate is not None else context.credentials
+        trust = own if own is not None and (own.ca_directory or own.ca_file) else context.credentials
+        self._certificate, self._key = pair.certificate, pair.key
+        self.trust = Trust(ca_directory=trust.ca_directory, ca_file=trust.ca_file)
+        self.clock = context.clock
+        self._stopping = context.stopping
+        self._loaded: ClientCredentials | None = None
+        self._signer: Signer | None = None
+
+    def optional(self) -> ClientCredentials | None:
+        """The credentials, or None where none are configured. Raises `CredentialError`."""
+        if self._certificate is None or self._key is None:
+            return None
+        if self._loaded is None:
+            self._loaded = load_credentials(self._certificate, self._key, now_s=self.clock())
+        return self._loaded
+
+    def required(self) -> ClientCredentials:
+        """The credentials. Raises `CredentialError`, also where none are configured."""
+        credentials = self.optional()
+        if credentials is None:
+            raise CredentialError(
+                "no certificate is configured", hint="Set certificate and key in [credentials] of publisher.toml"
+            )
+        return credentials
+
+    def signer(self, encrypt_to: Path | None = None) -> Signer:
+        """The signer with these credentials. Raises `CredentialError`."""
+        if self._signer is None:
+            recipient = None if encrypt_to is None else load_recipient(encrypt_to, now_s=self.clock())
+            self._signer = Signer(self.required(), recipient=recipient, clock=self.clock)
+        return self._signer
+
+    def client(self, url: str, *, timeout_s: float, proxy: str | None) -> HttpClient:
+        """A client for one service that shows these credentials. Raises `ConfigError`."""
+        return HttpClient(
+            url,
+            trust=self.trust,
+            credentials=self.optional,
+            timeout_s=timeout_s,
+            proxy=proxy,
+            stopping=self._stopping,
+        )
+
+    def has_expired(self) -> bool:
+        """Whether the certificate has expired since it was loaded: it may have been renewed on disk."""
+        return self._loaded is not None and self._loaded.expires_s < self.clock()
+
+    def forget(self) -> None:
+        """Read the files anew next time."""
+        self._loaded = None
+        self._signer = None
+
+
+def largest_payload(limit_bytes: int, travelling_bytes: Callable[[int], int]) -> int:
+    """The largest payload whose message fits `limit_bytes`. `travelling_bytes` bounds its size and never falls."""
+    low, high = 0, limit_bytes
+    while low < high:
+        middle = (low + high + 1) // 2
+        if travelling_bytes(middle) <= limit_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,239 @@
+"""Text for people: what comes from outside without what a terminal would obey or what turns lines around; numbers.
+
+Durations and instants as people write them, in the configuration and on the command line.
+
+TOML out of plain values, for `init` and `import`, and where a file is none.
+
+Text from outside can never become a key or table of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_DIRECTION: Final = {
+    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+}
+_HARMLESS: Final = _CONTROL | _DIRECTION
+
+
+def safe(text: object) -> str:
+    """Text from outside as it may be shown: controls, line ends, escapes and direction marks are spelled out."""
+    shown = str(text).translate(_HARMLESS)
+    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def utf8(text: str) -> str:
+    """A text that a database and JSON take: lone surrogates are spelled `\\udcff`.
+
+    They stand in the name of a file for bytes that are not UTF-8.
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something, as people say it: 1 message, 2 messages."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+CLOCK_SKEW_S: Final = 300
+"""By how much the clocks of two hosts may differ: hosts that share a store, this host and an authority."""
+
+
+def past(instant: int | None, now: int) -> int | None:
+    """An instant that was noted earlier; None where it lies in the future, so that the clock was wrong then, or is now.
+
+    Such a time says nothing: who asks for it does as if it had not been noted.
+    """
+    return None if instant is None or instant > now + CLOCK_SKEW_S else instant
+
+
+def elapsed_s(instant: int | None, now: int) -> int | None:
+    """Seconds since an instant that was noted earlier; None where it is not known, or lies in the future (`past`)."""
+    known = past(instant, now)
+    return None if known is None else max(0, now - known)
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_DURATION_HELP = "a duration is a number of seconds or text such as 30s, 15m, 6h, 2d"
+_INSTANT_HELP = "a time is written like 2026-11-20 or 2026-11-20T00:00:00Z"
+_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def duration_s(value: object) -> float:
+    """Seconds of `90`, `"90s"`, `"1h30m"`, `"2d"`. Raises ValueError for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str) and (found := _DURATION.findall(value)) and not _DURATION.sub("", value).strip():
+        seconds = sum(float(number) * _UNIT_S[unit] for number, unit in found)
+    else:
+        raise ValueError(_DURATION_HELP)
+    if not 0 <= seconds < math.inf:
+        raise ValueError("a duration is neither negative nor endless")
+    return seconds
+
+
+_MONTHS = re.compile(r"(\d{1,4})\s*(months?|years?)")
+
+
+def months_of_age(value: object) -> int:
+    """How many months `"36 months"` or `"3 years"` are. Raises ValueError for anything else, and for less than one."""
+    found = _MONTHS.fullmatch(value) if isinstance(value, str) else None
+    count = int(found[1]) * (12 if found[2].startswith("year") else 1) if found else 0
+    if count < 1:
+        raise ValueError("an age in months is text such as 36 months or 3 years, one month at least")
+    return count
+
+
+def instant_s(value: object) -> int:
+    """Epoch seconds of a TOML date or date-time, or of text in ISO 8601; without a zone it is UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(_INSTANT_HELP) from None
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, date):
+        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp())
+    raise ValueError(_INSTANT_HELP)
+
+
+_MOMENT_HELP = "a time is written like 2026-11-01, 2026-11-01T12:00, 2026-11, -7d or @1793491200"
+_MONTH = re.compile(r"(\d{4})-(\d{2})")
+
+
+def moment_s(text: str, now_s: int) -> int:
+    """Epoch seconds of a time as people write it on the command line, UTC unless it carries a zone.
+
+    A date, a date with a time, a month (its first second), `-7d` (so long ago), `@` and epoch seconds. Raises
+    ValueError.
+    """
+    try:
+        if text.startswith("@"):
+            return int(text[1:])
+        if text.startswith("-"):
+            return now_s - int(duration_s(text[1:]))
+        if month := _MONTH.fullmatch(text):
+            return int(datetime(int(month[1]), int(month[2]), 1, tzinfo=UTC).timestamp())
+        return instant_s(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time; {_MOMENT_HELP}") from None
+
+
+def iso(instant: int | None) -> str | None:
+    """An instant in ISO 8601, UTC, with `Z`; None stays None. Years beyond 9999 come out as `@` and epoch seconds."""
+    if instant is None:
+        return None
+    try:
+        return datetime.fromtimestamp(instant, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"@{instant}"
+
+
+def future_notes(times: Mapping[str, int]) -> list[str]:
+    """A sentence for each time, by its name, that was noted for the future."""
+    return [
+        f"{name.replace('_', ' ')} was noted as {iso(at)}, which lies in the future: a clock was wrong. It does not "
+        "count, and the next run notes it anew"
+        for name, at in times.items()
+    ]
+
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+").fullmatch
+_NESTED: Final = 2
+"""Tables deeper than this stand in one line."""
+_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+"""How the standard library's reader ends what it says."""
+_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
+_MOST_SHOWN: Final = 80
+"""Characters of a line before a mistake, and behind it."""
+
+
+def text_of(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequence[str]] | None = None) -> str:
+    """The file of these tables: `{"site": {"name": ...}, "sources": {"ce1": {...}}}`.
+
+    Values are text, numbers, truth values, lists and mappings; a list of mappings two tables deep is written as
+    `[[...]]`. `comments`: lines to stand above a table, by its place.
+    """
+    return "\n".join("\n".join(part) + "\n" for part in _parts((), tables, comments or {}))
+
+
+def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """What is wrong with a text that is no TOML: line, column, and the line with `>>>` before the mistake.
+
+    A password within a URL is not shown.
+    """
+    told = _PLACE.fullmatch(str(error))
+    if told is None:
+        return str(error)
+    lines = text.rstrip("\r\n").split("\n")
+    if told[2] is None:  # the end, of which nobody needs to see blank lines
+        number, column = len(lines), len(lines[-1]) + 1
+    else:
+        number, column = int(told[2]), int(told[3])
+    line = lines[number - 1].rstrip("\r") if number <= len(lines) else ""
+    before, behind = line[: column - 1], line[column - 1 :]
+    cut = ("..." if len(before) > _MOST_SHOWN else "") + before[-_MOST_SHOWN:]
+    rest = behind[:_MOST_SHOWN] + ("..." if len(behind) > _MOST_SHOWN else "")
+    shown = _PASSWORD.sub(r"\1...@", f"{cut}>>>{rest}")
+    return f"line {number}, column {column}: {told[1]}: {shown}"
+
+
+def quoted(text: object) -> str:
+    """A basic string. What a terminal would obey, or not show, is written as an escape."""
+    escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in escaped) + '"'
+
+
+def _parts(
+    place: tuple[str, ...], table: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequence[str]]
+) -> Iterator[list[str]]:
+    own = {key: value for key, value in table.items() if not _is_table_below(place, value)}
+    heading = [f"# {line}" if line else "#" for line in comments.get(place, ())]
+    if place and (own or not any(isinstance(value, Mapping) for value in table.values())):
+        heading.append(f"[{_dotted(place)}]")
+    lines = [*heading, *(f"{_key(key)} = {_value(value)}" for key, value in own.items())]
+    if lines:
+        yield lines
+    for key, value in table.items():
+        if not _is_table_below(place, value):
+            continue
+        here = (*place, key)
+        if isinstance(value, Mapping):
+            yield from _parts(here, value, comments)
+        else:
+            for entry in value:
+                yield [f"[[{_dotted(here)}]]", *(f"{_key(name)} = {_value(each)}" for name, each in entry.items())]
+
+
+def _is_table_below(place: tuple[str, ...], value: object) -> bool:
+    if isinstance(value, Mapping):
+        return len(place) < _NESTED
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
+
+
+def _dotted(place: Sequence[str]) -> str:
+    return ".".join(_key(name) for name in place)
+
+
+def _key(name: str) -> str:
+    return name if _BARE(name) else quoted(name)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(str(key))} = {_value(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(each) for each in value) + "]"
+    return quoted(value)

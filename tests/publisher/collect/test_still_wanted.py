@@ -1,0 +1,64 @@
+"""A delivered run that changed so that its target no longer wants it is not sent again, whoever asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.errors import UsageError
+from publisher.sources.base import Window
+from publisher.store.schema import State
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+UNWANTED = make_job(2, status="aborted")
+WINDOW = (NOVEMBER, NOVEMBER + 100_000)
+
+
+@pytest.fixture(params=["sgas", "ams"])
+def service(request: pytest.FixtureRequest) -> Receiver:
+    return Receiver("service", request.param)
+
+
+@pytest.fixture
+def site(tmp_path: Path, service: Receiver) -> Site:
+    source = ListSource("ce1")
+    source.add(*make_jobs(5))
+    site = Site(tmp_path, [source], [service])
+    site.collect()
+    site.publish()
+    source.add(UNWANTED)
+    site.collect()
+    assert site.in_state("service", State.SUPERSEDED) == {UNWANTED.record_id}
+    return site
+
+
+def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: Receiver) -> None:
+    with pytest.raises(UsageError, match="no longer wants"):
+        site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
+    site.publish()
+    assert service.posts == 1
+    site.publisher.waive(State.SUPERSEDED, "service", [UNWANTED.record_id], "removed there")
+    assert site.in_state("service", State.WAIVED) == {UNWANTED.record_id}
+    site.assert_counters_right()
+
+
+def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: Receiver) -> None:
+    plan = site.publisher.plan_republish("service", Window(*WINDOW))
+    assert (plan.changed, plan.unchanged, plan.kept) == (0, 4, 1)
+    assert site.republish("service", *WINDOW).sent.accepted == 4
+    assert service.posted().count(UNWANTED.record_id) == 1
+    assert site.in_state("service", State.SUPERSEDED) == {UNWANTED.record_id}
+    site.assert_counters_right()
+
+
+def test_wanted_again_it_may_go(site: Site, service: Receiver) -> None:
+    site.configure("service", statuses=["completed", "aborted"])
+    site.publish()
+    assert service.posted().count(UNWANTED.record_id) == 1, "not by a change of wishes"
+    site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
+    assert site.publish_to("service").sent.accepted == 1
+    assert service.posted().count(UNWANTED.record_id) == 2

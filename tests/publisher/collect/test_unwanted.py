@@ -1,0 +1,82 @@
+"""Why a target does not want a run is told by what decided it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from publisher.store.schema import State
+from publisher.text import iso
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import NOW, ListSource, Site, make_job
+
+pytestmark = pytest.mark.either_store
+
+LOCAL: dict[str, Any] = {"user_dn": None, "vo": None, "fqans": ()}
+
+
+def site_of(folder: Path, *, settings: dict[str, Any], facts: dict[str, Any]) -> Site:
+    """A run of ce1, a target `neic` with settings and one that wants everything."""
+    source = ListSource("ce1")
+    source.add(make_job(1, **facts))
+    site = Site(folder, [source, ListSource("ce2")], [Receiver("neic"), Receiver("other")])
+    site.configure("neic", **settings)
+    site.collect()
+    return site
+
+
+@pytest.mark.parametrize(
+    ("facts", "settings", "said"),
+    [
+        (LOCAL, {"local_jobs": "skip"}, '`local_jobs` is "send"'),
+        ({"vo": None, "fqans": ()}, {"unknown_vo": "skip"}, '`unknown_vo` is "skip"'),
+        ({"fqans": ()}, {"vo": ["alice"]}, "not among its `vo`"),
+        ({"status": "failed"}, {"statuses": ["completed"]}, "not among its `statuses`"),
+        ({}, {"sources": ["ce2"]}, "not among its `sources`"),
+        ({}, {"since": iso(NOW)}, f"ended before its `since`, {iso(NOW)}"),
+        ({"slave": True}, {}, "slave records"),
+        ({"status": "running", "end": None}, {}, "of a status"),
+    ],
+)
+def test_a_run_that_a_target_does_not_want(
+    tmp_path: Path, facts: dict[str, Any], settings: dict[str, Any], said: str
+) -> None:
+    site = site_of(tmp_path, settings=settings, facts=facts)
+    (known,) = site.publisher.job(make_job(1).record_id)
+    assert said in known.unwanted["neic"]
+    assert "neic" not in {place.target for place in known.whereabouts}
+    everybody = "slave" in facts or facts.get("status") == "running"
+    assert ("other" in known.unwanted, "other" in {place.target for place in known.whereabouts}) == (
+        everybody,
+        not everybody,
+    )
+    if "slave" not in facts:
+        (told,) = site.publisher.explanations("ogf-ur", "neic", make_job(1).record_id)
+        assert told.unwanted == known.unwanted["neic"]
+        (told,) = site.publisher.explanations("ogf-ur", None, make_job(1).record_id)
+        assert told.unwanted is None
+
+
+def test_it_is_the_rules_of_the_configuration_that_decide(tmp_path: Path) -> None:
+    """A run whose VO a rule tells is of that VO, here as in planning."""
+    site = site_of(tmp_path, settings={"vo": ["alice"]}, facts={"vo": None, "fqans": ()})
+    (known,) = site.publisher.job("1")
+    assert known.unwanted == {}, "unknown VOs are held"
+    site.table["map"] = [{"when": {"queue": "main"}, "vo": "lhcb"}]
+    site.reopen()
+    assert "not among its `vo`" in site.publisher.job("1")[0].unwanted["neic"]
+    site.table["map"] = [{"when": {"queue": "main"}, "vo": "alice"}]
+    site.reopen()
+    assert site.publisher.job("1")[0].unwanted == {}
+
+
+def test_what_was_sent_and_is_no_longer_wanted_has_both(tmp_path: Path) -> None:
+    site = site_of(tmp_path, settings={}, facts={})
+    site.publish()
+    site.sources["ce1"].add(make_job(1, status="aborted"))
+    site.collect()
+    (known,) = site.publisher.job("1")
+    assert {place.target: place.state for place in known.whereabouts}["neic"] is State.SUPERSEDED
+    assert known.unwanted["neic"] == "of a status that is not among its `statuses`"

@@ -1,0 +1,49 @@
+"""Why a month is held: every source that cannot tell is named at once, so that all can be mended at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from formats.calendar import month_of
+from publisher.messages.completeness import NOT_WHOLE, why_not_whole
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import NOW, ListSource, Site
+
+
+@pytest.mark.parametrize(
+    ("unsure", "named", "setting"),
+    [
+        (1, "source c1 cannot tell that it has", "if it has, set sources.c1"),
+        (2, "sources c1, c2 cannot tell that they have", "if they have, set sources.NAME"),
+        (7, "sources c1, c2, c3, c4, c5 ... cannot tell that they have", "if they have, set sources.NAME"),
+    ],
+)
+def test_sources_that_cannot_tell(tmp_path: Path, unsure: int, named: str, setting: str) -> None:
+    month = month_of(NOW)
+    site = site_of(tmp_path, unsure)
+    found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month)
+    assert found == f"{NOT_WHOLE}{named} every job from {month} on; {setting}.complete_since"
+
+
+def test_sources_that_can_tell(tmp_path: Path) -> None:
+    site = site_of(tmp_path, 0)
+    assert why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month_of(NOW)) is None
+
+
+def site_of(folder: Path, unsure: int) -> Site:
+    """A site with one source that can tell, and so many that cannot."""
+    sources = [ListSource(f"c{number}", complete_since=None) for number in range(1, unsure + 1)]
+    site = Site(folder, [ListSource("whole"), *sources], [Receiver("neic")])
+    site.collect()
+    return site
+
+
+def test_a_source_that_was_not_read_comes_first(tmp_path: Path) -> None:
+    unread = ListSource("unread")
+    unread.fails = "down"
+    site = Site(tmp_path, [ListSource("unsure", complete_since=None), unread], [Receiver("neic")])
+    site.collect()
+    found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month_of(NOW))
+    assert found == f"{NOT_WHOLE}source unread was not yet read to its end"

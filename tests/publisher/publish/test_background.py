@@ -1,0 +1,157 @@
+"""Rendering apart: the same messages as rendering here, whoever renders; a renderer that dies costs nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from publisher import subprocess_worker
+from publisher.errors import StoreMissingError
+from publisher.publish import background, queue
+from publisher.publish.background import RenderedPages, RenderOrder
+from publisher.store.deliveries import WHOLE, Part
+from publisher.store.schema import State
+from publisher.targets.base import Message, Transient
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+PAGE = 100
+RUNS_HERE = 3 * PAGE - 7
+"""Not at the end of a page."""
+MANY = 10 * PAGE
+WITHOUT_VO = range(50, MANY, 97)
+
+
+@pytest.fixture(autouse=True)
+def _two_cores_and_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess_worker, "cores", lambda: 2)
+    monkeypatch.setattr(subprocess_worker, "_PIPE_BYTES", 4096)  # so that the other process has to wait for this one
+    monkeypatch.setattr(queue, "_LOADED", PAGE)
+    monkeypatch.setattr(background, "RUNS_HERE", RUNS_HERE)
+
+
+def _site(folder: Path, monkeypatch: pytest.MonkeyPatch, *, worth: int) -> tuple[Site, Receiver]:
+    """Some of its runs are held, in pages that are made here and in others."""
+    monkeypatch.setattr(background, "WORTH_RUNS", worth)
+    folder.mkdir(exist_ok=True)
+    source = ListSource("ce1")
+    source.add(*(make_job(number, vo=None if number in WITHOUT_VO else "atlas") for number in range(MANY)))
+    service = Receiver("neic")
+    site = Site(folder, [source], [service])
+    site.configure("neic", unknown_vo="hold", batch_records=PAGE)
+    site.collect()
+    return site, service
+
+
+def _children() -> set[int]:
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {int(word) for task in tasks for word in task.read_text(encoding="ascii").split()}
+
+
+def test_what_another_process_renders_is_what_this_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, stood, seen = [], [], []
+    for worth in (MANY + 1, MANY):
+        before = _children()
+        site, service = _site(tmp_path / str(worth), monkeypatch, worth=worth)
+        others: set[int] = set()
+        service.fault = lambda _message, before=before, others=others: others.update(_children() - before)
+        assert site.publish_to("neic").sent.held == len(WITHOUT_VO)
+        sent.append([message.payload for message in service.messages])
+        stood.append((site.states("neic"), site.reasons("neic"), site.counted("neic")))
+        seen.append(len(others))
+        assert _children() == before
+    assert seen == [0, 1]
+    assert sent[0] == sent[1]
+    assert stood[0] == stood[1]
+
+
+def test_a_renderer_that_is_killed_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _children()
+    site, service = _site(tmp_path, monkeypatch, worth=1)
+    killed: list[int] = []
+
+    def kill(_message: Message) -> None:
+        for child in _children() - before - set(killed):
+            os.kill(child, signal.SIGKILL)
+            killed.append(child)
+
+    service.fault = kill
+    delivery = site.publish_to("neic")
+    assert len(killed) == 1, "or it is begun again and again"
+    assert (delivery.error, delivery.sent.held) == (None, len(WITHOUT_VO))
+    assert service.posted() == [make_job(number).record_id for number in range(MANY) if number not in WITHOUT_VO]
+
+
+def test_a_run_that_stops_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _children()
+    site, service = _site(tmp_path, monkeypatch, worth=1)
+    begun: set[int] = set()
+
+    def go_down(_message: Message) -> Transient | None:
+        begun.update(_children() - before)
+        return Transient("HTTP 503") if begun else None
+
+    service.fault = go_down
+    assert site.publish_to("neic").sent.paused is not None
+    assert begun
+    assert _children() == before
+    service.fault = lambda _message: None
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: MANY - len(WITHOUT_VO), State.HELD: len(WITHOUT_VO)}
+
+
+def test_what_is_sent_again_on_request_counts_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, _ = _site(tmp_path, monkeypatch, worth=1)
+    site.publish()
+    with site.publisher.store.write() as connection:
+        connection.exec_driver_sql("UPDATE deliveries SET state = 1 WHERE state = 3")
+    for again, told in ((False, {True}), (True, {False})):
+        pages = list(_pages(site, 10 * PAGE).pages(again))
+        assert {item.may_be_there for page in pages for item in page.items} == told
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A site of which nothing was sent."""
+    source = ListSource("ce1")
+    source.add(*make_jobs(MANY))
+    made = Site(tmp_path, [source], [Receiver("neic")])
+    made.collect()
+    return made
+
+
+def _pages(site: Site, waiting: int, url: str | None = None, part: Part = WHOLE, cores: int = 2) -> RenderedPages:
+    config = site.config
+    if url is not None:
+        config = config.model_copy(update={"store": config.store.model_copy(update={"url": url})})
+    ((target_id,),) = site.rows("SELECT id FROM targets")
+    order = RenderOrder(site.config, "neic", target_id, part, PAGE)
+    return RenderedPages(
+        order.renderer(site.publisher.store), RenderOrder(config, "neic", target_id, part, PAGE), waiting, cores
+    )
+
+
+@pytest.mark.parametrize(("waiting", "cores"), [(background.WORTH_RUNS, 2), (background.WORTH_RUNS, 1), (9, 2)])
+def test_the_parts_of_a_backlog_are_all_of_it(site: Site, waiting: int, cores: int) -> None:
+    found = [
+        [
+            item.run_id
+            for page in _pages(site, waiting, part=Part(index, 2), cores=cores).pages(False)
+            for item in page.items
+        ]
+        for index in range(2)
+    ]
+    assert sorted(found[0] + found[1]) == sorted(run_id for (run_id,) in site.rows("SELECT id FROM runs"))
+
+
+def test_what_troubles_the_other_process_is_raised_here(site: Site, tmp_path: Path) -> None:
+    pages = _pages(site, background.WORTH_RUNS, f"sqlite:///{tmp_path}/gone.db").pages(False)
+    for _ in range(3):
+        next(pages)
+    with pytest.raises(StoreMissingError, match="there is no store"):
+        next(pages)

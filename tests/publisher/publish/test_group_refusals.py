@@ -1,0 +1,58 @@
+"""Summaries that are refused: whose fault it is shows only when the service takes another group after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.store.schema import State
+from publisher.targets.base import Message, Outcome, Oversized, Refused
+from tests.publisher.receivers import SummaryReceiver, always
+from tests.publisher.site import ListSource, Site, make_job
+
+REFUSED = Refused("HTTP 400", certain=True)
+
+
+def site_of(folder: Path) -> tuple[Site, SummaryReceiver]:
+    source = ListSource("ce1")
+    source.add(*(make_job(number, user_dn=f"/DC=org/CN=User {number}") for number in range(1, 5)))
+    service = SummaryReceiver("apel")
+    site = Site(folder, [source], [service])
+    site.collect()
+    return site, service
+
+
+@pytest.mark.parametrize("outcome", [REFUSED, Oversized("HTTP 413")], ids=["refused", "oversized"])
+def test_a_service_that_takes_no_group_at_all_rejects_none(tmp_path: Path, outcome: Refused | Oversized) -> None:
+    site, service = site_of(tmp_path)
+    service.fault = always(outcome)
+    delivery = site.publish_to("apel")
+    assert delivery.sent.rejected == 0
+    assert outcome.answer in (delivery.sent.paused or "")
+    assert site.counted("apel") == {State.WAITING: 4}
+    service.fault = lambda _message: None
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 4}
+    assert service.total()[0] == 4
+
+
+def test_a_service_that_falls_ill_during_the_run_rejects_none(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path)
+    site.configure("apel", batch_records=1)
+
+    def ill_after_two(_message: Message) -> Outcome | None:
+        return REFUSED if service.posts > 2 else None
+
+    service.fault = ill_after_two
+    assert site.publish_to("apel").sent.rejected == 0
+    assert site.counted("apel") == {State.ACCEPTED: 2, State.WAITING: 2}
+
+
+def test_one_bad_group_is_rejected_after_another_was_taken(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path)
+    service.fault = lambda message: REFUSED if b"CN=User 4" in message.payload else None
+    assert site.publish_to("apel").sent.rejected == 1
+    assert site.in_state("apel", State.REJECTED) == {make_job(4).record_id}
+    assert service.total()[0] == 3
+    site.assert_counters_right()

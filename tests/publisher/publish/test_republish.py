@@ -1,0 +1,184 @@
+"""Sending again goes on where it was cut off, and begins anew where it was finished."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from publisher.errors import TargetBusyError
+from publisher.sources.base import Window
+from publisher.store.admin import purge
+from publisher.store.schema import State
+from publisher.targets.base import Refused, Transient
+from tests.publisher.receivers import Receiver, SummaryReceiver, always
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+JOBS = 40
+WINDOW = Window(NOVEMBER, NOVEMBER + 30 * 86_400)
+
+
+def delivered(folder: Path, service: Receiver) -> Site:
+    source = ListSource("ce1")
+    source.add(*make_jobs(JOBS))
+    site = Site(folder, [source], [service])
+    site.configure(service.name, batch_records=10)
+    site.collect()
+    site.publish()
+    return site
+
+
+def again(site: Site, name: str = "apel", *, only_missing: bool = False) -> None:
+    site.republish(name, NOVEMBER, NOVEMBER + 30 * 86_400, only_missing=only_missing)
+
+
+@pytest.mark.parametrize("step", [1, 5, 8])
+def test_killed_and_asked_for_once_more_it_sends_what_is_left(tmp_path: Path, step: int) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    assert site.killed_at(step, lambda: again(site))
+    left = len(site.in_state("apel", State.WAITING) | site.in_state("apel", State.IN_FLIGHT))
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert plan.resumes == site.now
+    assert (plan.new, plan.changed, plan.unchanged, plan.to_send) == (left, 0, 0, left)
+    again(site)
+    assert site.counted("apel") == {State.ACCEPTED: JOBS}
+    came = Counter(service.posted())
+    assert set(came.values()) <= {2, 3}
+    assert sum(times == 3 for times in came.values()) <= 10, "only what was in flight came once more"
+    assert [entry.action for entry in site.publisher.audit()].count("republish") == 1
+
+
+def test_finished_it_begins_anew(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    again(site)
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.resumes, plan.unchanged) == (None, JOBS)
+    again(site)
+    assert set(Counter(service.posted()).values()) == {3}
+
+
+def test_what_another_run_finished_is_not_left_half_done(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    service.fault = always(Transient("HTTP 503"))
+    again(site)
+    service.fault = lambda _message: None
+    assert site.publisher.plan_republish("apel", WINDOW).resumes is not None
+    site.publish()  # the timer's
+    site.sources["ce1"].add(make_job(99))
+    site.collect()
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.resumes, plan.new, plan.unchanged) == (None, 1, JOBS)
+
+
+@pytest.mark.parametrize("kind", ["ams", "sgas"])
+def test_a_window_that_is_refused_leaves_in_the_ledger_what_the_service_has(tmp_path: Path, kind: str) -> None:
+    service = Receiver("apel", kind)
+    site = delivered(tmp_path, service)
+    digests = "SELECT sent_digest FROM deliveries ORDER BY run_id"
+    before = site.rows(digests)
+    assert (None,) not in before
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    service.fault = always(Refused("HTTP 500", certain=False))
+    again(site)
+    assert site.counted("apel")[State.WAITING] >= JOBS - 1
+    assert site.rows(digests) == before
+    site.sources["ce1"].add(make_job(2, status="aborted"))
+    site.collect()
+    assert site.states("apel")[make_job(2).record_id] is State.SUPERSEDED, "the service has it"
+    service.fault = lambda _message: None
+    site.publish()
+    assert set(site.counted("apel")) <= {State.ACCEPTED, State.SUPERSEDED}
+    site.assert_counters_right()
+
+
+def test_another_window_is_another_request(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    service.fault = always(Transient("HTTP 503"))
+    again(site)
+    assert site.publisher.plan_republish("apel", Window(NOVEMBER, NOVEMBER + 3610)).resumes is None
+    assert site.publisher.plan_republish("apel", WINDOW, only_missing=True).resumes is None
+
+
+def test_what_is_held_is_counted_by_itself(tmp_path: Path) -> None:
+    """Whether it can be sent shows only when it is tried."""
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(*make_jobs(3, first=50, benchmarks=()), make_job(60))
+    site.collect()
+    site.publish()
+    held = site.in_state("apel", State.HELD)
+    assert len(held) == 3
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.new, plan.unchanged, plan.held, plan.rekeyed, plan.to_send) == (0, JOBS + 1, 3, 0, JOBS + 1)
+    done = site.publisher.plan_republish("apel", WINDOW, only_missing=True)
+    assert (done.held, done.to_send) == (3, 0)
+    again(site)
+    assert len(service.posted()) - JOBS - 1 == plan.to_send
+    assert site.in_state("apel", State.HELD) == held
+    assert "41 unchanged, 3 held" in site.publisher.audit()[0].detail
+
+
+def test_what_will_be_held_before_it_leaves_is_not_counted_as_sent(tmp_path: Path) -> None:
+    """It waits, and its key at the service is not the one under which it was delivered."""
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000), make_job(3, wall_s=7), make_job(60))
+    site.collect()
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.new, plan.unchanged, plan.held, plan.rekeyed, plan.to_send) == (2, JOBS - 2, 0, 1, JOBS)
+    before = len(service.posted())
+    again(site)
+    assert len(service.posted()) - before == plan.to_send
+    assert site.in_state("apel", State.HELD) == {make_job(2).record_id}
+
+
+def test_what_a_person_alone_releases_stays_held(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = delivered(tmp_path, service)
+    site.sources["ce1"].add(make_job(60, benchmarks=()))
+    site.collect()
+    site.publish()
+    with site.publisher.store.write() as connection:
+        connection.execute(text("UPDATE deliveries SET reason = :why WHERE reason IS NOT NULL"), {"why": purge.LATE})
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.held, plan.rekeyed, plan.to_send) == (0, 1, JOBS)
+    again(site)
+    assert site.in_state("apel", State.HELD) == {make_job(60).record_id}
+    assert site.reasons("apel")[make_job(60).record_id] == purge.LATE
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_while_another_run_is_at_work_it_says_so(tmp_path: Path, shared: bool) -> None:
+    """Alone, or one of several that share the target: each of them holds the target's own lock, so or so."""
+    site = delivered(tmp_path, Receiver("apel", "ams"))
+    other = Site.beside(site)
+    with other.publisher.store.lock("target-apel", shared=shared) as held:
+        assert held
+        assert site.publisher.plan_republish("apel", WINDOW).busy
+        with pytest.raises(TargetBusyError, match="target apel"):
+            again(site)
+    assert site.counted("apel") == {State.ACCEPTED: JOBS}
+    assert not site.publisher.plan_republish("apel", WINDOW).busy
+    other.reopen()
+
+
+def test_summaries_go_on_as_well(tmp_path: Path) -> None:
+    service = SummaryReceiver("sums")
+    site = delivered(tmp_path, service)
+    before = dict(service.times_sent)
+    service.fault = always(Transient("HTTP 503"))
+    again(site, "sums")
+    service.fault = lambda _message: None
+    assert site.publisher.plan_republish("sums", WINDOW).resumes is not None
+    again(site, "sums")
+    assert service.times_sent == {key: times + 1 for key, times in before.items()}
+    assert site.publisher.plan_republish("sums", WINDOW).resumes is None

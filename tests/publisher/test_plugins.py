@@ -1,0 +1,372 @@
+"""Add-ons that are defective: what they do wrong is told as theirs, and ends nothing but what they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.base import CannotRenderError, Rendered
+from formats.job import Job
+from formats.view import View
+from publisher import plugins, sources
+from publisher.config import schema
+from publisher.errors import ConfigError, CredentialError, PublisherError, SourceError, TargetError, UnreachableError
+from publisher.finding import Finding
+from publisher.sources.base import Cursor, Page, Source, Unreadable, Window
+from publisher.sources.plugin import AddedSource
+from publisher.store.schema import State
+from publisher.targets.base import (
+    Accepted,
+    KeepsMessages,
+    Kept,
+    Message,
+    Outcome,
+    Refused,
+    TellsSums,
+    Transient,
+    Unknown,
+)
+from publisher.targets.identity import TargetContext
+from publisher.targets.plugin import added_target
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import ListSource, Site, make_job, make_jobs
+
+DEFECTS = (ValueError("row 7"), OSError(28, "No space left on device"), KeyError("wall"), AssertionError())
+BLAME = plugins.ITS_DEFECT
+MESSAGE = Message("batch", "mine", "text/plain", b"x")
+
+
+def telling(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+# --- sources
+
+
+class Crashing(ListSource):
+    """Fails behind its first page."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name, page=2)
+        self.error: Exception | None = error
+
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
+        pages = super().pages(cursor, window)
+        yield next(pages)
+        if self.error is not None:
+            raise self.error
+        yield from pages
+
+    def check(self) -> list[Finding]:
+        raise self.error or AssertionError
+
+
+def added(source: Any) -> AddedSource:
+    return AddedSource(source.name, schema.Source(type="mine"), lambda _name, _settings: source)
+
+
+@pytest.mark.parametrize("error", [*DEFECTS, UnreachableError("no route")])
+def test_a_source_that_fails_is_its_own_trouble(tmp_path: Path, error: Exception) -> None:
+    """What it gave is stored, the others are read; mended it goes on where it was."""
+    bad, good = Crashing("bad", error), ListSource("good")
+    bad.add(*make_jobs(5))
+    good.add(*make_jobs(3, first=11))
+    site = Site(tmp_path, [bad, good], [Receiver("neic")])
+    site.sources["bad"] = added(bad)  # type: ignore[assignment]
+    found = site.collect()
+    defect = f"the add-on 'mine' failed as a source: {telling(error)}. {BLAME}"
+    assert found["bad"].error == (str(error) if isinstance(error, PublisherError) else defect)
+    assert (found["bad"].new, found["good"].new, found["good"].error) == (2, 3, None)
+    assert set(site.states("neic")) == {make_job(number).record_id for number in (1, 2, 11, 12, 13)}
+    bad.error = None
+    again = site.collect()
+    assert (again["bad"].new, again["bad"].error) == (3, None)
+
+
+class NoPage(ListSource):
+    def __init__(self, name: str, *pages: object) -> None:
+        super().__init__(name)
+        self._given = pages
+
+    def pages(self, _cursor: Cursor, _window: Window | None = None) -> Iterator[Page]:
+        yield from self._given  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "no page",
+        Page((make_job(1, wall_ms="100"),), {}, 1),
+        Page((make_job(1, end=17.5),), {}, 1),
+        Page(("a job",), {}, 1),  # type: ignore[arg-type]
+        Page((), {"at": Path("/x")}, 1),
+        Page((), {}, 1, unreadable=(Unreadable("f", None, None, "why", "raw"),)),  # type: ignore[arg-type]
+    ],
+)
+def test_what_could_not_be_read_again_is_not_stored(tmp_path: Path, page: object) -> None:
+    """A job with text for a number would be in the store for ever, and nothing could read it."""
+    bad = NoPage("bad", Page((make_job(1),), {"at": 1}, 1), page)
+    site = Site(tmp_path, [bad], [Receiver("neic")])
+    site.sources["bad"] = added(bad)  # type: ignore[assignment]
+    found = site.collect()["bad"]
+    assert found.error is not None
+    assert found.error.startswith("the add-on 'mine' failed as a source: ")
+    assert set(site.states("neic")) == {make_job(1).record_id}
+
+
+@pytest.mark.parametrize("error", [*DEFECTS, SourceError("no log")])
+def test_a_source_that_cannot_be_made_says_so_when_it_is_read(error: Exception) -> None:
+    def make(_name: str, _settings: schema.Source) -> Source:
+        raise error
+
+    made = AddedSource("bad", schema.Source(type="mine"), make)
+    for ask in (lambda: next(made.pages({})), made.complete_since, made.check):
+        with pytest.raises(SourceError) as caught:
+            ask()
+        assert telling(error) in str(caught.value) or str(error) == str(caught.value)
+
+
+def test_wrong_settings_of_a_source_are_told_as_such() -> None:
+    def make(name: str, _settings: schema.Source) -> Source:
+        raise ConfigError("needs a path", key=f"sources.{name}.path")
+
+    with pytest.raises(ConfigError, match=r"sources\.bad\.path: needs a path"):
+        AddedSource("bad", schema.Source(type="mine"), make)
+
+
+def test_a_check_and_a_beginning_of_knowledge_that_are_none() -> None:
+    source = Crashing("bad", KeyError("x"))
+    with pytest.raises(SourceError, match="KeyError"):
+        added(source).check()
+    source._complete_since = "2026"  # type: ignore[assignment]
+    with pytest.raises(SourceError, match="failed as a source"):
+        added(source).complete_since()
+
+
+def test_an_add_on_whose_import_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_add_on.py").write_text("raise RuntimeError('no licence')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("mine", "broken_add_on:Source", plugins.SOURCES)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
+        sources.make_source("x", schema.Source(type="mine"))
+    with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
+        plugins.load(plugins.TARGETS, "mine", key="targets.x.type")
+
+
+# --- targets
+
+
+def guarded(receiver: Any) -> Any:
+    return added_target("mine", lambda *_: receiver, receiver.name, None, TargetContext())
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("took_it", [True, False])
+@pytest.mark.parametrize("error", [KeyError("id"), UnreachableError("no route")])
+def test_an_exception_in_a_post_means_unknown(tmp_path: Path, error: Exception, took_it: bool, workers: int) -> None:
+    """The other target gets all; here everything waits, and comes again under the same ids: nothing lost or twice."""
+    source = ListSource("ce1")
+    source.add(*make_jobs(30))
+    bad, good = Receiver("bad"), Receiver("good")
+    site = Site(tmp_path, [source], [bad, good])
+    for name in ("bad", "good"):
+        site.configure(name, batch_records=10, workers=workers)
+    site.collect()
+    site.receivers["bad"] = guarded(bad)
+    first: list[Message] = []
+
+    def fail(message: Message, accepted: Accepted | None = None) -> Outcome | None:
+        first.append(message)
+        if len(first) == 2:
+            raise error
+        return accepted
+
+    if took_it:
+        bad.answer = fail  # type: ignore[assignment]
+    else:
+        bad.fault = fail
+    done = site.publish()
+    assert done["good"].sent.accepted == 30
+    assert done["bad"].error is None
+    assert str(error) in (done["bad"].sent.paused or "")
+    left = site.counted("bad")
+    assert sum(left.values()) == 30
+    assert set(left) <= {State.ACCEPTED, State.WAITING, State.IN_FLIGHT}
+    bad.answer, bad.fault = (lambda _message, accepted: accepted), (lambda _message: None)
+    site.publish()
+    assert site.counted("bad") == {State.ACCEPTED: 30}
+    assert sorted(bad.held) == [make_job(number).record_id for number in range(1, 31)]
+    again = [each.record_ids for each in bad.messages if each.batch_id == first[1].batch_id]
+    assert len(set(again)) == 1, "the same batch, with the same records"
+
+
+@pytest.mark.parametrize("given", [None, "accepted", True, Transient(ValueError("x"))])  # type: ignore[arg-type]
+def test_what_is_no_outcome_is_unknown(given: object) -> None:
+    bad = Receiver("bad")
+    bad.fault = lambda _message: given  # type: ignore[assignment,return-value]
+    bad.answer = lambda _message, _accepted: given  # type: ignore[assignment,return-value]
+    bad.store = lambda _message: Accepted({})  # type: ignore[method-assign]
+    assert isinstance(guarded(bad).post(MESSAGE), Unknown)
+
+
+def test_an_outcome_stays_what_it_is_and_a_receipt_can_be_kept() -> None:
+    bad = Receiver("bad")
+    for outcome in (Refused("no", certain=True), Transient("later")):
+        bad.fault = lambda _message, said=outcome: said  # type: ignore[misc]
+        assert guarded(bad).post(MESSAGE) == outcome
+    bad.fault = lambda _message: Accepted({"file": Path("/x"), 7: 8}, missing=["a"])  # type: ignore[arg-type,dict-item]
+    assert guarded(bad).post(MESSAGE) == Accepted({"file": "/x", "7": "8"}, ("a",))
+    bad.fault = lambda _message: (_ for _ in ()).throw(CredentialError("expired"))
+    with pytest.raises(CredentialError):
+        guarded(bad).post(MESSAGE)
+
+
+def test_everything_else_of_a_target_is_its_own_trouble(tmp_path: Path) -> None:
+    """A run goes on beside it, and nothing of it is in flight."""
+
+    class Odd(Receiver):
+        def payload_limit_bytes(self) -> int | None:
+            raise ValueError("no limit")
+
+    source = ListSource("ce1")
+    source.add(*make_jobs(3))
+    bad, good = Odd("bad"), Receiver("good")
+    site = Site(tmp_path, [source], [bad, good])
+    site.collect()
+    site.receivers["bad"] = guarded(bad)
+    done = site.publish()
+    assert str(done["bad"].error) == f"the add-on 'mine' failed as a target: ValueError: no limit. {BLAME}"
+    assert done["good"].sent.accepted == 3
+    assert site.counted("bad") == {State.WAITING: 3}
+    with pytest.raises(TargetError, match="KeyError"):
+        added_target("mine", lambda *_: {}["x"], "bad", None, TargetContext())
+
+
+class Telling(Receiver):
+    def usage(self, *_: object) -> list[Any]:
+        return ["no sum"]
+
+    def last_registration_s(self, _machine: str) -> float | None:
+        raise KeyError("machine")
+
+
+class Keeping(Receiver):
+    taken_away = False
+
+    def kept(self) -> Iterator[Kept]:
+        yield Kept("a", b"x")
+        raise ValueError("torn")
+
+    def keeps(self, _name: str) -> bool:
+        raise OSError("gone")
+
+
+class Both(Telling, Keeping):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Receiver, Telling, Keeping, Both])
+def test_a_target_can_be_asked_what_its_add_on_can(kind: type[Receiver]) -> None:
+    made = guarded(kind("bad"))
+    assert isinstance(made, TellsSums) == issubclass(kind, Telling)
+    assert isinstance(made, KeepsMessages) == issubclass(kind, Keeping)
+    if isinstance(made, TellsSums):
+        for ask in (lambda: made.usage("m", 0, 1), lambda: made.last_registration_s("m")):
+            with pytest.raises(TargetError, match="failed as a target"):
+                ask()
+    if isinstance(made, KeepsMessages):
+        messages = made.kept()
+        assert next(messages) == Kept("a", b"x")
+        assert made.taken_away is False
+        for ask in (lambda: next(messages), lambda: made.keeps("a")):  # type: ignore[assignment,return-value]
+            with pytest.raises(TargetError, match="failed as a target"):
+                ask()
+
+
+# --- formats
+
+
+class Form:
+    """Fails at every third run; `message_fails`: at putting them together."""
+
+    name, content_type = "mine", "text/plain"
+    overhead_bytes = separator_bytes = 0
+    message_fails = False
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def record(self, job: Job, _created: int) -> Rendered:
+        number = int(job.local_id or 0)
+        if number % 3 == 0:
+            raise KeyError("queue")
+        if number % 3 == 1:
+            return Rendered(f'<r recordId="{job.record_id}">'.encode(), record_id=job.record_id)
+        raise CannotRenderError("vo", "this format insists on one")
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        if self.message_fails:
+            raise IndexError("bodies")
+        return b"".join(bodies)
+
+
+class Taking(Receiver):
+    def store(self, message: Message) -> Accepted:
+        self.held |= dict.fromkeys(message.record_ids, 1)
+        return Accepted({})
+
+
+@pytest.fixture
+def form(monkeypatch: pytest.MonkeyPatch) -> type[Form]:
+    class Own(Form):
+        pass
+
+    monkeypatch.setattr(plugins, "names", lambda group: ["mine"] if group == plugins.FORMATS else [])
+    monkeypatch.setattr(plugins, "load", lambda group, _name, **_key: Own if group == plugins.FORMATS else None)
+    return Own
+
+
+def test_a_record_that_a_format_fails_at_is_held_and_the_others_go(tmp_path: Path, form: type[Form]) -> None:
+    source = ListSource("ce1")
+    source.add(*make_jobs(6))
+    service = Taking("neic", "directory")
+    site = Site(tmp_path, [source], [service])
+    site.configure("neic", records="mine")
+    site.collect()
+    done = site.publish_to("neic")
+    assert (done.sent.accepted, done.sent.held, done.error) == (2, 4, None)
+    reasons = site.reasons("neic")
+    assert reasons[make_job(3).record_id] == f"mine: the add-on failed at this record: KeyError: 'queue'. {BLAME}"
+    assert reasons[make_job(2).record_id] == "vo: this format insists on one"
+
+
+def test_a_message_that_a_format_cannot_make_is_not_sent(tmp_path: Path, form: type[Form]) -> None:
+    form.message_fails = True
+    source = ListSource("ce1")
+    source.add(make_job(1))
+    service, other = Taking("neic", "directory"), Receiver("other")
+    site = Site(tmp_path, [source], [service, other])
+    site.configure("neic", records="mine")
+    site.collect()
+    done = site.publish()
+    assert str(done["neic"].error) == f"the add-on 'mine' failed as a format: IndexError: bodies. {BLAME}"
+    assert (done["other"].sent.accepted, service.posts, site.counted("neic")) == (1, 0, {State.WAITING: 1})
+    form.message_fails = False
+    assert site.publish_to("neic").sent.accepted == 1
+
+
+def test_a_record_that_is_none(form: type[Form]) -> None:
+    made = plugins.record_format("mine", View(site="X"))
+    form.record = lambda *_: {"body": b"text"}  # type: ignore[assignment,return-value]
+    assert made.record(make_job(1), 0).body == b"text"  # what has its form is one
+    form.record = lambda *_: Rendered("text")  # type: ignore[assignment,arg-type,return-value]
+    with pytest.raises(CannotRenderError, match="failed at this record"):
+        made.record(make_job(1), 0)
+    form.message = lambda *_: "text"  # type: ignore[assignment,return-value]
+    with pytest.raises(TargetError, match="failed as a format"):
+        made.message([])
