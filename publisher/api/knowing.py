@@ -98,7 +98,7 @@ class Knowing(Opened):
             with store.read() as connection:
                 found = [
                     status_jobs.KnownRun(run, status_jobs.whereabouts(connection, run.run_id))
-                    for run, _class_id in status_jobs.runs_in(connection, window.from_, window.until, after, page)
+                    for run, _class_id in queries.runs_in(connection, window.from_, window.until, after, page)
                 ]
             yield from found
             if len(found) < page:
@@ -120,7 +120,7 @@ class Knowing(Opened):
         after: tuple[int, int] | None = None
         while True:
             with store.read() as connection:
-                page = [run for run, _ in status_jobs.runs_in(connection, window.from_, window.until, after, _PAGE)]
+                page = [run for run, _ in queries.runs_in(connection, window.from_, window.until, after, _PAGE)]
                 found = [run for run in page if chosen.selects(run)]
                 if chosen.state is not None:
                     ids = status_jobs.with_state(connection, [run.run_id for run in found], chosen.state)

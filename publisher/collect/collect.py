@@ -13,11 +13,11 @@ import msgspec
 from sqlalchemy import Connection
 
 from publisher.collect.grid_join import GridJoin
+from publisher.collect.unread import unread_error
 from publisher.collect.wants import Wish
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
-from publisher.messages.completeness import unread_error
 from publisher.sources.base import Cursor, Page, Reader, Recognising, SealedPage, Window, sealed
 from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs
 from publisher.store.admin import erase, purge

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection
-
 from formats.calendar import Month, month_bounds, month_numbered, month_of
 from publisher.config.schema import Config
 from publisher.config.schema import Target as TargetSettings
@@ -100,18 +98,6 @@ def known_until(store: Store, config: Config, settings: TargetSettings, now: int
             return None
         reads.append(read)
     return min(reads, default=None)
-
-
-def unread_error(connection: Connection, source_id: int) -> str | None:
-    """Which files of a source disappeared before they were read to their end, for people; None if none did."""
-    files = [each.file for each in registry.unread_files(connection, source_id)]
-    if not files:
-        return None
-    named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")
-    return (
-        f"not read to the end before it was rotated, cut, or removed: {named}. `usage-publisher collect --unreadable` "
-        "tells where it was looked for; name its folder in `rotated_to`, or settle it"
-    )
 
 
 def fed_by(config: Config, settings: TargetSettings) -> list[str]:

@@ -6,13 +6,13 @@ How often runs serve a target: its setting `every`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from formats.calendar import Period, PeriodKind, period_of
-from publisher.collect.wants import Wish
+from publisher.collect.wants import Wish, period_kind
 from publisher.config.schema import Target
-from publisher.status import jobs
+from publisher.config.schema import Target as TargetSettings
 from publisher.store import classes, queries
 from publisher.store.database import Store
 from publisher.store.queries import Waiting
@@ -110,7 +110,7 @@ class Unplanned:
         after: tuple[int, int] | None = None
         while True:
             with self._store.read() as connection:
-                page = list(jobs.runs_in(connection, *bounds, after, _PAGE))
+                page = list(queries.runs_in(connection, *bounds, after, _PAGE))
             for run, class_id in page:
                 end = run.job.end
                 if run.job.finished and end is not None and class_id in self._classes and self._wish.wants_end(end):
@@ -124,7 +124,7 @@ class Unplanned:
         found: list[Period] = []
         while True:
             with self._store.read() as connection:
-                run = next((run for run, _ in jobs.runs_in(connection, first, None, None, 1)), None)
+                run = next((run for run, _ in queries.runs_in(connection, first, None, None, 1)), None)
             if run is None or run.job.end is None:
                 return found
             found.append(period_of(kind, run.job.end))
@@ -144,3 +144,12 @@ def due_at(settings: Target, row: TargetRow | None, now: int) -> int | None:
     last = past(None if row is None else row.last_attempt if settings.shadow else row.last_success, now)
     due = None if settings.every is None or last is None else math.ceil(last + settings.every)
     return due if due is not None and due > now else None
+
+
+def to_release(
+    store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], str | None]
+) -> list[Period]:
+    """The periods known whole whose runs are held, some of them perhaps for not having been (`NOT_WHOLE`)."""
+    with store.read() as connection:
+        held = queries.periods_of(connection, target_id, State.HELD, period_kind(settings))
+    return [one for one in held if why_not_whole(one) is None]

@@ -6,15 +6,18 @@ The view that a target has of the site's jobs, made from the configuration.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from formats.base import Note
 from formats.view import View
 from publisher.config.schema import Config, Target
+from publisher.store.groups import GroupRow
 
 UID_BYTES: Final = 12
 
@@ -114,3 +117,65 @@ def view_of(target: Target, config: Config) -> View:
         dn=target.dn,
         dn_key=dn_key,
     )
+
+
+class GroupFormat(Protocol):
+    """What a message of groups needs from its format."""
+
+    name: str
+    content_type: str
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """The complete message."""
+        ...
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of a message around its records."""
+        ...
+
+    @property
+    def separator_bytes(self) -> int:
+        """Bytes between two records."""
+        ...
+
+
+class Members:
+    """The waiting runs of a group, each with how often it had changed when it was folded: ten bytes, for there may be a
+    million. Their versions are read when they leave: what did not change since is what was folded."""
+
+    def __init__(self) -> None:
+        self._run_ids = array("q")
+        self._seen = array("h")
+
+    def add(self, run_id: int, seen: int) -> None:
+        """Add a run; `seen`: how often it had changed."""
+        self._run_ids.append(run_id)
+        self._seen.append(seen)
+
+    def extend(self, others: Members) -> None:
+        """Add the runs of another group."""
+        self._run_ids.extend(others._run_ids)
+        self._seen.extend(others._seen)
+
+    def __len__(self) -> int:
+        return len(self._run_ids)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Each with how often it had changed."""
+        return zip(self._run_ids, self._seen, strict=True)
+
+    @property
+    def run_ids(self) -> Sequence[int]:
+        """The runs."""
+        return self._run_ids
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """A group as it will stand in a message, with the waiting runs it brings along, and what was altered in it."""
+
+    row: GroupRow
+    body: bytes
+    latest_end: int | None
+    members: Members
+    notes: Sequence[Note] = ()

@@ -19,7 +19,7 @@ from formats.summary import Fold, Sums
 from publisher.collect.wants import Demand
 from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.due import held_in
-from publisher.publish.group_sender import Members
+from publisher.messages.item import Members
 from publisher.store import queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store

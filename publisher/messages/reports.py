@@ -27,7 +27,7 @@ from publisher.config.schema import Target as TargetSettings
 from publisher.messages.completeness import known_from
 from publisher.messages.due import EVER, Wants
 from publisher.messages.entries import Filters, entries_of, rans_of
-from publisher.publish.group_sender import Members
+from publisher.messages.item import Members
 from publisher.store import groups
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow

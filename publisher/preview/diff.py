@@ -17,11 +17,10 @@ from formats.check.fields import changed_fields, fields_of
 from formats.registry import summary_format, sync_format
 from formats.summary import Group, SyncCount
 from publisher.config.schema import SUMMARY_KINDS
+from publisher.messages.item import GroupFormat
 from publisher.plugins import record_format
 from publisher.preview.render import Rendering
-from publisher.publish.group_sender import GroupFormat
-from publisher.status import jobs
-from publisher.store import groups, registry, runs
+from publisher.store import groups, queries, registry, runs
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
@@ -68,7 +67,7 @@ class Comparison(Rendering):
             bodies = {item.run_id: item.body for item in items}
             found = [each.run for each in page if each.run.run_id in bodies]
             with self._store.read() as connection:
-                sent = jobs.sent_digests(connection, target_id, [run.run_id for run in found])
+                sent = queries.sent_digests(connection, target_id, [run.run_id for run in found])
                 before = {
                     run.run_id: runs.version_of(connection, run.run_id, sent[run.run_id])
                     for run in found

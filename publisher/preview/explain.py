@@ -26,7 +26,7 @@ from publisher.errors import UsageError
 from publisher.messages.due import ended_in
 from publisher.messages.item import view_of
 from publisher.status import jobs
-from publisher.store import registry
+from publisher.store import queries, registry
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
@@ -139,7 +139,7 @@ class GroupFinder:
         after: tuple[int, int] | None = None
         while True:
             with self._store.read() as connection:
-                page = [run for run, _ in jobs.runs_in(connection, *bounds, after, _PAGE)]
+                page = [run for run, _ in queries.runs_in(connection, *bounds, after, _PAGE)]
             yield from (run for run in page if is_usually_sent(run.job))
             if len(page) < _PAGE:
                 return

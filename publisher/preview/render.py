@@ -27,17 +27,14 @@ from publisher.collect.wants import Demand, Wish, is_usually_sent, sends_sync
 from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import CredentialError, UsageError
 from publisher.messages.completeness import NOT_WHOLE, why_not_whole
-from publisher.messages.due import ended_in, held_in
+from publisher.messages.due import ended_in, held_in, to_release
 from publisher.messages.duplicate_guard import DuplicateGuard
-from publisher.messages.item import Item, Limits, cut, uid_of, view_of
+from publisher.messages.item import GroupFormat, Item, Limits, cut, uid_of, view_of
 from publisher.messages.records import PageRenderer
 from publisher.messages.summaries import DueMonth, MonthSummaries, mail_of, months_to_fold
 from publisher.messages.sync import owed_by_host, to_send
 from publisher.plugins import record_format
-from publisher.publish.group_sender import GroupFormat
-from publisher.publish.snapshots import to_release
 from publisher.sources.base import Window
-from publisher.status import jobs
 from publisher.store import classes, groups, queries, registry, runs
 from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE
@@ -319,11 +316,11 @@ class Rendering:
         after: tuple[int, int] | None = None
         while True:
             with self._store.read() as connection:
-                page = list(jobs.runs_in(connection, window.from_, window.until, after, PAGE))
+                page = list(queries.runs_in(connection, window.from_, window.until, after, PAGE))
                 chosen = [run for run, class_id in page if self._is_sent(run, class_id, wanted)]
                 sent: dict[int, bytes] = {}
                 if target_id is not None and self._sends():
-                    sent = jobs.sent_digests(connection, target_id, [run.run_id for run in chosen])
+                    sent = queries.sent_digests(connection, target_id, [run.run_id for run in chosen])
             if chosen:
                 yield [Waiting(run.job.end or 0, run, sent=sent.get(run.run_id)) for run in chosen]
             if len(page) < PAGE:

@@ -7,23 +7,20 @@ rejected with the answer, if the service takes a group after it that it took bef
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 import msgspec
 
-from formats.base import Note
 from publisher.config.schema import Target as TargetSettings
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled
-from publisher.messages.item import UID_BYTES
+from publisher.messages.item import UID_BYTES, GroupFormat, Mail, Members
 from publisher.publish.context import StopSending, Tools
 from publisher.publish.post import Patience, answer_of, post
 from publisher.publish.stats import Sent
 from publisher.store import batches, groups, in_flight, runs
 from publisher.store.database import Store
-from publisher.store.groups import GroupRow
 from publisher.store.schema import BatchState, State
 from publisher.targets.base import (
     Accepted,
@@ -39,68 +36,6 @@ from publisher.targets.base import (
 )
 
 _MEMBERS_AT_ONCE: Final = 10_000
-
-
-class GroupFormat(Protocol):
-    """What a message of groups needs from its format."""
-
-    name: str
-    content_type: str
-
-    def message(self, bodies: Sequence[bytes]) -> bytes:
-        """The complete message."""
-        ...
-
-    @property
-    def overhead_bytes(self) -> int:
-        """Bytes of a message around its records."""
-        ...
-
-    @property
-    def separator_bytes(self) -> int:
-        """Bytes between two records."""
-        ...
-
-
-class Members:
-    """The waiting runs of a group, each with how often it had changed when it was folded: ten bytes, for there may be a
-    million. Their versions are read when they leave: what did not change since is what was folded."""
-
-    def __init__(self) -> None:
-        self._run_ids = array("q")
-        self._seen = array("h")
-
-    def add(self, run_id: int, seen: int) -> None:
-        """Add a run; `seen`: how often it had changed."""
-        self._run_ids.append(run_id)
-        self._seen.append(seen)
-
-    def extend(self, others: Members) -> None:
-        """Add the runs of another group."""
-        self._run_ids.extend(others._run_ids)
-        self._seen.extend(others._seen)
-
-    def __len__(self) -> int:
-        return len(self._run_ids)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Each with how often it had changed."""
-        return zip(self._run_ids, self._seen, strict=True)
-
-    @property
-    def run_ids(self) -> Sequence[int]:
-        """The runs."""
-        return self._run_ids
-
-
-class Mail(msgspec.Struct, frozen=True):
-    """A group as it will stand in a message, with the waiting runs it brings along, and what was altered in it."""
-
-    row: GroupRow
-    body: bytes
-    latest_end: int | None
-    members: Members
-    notes: Sequence[Note] = ()
 
 
 class GroupSender:

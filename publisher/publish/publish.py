@@ -18,14 +18,14 @@ from publisher.errors import PublisherError, StoreError
 from publisher.events import DeliveryBegun, RecordSettled, TargetPaused
 from publisher.messages import due, duplicate_guard
 from publisher.messages.item import view_of
-from publisher.messages.summaries import Summariser
-from publisher.messages.sync import SyncSender
 from publisher.publish.circuit import Circuit, Circuits
 from publisher.publish.context import StopSending, Tools
 from publisher.publish.post import Patience
 from publisher.publish.reports import ReportSender
 from publisher.publish.sender import Sender
 from publisher.publish.stats import Sent, together
+from publisher.publish.summaries import Summariser
+from publisher.publish.sync import SyncSender
 from publisher.store import batches, deliveries, registry
 from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE, Part

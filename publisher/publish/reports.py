@@ -17,9 +17,10 @@ from publisher.config.schema import Config
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages.completeness import known_until
 from publisher.messages.due import Planned
+from publisher.messages.item import Mail
 from publisher.messages.reports import Part, ReportFold, owed_parts
 from publisher.publish.context import Tools
-from publisher.publish.group_sender import GroupSender, Mail
+from publisher.publish.group_sender import GroupSender
 from publisher.publish.post import Patience
 from publisher.publish.snapshots import SnapshotSender
 from publisher.store import groups

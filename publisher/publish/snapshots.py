@@ -7,35 +7,26 @@ when a run ended waits again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import Final
 
 from sqlalchemy import Connection
 
 from formats.calendar import Month, Period
-from publisher.collect.wants import period_kind
 from publisher.config.schema import Config
 from publisher.config.schema import Target as TargetSettings
 from publisher.events import RecordSettled, TargetPaused
 from publisher.messages.completeness import NOT_WHOLE, why_not_known_from
+from publisher.messages.due import to_release
+from publisher.messages.item import Members
 from publisher.publish.context import StopSending, Tools
-from publisher.publish.group_sender import Members
 from publisher.publish.stats import Sent
-from publisher.store import batches, deliveries, groups, in_flight, queries, runs
+from publisher.store import batches, deliveries, groups, in_flight, runs
 from publisher.store.database import Store
 from publisher.store.schema import State
 
 _MOVED_AT_ONCE: Final = 10_000
-
-
-def to_release(
-    store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], str | None]
-) -> list[Period]:
-    """The periods known whole whose runs are held, some of them perhaps for not having been (`NOT_WHOLE`)."""
-    with store.read() as connection:
-        held = queries.periods_of(connection, target_id, State.HELD, period_kind(settings))
-    return [one for one in held if why_not_whole(one) is None]
 
 
 class SnapshotSender(ABC):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
 import msgspec
-from sqlalchemy import Connection, Select, func, select, tuple_
+from sqlalchemy import Connection, func, select
 
 from publisher.store import batches, runs
 from publisher.store.batches import BatchRow
-from publisher.store.classes import Names, names
-from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
-from publisher.store.schema import ASSUMED, State, classes, deliveries, sources, targets
+from publisher.store.runs import StoredRun
+from publisher.store.schema import ASSUMED, State, deliveries, targets
 from publisher.store.schema import runs as runs_table
 
 
@@ -74,14 +72,6 @@ def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
     ]
 
 
-def sent_digests(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, bytes]:
-    """By run id the digest of the version that a target has, or may have; runs that were never sent are left out."""
-    query = select(deliveries.c.run_id, deliveries.c.sent_digest).where(
-        deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids), deliveries.c.sent_digest.is_not(None)
-    )
-    return {run_id: bytes(digest) for run_id, digest in connection.execute(query)}
-
-
 def count_in(connection: Connection, from_: int | None, until: int | None) -> int:
     """How many runs ended from `from_` until `until` (exclusive)."""
     query = select(func.count()).select_from(runs_table).where(runs_table.c.end_time.is_not(None))
@@ -96,52 +86,3 @@ def with_state(connection: Connection, run_ids: Sequence[int], state: State) -> 
     """Those of these runs of which a delivery, to any target, is in this state."""
     query = select(deliveries.c.run_id).where(deliveries.c.run_id.in_(run_ids), deliveries.c.state == int(state))
     return set(connection.execute(query).scalars())
-
-
-def runs_in(
-    connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
-) -> Iterator[tuple[StoredRun, int]]:
-    """Runs with their class ids by end time: from `from_` until `until` (exclusive), behind `after` (end, run id)."""
-    query = select(*RUN_COLUMNS, runs_table.c.class_id)
-    for row in connection.execute(_ended_in(query, from_, until, after, limit)):
-        yield stored_run(row[:-1]), row[-1]
-
-
-def _ended_in(
-    query: Select[Any], from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
-) -> Select[Any]:
-    joined = runs_table.join(classes, runs_table.c.class_id == classes.c.id).join(
-        sources, classes.c.source_id == sources.c.id
-    )
-    query = (
-        query.select_from(joined)
-        .where(runs_table.c.end_time.is_not(None))
-        .order_by(runs_table.c.end_time, runs_table.c.id)
-        .limit(limit)
-    )
-    if from_ is not None:
-        query = query.where(runs_table.c.end_time >= from_)
-    if until is not None:
-        query = query.where(runs_table.c.end_time < until)
-    if after is not None:
-        end, run_id = after
-        query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
-    return query
-
-
-class NamedRun(NamedTuple):
-    """What a run is called, its id in the store, its source, and when it ended."""
-
-    run_id: int
-    source: str
-    end: int
-    names: Names
-
-
-def names_in(
-    connection: Connection, from_: int, until: int, after: tuple[int, int] | None, limit: int
-) -> Iterator[NamedRun]:
-    """What the runs are called that `runs_in` gives, in the same order, at a small part of its cost."""
-    query = select(runs_table.c.id, sources.c.name, runs_table.c.end_time, runs_table.c.job)
-    for run_id, source, end, blob in connection.execute(_ended_in(query, from_, until, after, limit)):
-        yield NamedRun(run_id, source, end, names(blob))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -29,9 +29,11 @@ from sqlalchemy import (
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from publisher.store import dialect
+from publisher.store.classes import Names, names
 from publisher.store.deliveries import WHOLE, Part, in_state
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
+from publisher.store.schema import runs as runs_table
 
 _Span = TypeVar("_Span")
 
@@ -415,3 +417,60 @@ def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tupl
             .where(*one, groups.c.state == int(State.ACCEPTED))
             .values(state=int(State.WAITING), changed_at=now, confirmed_at=None)
         )
+
+
+def sent_digests(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, bytes]:
+    """By run id the digest of the version that a target has, or may have; runs that were never sent are left out."""
+    query = select(deliveries.c.run_id, deliveries.c.sent_digest).where(
+        deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids), deliveries.c.sent_digest.is_not(None)
+    )
+    return {run_id: bytes(digest) for run_id, digest in connection.execute(query)}
+
+
+def runs_in(
+    connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
+) -> Iterator[tuple[StoredRun, int]]:
+    """Runs with their class ids by end time: from `from_` until `until` (exclusive), behind `after` (end, run id)."""
+    query = select(*RUN_COLUMNS, runs_table.c.class_id)
+    for row in connection.execute(_ended_in(query, from_, until, after, limit)):
+        yield stored_run(row[:-1]), row[-1]
+
+
+def _ended_in(
+    query: Select[Any], from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
+) -> Select[Any]:
+    joined = runs_table.join(classes, runs_table.c.class_id == classes.c.id).join(
+        sources, classes.c.source_id == sources.c.id
+    )
+    query = (
+        query.select_from(joined)
+        .where(runs_table.c.end_time.is_not(None))
+        .order_by(runs_table.c.end_time, runs_table.c.id)
+        .limit(limit)
+    )
+    if from_ is not None:
+        query = query.where(runs_table.c.end_time >= from_)
+    if until is not None:
+        query = query.where(runs_table.c.end_time < until)
+    if after is not None:
+        end, run_id = after
+        query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
+    return query
+
+
+class NamedRun(NamedTuple):
+    """What a run is called, its id in the store, its source, and when it ended."""
+
+    run_id: int
+    source: str
+    end: int
+    names: Names
+
+
+def names_in(
+    connection: Connection, from_: int, until: int, after: tuple[int, int] | None, limit: int
+) -> Iterator[NamedRun]:
+    """What the runs are called that `runs_in` gives, in the same order, at a small part of its cost."""
+    query = select(runs_table.c.id, sources.c.name, runs_table.c.end_time, runs_table.c.job)
+    for run_id, source, end, blob in connection.execute(_ended_in(query, from_, until, after, limit)):
+        yield NamedRun(run_id, source, end, names(blob))

@@ -19,7 +19,7 @@ from publisher.report.report import Cell, Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import Context
 from publisher.status import jobs
-from publisher.store import runs
+from publisher.store import queries, runs
 from publisher.text import iso
 
 _MOST: Final = 1_000
@@ -121,7 +121,7 @@ class _Match:
 def _ids_stored(connection: Connection, request: ReportRequest, match: _Match) -> Iterator[int]:
     """The ids of the runs that ended in the interval and match, in order of their ends."""
     after: tuple[int, int] | None = None
-    while page := list(jobs.names_in(connection, request.start, request.stop, after, _PAGE)):
+    while page := list(queries.names_in(connection, request.start, request.stop, after, _PAGE)):
         for run in page:
             if match(run.source, run.names.local_id, run.names.name, run.names.global_id):
                 yield run.run_id

@@ -25,9 +25,8 @@ from publisher.config.schema import Config
 from publisher.encoded_run import seal
 from publisher.grid_identity import Entry
 from publisher.messages.due import NOT_OWED, ended_in
-from publisher.messages.item import view_of
+from publisher.messages.item import Members, view_of
 from publisher.messages.month_fold import MonthFolder
-from publisher.publish.group_sender import Members
 from publisher.store import sums
 from publisher.store.classes import AWAITED, JOINED, Interner, Marked
 from publisher.store.database import Store, open_store

@@ -11,7 +11,7 @@ from publisher.collect.enrich import Enrichers
 from publisher.messages.entries import KEYS, entries_of
 from publisher.report.frame import OBJECTS, WORDS
 from publisher.report.runs import StoreRuns
-from publisher.status import jobs
+from publisher.store import queries
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def publisher(every_source: Publisher) -> Publisher:
 def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
     enrichers = Enrichers(publisher.config)
     with publisher.store.read() as connection:
-        runs = [run for run, _ in jobs.runs_in(connection, None, None, None, 10_000)]
+        runs = [run for run, _ in queries.runs_in(connection, None, None, None, 10_000)]
     found = []
     for run in runs:
         for entry in entries_of(enrichers.apply(run.source, run.job)):

@@ -12,7 +12,7 @@ from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.request import ReportRequest
 from publisher.report.runs import Context
 from publisher.report.views import make
-from publisher.status import jobs
+from publisher.store import queries
 from publisher.store.classes import Names, names
 from tests.publisher.site import make_job
 
@@ -23,8 +23,8 @@ def test_jobs_found_by_a_pattern_are_those_that_reading_every_run_finds(every_so
     """The search looks at no more than what jobs are called, and at each run in the order of their ends."""
     prefixes = every_source.config.local_id_prefixes
     with every_source.store.read() as connection:
-        runs = [run for run, _ in jobs.runs_in(connection, SINCE, UNTIL, None, 10_000)]
-        named = list(jobs.names_in(connection, SINCE, UNTIL, None, 10_000))
+        runs = [run for run, _ in queries.runs_in(connection, SINCE, UNTIL, None, 10_000)]
+        named = list(queries.names_in(connection, SINCE, UNTIL, None, 10_000))
     assert [(one.run_id, one.source, one.end) for one in named] == [
         (run.run_id, run.source, run.job.end) for run in runs
     ]
