@@ -5,7 +5,7 @@ a run again only where its facts are asked for: for a class that is new, a grid 
 
 Which facts of a run may tell others, and so must stand in its class beside those that are shared.
 
-One place for both sides of a promise: what `publisher.enrich` looks at is what a class keeps
+One place for both sides of a promise: what `publisher.collect.enrich` looks at is what a class keeps
 (`publisher.store.classes`), so that a class and its runs are given the same identity. The end of a run is in no class;
 only benchmarks may go by it, and no wish and no sync count depends on a benchmark.
 """
@@ -23,15 +23,15 @@ from formats.identity import decode, digest, encode, index_key, record_key
 from formats.job import Job
 
 LOCAL: Final = ("local_user", "local_group", "project", "account", "department")
-"""What mapping rules may tell a grid identity from, where `local_tells`."""
+"""What mapping rules may tell a grid identity from, where `class_needs_local_user`."""
 
 
-def local_tells(job: Job) -> bool:
+def class_needs_local_user(job: Job) -> bool:
     """Whether the local facts of a run may tell something: not where the source tells both user and VO."""
     return not (job.vo and job.user_dn)
 
 
-def hosts_tell(job: Job) -> bool:
+def class_needs_hosts(job: Job) -> bool:
     """Whether the hosts of a run may tell something: its benchmark, where the source has none that is usable."""
     return not has_usable_benchmark(job)
 
@@ -66,7 +66,7 @@ _local: Final = attrgetter(*LOCAL)
 _KEY_BYTES: Final = 16
 
 
-class SealedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A run as it is stored.
 
     `stored` is its form of `formats.identity`, the rest is told by it. `class_key` None: not worked out, since most
@@ -94,13 +94,13 @@ class SealedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return decode(self.stored)
 
 
-def seal(job: Job, *, classed: bool = True, mark: bytes | None = None) -> SealedRun:
-    """A run as it is stored; `classed`: with the key of its class. `mark`: see `SealedRun`."""
+def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> EncodedRun:
+    """A run as it is stored; `classed`: with the key of its class. `mark`: see `EncodedRun`."""
     record_id = record_key(job.record_id)
     if record_id is not job.record_id:
         job = msgspec.structs.replace(job, record_id=record_id)
     stored = encode(job)
-    return SealedRun(
+    return EncodedRun(
         record_id,
         job.finished,
         job.end,
@@ -133,5 +133,5 @@ def untold(job: Job) -> int:
 
 def class_key(job: Job, mark: str | None = None) -> bytes:
     """A digest of what makes a run's class: small enough to remember very many. `mark`: what its grid log told."""
-    local, hosts = _local(job) if local_tells(job) else None, job.hosts if hosts_tell(job) else None
+    local, hosts = _local(job) if class_needs_local_user(job) else None, job.hosts if class_needs_hosts(job) else None
     return blake2b(_encode((_shared(job), local, hosts, mark)), digest_size=_KEY_BYTES).digest()

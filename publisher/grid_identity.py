@@ -61,7 +61,7 @@ def _agree(one: str | None, other: str | None) -> bool:
     return one is None or other is None or one == other
 
 
-class Entry(msgspec.Struct, frozen=True):
+class GridLogEntry(msgspec.Struct, frozen=True):
     """An entry of a grid log: `at` epoch seconds (submission or start), whose job, and through which element."""
 
     at: int
@@ -94,7 +94,7 @@ def needs_entry(job: Job) -> bool:
     return job.finished and job.end is not None and bool(job.local_id) and not (job.user_dn or job.token_subject)
 
 
-def entry_for(job: Job, entries: Iterable[Entry]) -> Entry | None:
+def entry_for(job: Job, entries: Iterable[GridLogEntry]) -> GridLogEntry | None:
     """The entry that is of this run: the latest that its end allows; None where there is none."""
     assert job.local_id is not None  # `needs_entry`
     assert job.end is not None

@@ -71,7 +71,7 @@ class Purged(msgspec.Struct, frozen=True):
     receipts: int
 
 
-class Keeper:
+class StoreMaintenance:
     """See the module. `prepare` puts deliveries down as the configured targets want them."""
 
     def __init__(

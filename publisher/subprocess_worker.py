@@ -86,7 +86,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class Apart:
+class WorkerProcess:
     """The other process. Use it in a `with` statement: at its end it is gone."""
 
     def __init__(self, module: str, order: object) -> None:

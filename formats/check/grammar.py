@@ -30,7 +30,7 @@ _ONCE: Final = (
 """Base properties of a UR: the standard means them to be there once, its grammar lets them repeat."""
 
 
-class Violation(msgspec.Struct, frozen=True):
+class SchemaViolation(msgspec.Struct, frozen=True):
     """A rule that a message breaks: in which record (its id, or its position where it has none), field, rule."""
 
     record: str
@@ -42,7 +42,7 @@ class UnknownGrammarError(KeyError):
     """There is no grammar for a format of that name."""
 
 
-def validate(format_name: str, payload: bytes) -> list[Violation]:
+def validate(format_name: str, payload: bytes) -> list[SchemaViolation]:
     """What is wrong with a message of that format; empty where it is valid.
 
     Reports have rules instead of a grammar. Raises `UnknownGrammarError` for a format that has neither.
@@ -54,10 +54,10 @@ def validate(format_name: str, payload: bytes) -> list[Violation]:
     try:
         root = parse(payload)
     except NotAMessageError as error:
-        return [Violation("", "", str(error))]
+        return [SchemaViolation("", "", str(error))]
     namespace = etree.QName(root).namespace or ""
     if FORMATS[namespace] != format_name:
-        return [Violation("", "", f"is a message of {FORMATS[namespace]}")]
+        return [SchemaViolation("", "", f"is a message of {FORMATS[namespace]}")]
     grammar = _grammar(format_name)
     violations = _frame(root)
     for position, element in enumerate(record_elements(root), 1):
@@ -65,17 +65,17 @@ def validate(format_name: str, payload: bytes) -> list[Violation]:
         label = _label(record, namespace) or f"record {position}"
         if not grammar.validate(record):
             violations += _violations(label, [error.message for error in grammar.error_log])
-        violations += [Violation(label, field, rule) for field, rule in _beyond_grammar(record, namespace)]
+        violations += [SchemaViolation(label, field, rule) for field, rule in _beyond_grammar(record, namespace)]
     return violations
 
 
-def _of_report(payload: bytes) -> list[Violation]:
+def _of_report(payload: bytes) -> list[SchemaViolation]:
     try:
         report = read_report(payload)
     except NotAReportError as error:
-        return [Violation("", "", str(error))]
+        return [SchemaViolation("", "", str(error))]
     return [
-        Violation(f"bin {broken.record}" if broken.record else "", broken.field, broken.rule)
+        SchemaViolation(f"bin {broken.record}" if broken.record else "", broken.field, broken.rule)
         for broken in check_report(report)
     ]
 
@@ -103,13 +103,13 @@ def _grammar(format_name: str) -> etree.RelaxNG:
     return etree.RelaxNG(etree.fromstring(source))
 
 
-def _frame(root: etree._Element) -> list[Violation]:
+def _frame(root: etree._Element) -> list[SchemaViolation]:
     """What a `UsageRecords` has besides records."""
     if etree.QName(root).localname != "UsageRecords":
         return []
     records = set(record_elements(root))
     return [
-        Violation("", etree.QName(child).localname, "is no record, and UsageRecords holds nothing else")
+        SchemaViolation("", etree.QName(child).localname, "is no record, and UsageRecords holds nothing else")
         for child in root
         if child not in records
     ]
@@ -120,15 +120,15 @@ def _label(record: etree._Element, namespace: str) -> str | None:
     return None if identity is None else identity.get(f"{{{namespace}}}recordId")
 
 
-def _violations(record: str, messages: Iterable[str]) -> list[Violation]:
+def _violations(record: str, messages: Iterable[str]) -> list[SchemaViolation]:
     """The grammar's messages, those on details joined to the one that names the element."""
     found, details = [], []
     for message in messages:
         details.append(message)
         if match := _ELEMENT.search(message):
-            found.append(Violation(record, match[1], "; ".join(details)))
+            found.append(SchemaViolation(record, match[1], "; ".join(details)))
             details = []
-    return [*found, Violation(record, "", "; ".join(details))] if details else found
+    return [*found, SchemaViolation(record, "", "; ".join(details))] if details else found
 
 
 def _beyond_grammar(record: etree._Element, namespace: str) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from formats.utilization.measure import RATE, Bins, Ran, Sums, Tally
+from formats.utilization.measure import RATE, Bins, BinSums, Ran, Tally
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 """A column of 64-bit integers."""
@@ -258,7 +258,7 @@ class ColumnTally:
             rest = rest - digit * length
             column.add(digit, (1 << _DIGIT_BITS) - 1, where)
 
-    def sums(self, group: int = 0) -> list[Sums]:
+    def sums(self, group: int = 0) -> list[BinSums]:
         """What the runs of a group used in each bin, in order."""
         count, size = self.bins.count, self.bins.size_s
         first, behind = group * count, (group + 1) * count
@@ -269,10 +269,10 @@ class ColumnTally:
         ended = [0, *self._ended.slice(first, behind)[:-1]]
         begun = self._begun.slice(first, behind)
         running = accumulate(a - b for a, b in zip(begun, ended, strict=True))
-        sums = [Sums(*cell) for cell in zip(seconds, user, system, slot_seconds, running, strict=True)]
+        sums = [BinSums(*cell) for cell in zip(seconds, user, system, slot_seconds, running, strict=True)]
         for odd in self._odd.get(group, ()):
             sums = [
-                Sums(*(a + b for a, b in zip(one, more, strict=True)))
+                BinSums(*(a + b for a, b in zip(one, more, strict=True)))
                 for one, more in zip(sums, odd.sums(), strict=True)
             ]
         return sums

@@ -94,7 +94,7 @@ class Bin(msgspec.Struct, frozen=True):
     jobs: int
 
 
-class Sums(NamedTuple):
+class BinSums(NamedTuple):
     """What jobs used in a bin: seconds, CPU in ms times `RATE`, seconds times slots, and how many jobs did."""
 
     seconds: int
@@ -174,18 +174,18 @@ class Tally:
             self._system.add(system_ms * RATE // length, first, head, last, tail)
         return True
 
-    def sums(self) -> Iterator[Sums]:
+    def sums(self) -> Iterator[BinSums]:
         """What was used in each bin, in order."""
         columns = (self._seconds, self._user, self._system, self._slot_seconds)
         sums = [column.sums(self.bins.size_s) for column in columns]
-        return (Sums._make(cell) for cell in zip(*sums, accumulate(self._running[:-1]), strict=True))
+        return (BinSums._make(cell) for cell in zip(*sums, accumulate(self._running[:-1]), strict=True))
 
     def measured(self) -> tuple[Bin, ...]:
         """The utilization of each bin, in order."""
         return measured(self.bins, self.sums())
 
 
-def measured(bins: Bins, sums: Iterator[Sums]) -> tuple[Bin, ...]:
+def measured(bins: Bins, sums: Iterator[BinSums]) -> tuple[Bin, ...]:
     """The utilization of each bin from what was used in it: the one place where anything is divided."""
     size = bins.size_s
     return tuple(

@@ -221,7 +221,7 @@ class Call(msgspec.Struct, frozen=True):
     source: str
 
 
-class Shared(msgspec.Struct, frozen=True):
+class SharedFragment(msgspec.Struct, frozen=True):
     """What many runs share: an expression for a `FragmentCache`, and one for the key into it."""
 
     source: str
@@ -229,7 +229,7 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 Element = Number | Duration | Instant | Text
-Part = str | Call | Shared | Element | Together
+Part = str | Call | SharedFragment | Element | Together
 
 
 class _Names:
@@ -270,12 +270,12 @@ def compiled(arguments: Sequence[str], layout: Iterable[Part], names: dict[str, 
     return render
 
 
-def _lines(part: Call | Shared | Element | Together, xml: str, taken: _Names) -> Iterator[str]:
+def _lines(part: Call | SharedFragment | Element | Together, xml: str, taken: _Names) -> Iterator[str]:
     """The lines that put the XML of a part into the variable `xml`."""
     match part:
         case Call():
             yield f"{xml} = {part.source}"
-        case Shared():
+        case SharedFragment():
             yield f"key = {part.key}"
             yield f"{xml} = {part.source}.get(key)"
             yield f"if {xml} is None: {xml} = {part.source}.render(key, job, notes)"

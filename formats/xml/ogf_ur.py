@@ -27,7 +27,7 @@ from formats.xml.layout import (
     HostCache,
     Instant,
     Number,
-    Shared,
+    SharedFragment,
     Text,
     XmlMessage,
     compiled,
@@ -77,7 +77,7 @@ LAYOUT: Final = (
     Text("self._local_id(job.local_id, notes) if job.local_id else None", Rules.LOCAL_JOB_ID, "LocalJobId"),
     Call("process_ids(job, notes) if job.process_ids else ''"),
     "</JobIdentity>",
-    Shared("self._users", _USER),
+    SharedFragment("self._users", _USER),
     Text("job.name or None", Rules.JOB_NAME, "JobName"),
     Call("charge(job.charge, rules.CHARGE, notes) if job.charge is not None else ''"),
     "<Status>",
@@ -102,7 +102,7 @@ LAYOUT: Final = (
         Instant("job.execution_start", "TimeInstant", 'urf:type="executionStart"'),
         Instant("job.execution_end", "TimeInstant", 'urf:type="executionEnd"'),
     ),
-    Shared("self._levels", "(job.benchmarks, job.service_class)"),
+    SharedFragment("self._levels", "(job.benchmarks, job.service_class)"),
     # properties that are there once
     together(
         Duration("job.wall_ms", Rules.WALL_S, "WallDuration"),
@@ -116,8 +116,8 @@ LAYOUT: Final = (
         Instant("job.end", "EndTime"),
         Instant("job.start", "StartTime"),
     ),
-    Shared("self._places", _PLACE),
-    Shared("self._clients", "job.client_host"),
+    SharedFragment("self._places", _PLACE),
+    SharedFragment("self._clients", "job.client_host"),
     Call("self._hosts.of(job, notes) if job.hosts else ''"),
     Call(RESOURCES),
     # extensions
@@ -127,7 +127,7 @@ LAYOUT: Final = (
         Duration("job.cpu_system_ms if self._with_user_time else None", Rules.CPU_PART_S, "sgas:KernelTime"),
         Number("job.exit_code if self._with_exit_code else None", Rules.EXIT_CODE, "sgas:ExitCode"),
     ),
-    Shared("self._runtimes", "job.runtime_environments"),
+    SharedFragment("self._runtimes", "job.runtime_environments"),
     Call("transfers(job.transfers, notes) if self._with_transfers and job.transfers else ''"),
     "</JobUsageRecord>",
 )

@@ -9,7 +9,7 @@ from publisher.api.opened import Opened
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
-    from publisher.maintenance import Keeper
+    from publisher.maintenance import StoreMaintenance
     from publisher.spool.exchange import Manifest
     from publisher.spool.spooler import ContextState
 
@@ -18,14 +18,14 @@ class Keeping(Opened):
     """See the module."""
 
     @property
-    def keeper(self) -> Keeper:
+    def keeper(self) -> StoreMaintenance:
         """What looks after the store itself. Raises `UsageError` as long as there is none."""
-        from publisher.maintenance import Keeper  # noqa: PLC0415 - most commands need it not
+        from publisher.maintenance import StoreMaintenance  # noqa: PLC0415 - most commands need it not
 
         store = self._store_if_there()
         if store is None:
             raise UsageError("there is no store yet", hint="Run `usage-publisher collect` first")
-        return Keeper(store, self.config, self.tools.clock, self._plans)
+        return StoreMaintenance(store, self.config, self.tools.clock, self._plans)
 
     def import_store(self, folder: Path) -> Manifest:
         """Put what was exported into the store, which is made; it must be empty."""

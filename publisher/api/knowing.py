@@ -171,7 +171,7 @@ class Knowing(Opened):
         with store.read() as connection:
             return registry.count(connection)
 
-    def audit(self, limit: int | None = 1000) -> list[registry.Entry]:
+    def audit(self, limit: int | None = 1000) -> list[registry.AuditEntry]:
         """What people did, newest first; None: all of it."""
         store = self._store_if_there()
         if store is None:

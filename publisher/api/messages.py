@@ -10,7 +10,7 @@ from publisher.errors import UsageError
 from publisher.sources.base import Window
 
 if TYPE_CHECKING:
-    from publisher.preview.diff import Comparison
+    from publisher.preview.diff import DiffRendering
     from publisher.preview.explain import Explanation
     from publisher.preview.render import Rendering
     from publisher.preview.reports import TargetReports
@@ -43,15 +43,15 @@ class Messages(Opened):
             return ReportRendering(self._collected_store(), self.config, request, self.tools.clock())
         return Rendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
 
-    def comparison(self, format_name: str, target: str, window: Window) -> Comparison | TargetReports:
+    def comparison(self, format_name: str, target: str, window: Window) -> DiffRendering | TargetReports:
         """The records that publish would send beside those that were last delivered, without changing anything."""
-        from publisher.preview.diff import Comparison  # noqa: PLC0415
+        from publisher.preview.diff import DiffRendering  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
         self._require_format(format_name)
         if format_name in REPORT_KINDS:
             return self._reports_of(target, format_name, window)
-        return Comparison(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
+        return DiffRendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
 
     def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
         """Why each value stands in the records of the runs with this record id, local id or global id."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from publisher.report.message import Totals, Utilization
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
-    from publisher.report.runs import Context
+    from publisher.report.runs import ReportContext
     from publisher.report.views.charges import Statements
     from publisher.report.views.statements import Kind
 
@@ -66,8 +66,8 @@ class Reporting(Opened):
         made = statements(self._reporting(request), request)
         return made, write(made, directory, kinds)
 
-    def _reporting(self, request: ReportRequest) -> Context:
-        from publisher.report.runs import Context  # noqa: PLC0415
+    def _reporting(self, request: ReportRequest) -> ReportContext:
+        from publisher.report.runs import ReportContext  # noqa: PLC0415
 
         store = self._collected_store() if request.archive is None else self._store_if_there()
-        return Context(store, self.config, self.tools.clock())
+        return ReportContext(store, self.config, self.tools.clock())

@@ -11,7 +11,7 @@ import msgspec
 from publisher.api.opened import Opened
 from publisher.collect.collect import Collected, collect
 from publisher.errors import TargetBusyError, UsageError
-from publisher.sources.background import ReadApart
+from publisher.sources.background import BackgroundReader
 from publisher.sources.base import Window
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Sending(Opened):
         if not self.config.sources:
             raise UsageError("no source is configured", hint="Add a table [sources.NAME] to the configuration")
         chosen = names or list(self.config.sources)
-        made = {name: ReadApart(name, self.config.sources[name]) for name in chosen}
+        made = {name: BackgroundReader(name, self.config.sources[name]) for name in chosen}
         with self.store.lock("collect") as held:
             if not held:
                 return None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from publisher.cli.output import counted
 
 if TYPE_CHECKING:
-    from publisher.preview.render import Held, Noted
+    from publisher.preview.render import HeldPreview, Noted
 
 
-def held_lines(held: Iterable[Held]) -> Iterator[str]:
+def held_lines(held: Iterable[HeldPreview]) -> Iterator[str]:
     """A line for each reason, in the order in which they came up."""
     alike: dict[str, list[str]] = {}
     for one in held:

@@ -11,13 +11,13 @@ from publisher.cli.session import session
 from publisher.errors import UsageError
 
 if TYPE_CHECKING:
-    from publisher.preview.diff import Change, Comparison
+    from publisher.preview.diff import Change, DiffRendering
     from publisher.preview.reports import TargetReports
 
 _COUNTED = ("new", "changed", "unchanged", "gone", "unknown")
 
 
-def show_changes(comparison: Comparison | TargetReports) -> None:
+def show_changes(comparison: DiffRendering | TargetReports) -> None:
     """Show them as they come, or all as one object. Raises `UsageError` for a format that is not known."""
     counts: Counter[str] = Counter()
     listed: list[dict[str, Any]] = []

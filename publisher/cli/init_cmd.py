@@ -256,10 +256,10 @@ def _certificate(config: Config) -> Iterator[Finding]:
 
 def _database(url: str) -> list[Finding]:
     """Connect to it; its tables are made by the first collect."""
-    from publisher.config.schema import Store  # noqa: PLC0415
+    from publisher.config.schema import StoreSettings  # noqa: PLC0415
     from publisher.store.dialect import reach  # noqa: PLC0415
 
-    reach(url, Store().busy_timeout)
+    reach(url, StoreSettings().busy_timeout)
     return []
 
 

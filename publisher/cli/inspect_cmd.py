@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from formats.check.message import InspectedRecord, Inspection
     from formats.job import Job
     from publisher.inspect.inspect import Inspected
-    from publisher.inspect.unwrap import Layer
+    from publisher.inspect.unwrap import MessageLayer
 
 _LARGEST_JSON_INTEGER = 2**63 - 1
 _JOB_COLUMNS = ["#", "record", "user", "VO", "queue", "cores", "start", "end", "wall s", "CPU s"]
@@ -86,7 +86,7 @@ def _more(count: int, limit: int, what: str) -> None:
         data(f"  ({counted(count - limit, f'more {what}')}; --json lists all)")
 
 
-def _layer_text(layer: Layer) -> str:
+def _layer_text(layer: MessageLayer) -> str:
     if layer.kind == "signed":
         trust = {None: "authorities not asked", True: "authorities vouch for it", False: "not trusted"}[layer.trusted]
         return f"signed by {layer.signer}; the signature fits; {trust}"

@@ -25,10 +25,10 @@ def serve(
     ] = None,
 ) -> None:
     """The page: reports, pictures and the publishing status, only to look at. It stays until it is stopped."""
-    from publisher.page.server import Server  # noqa: PLC0415
+    from publisher.page.server import PageServer  # noqa: PLC0415
 
     with session.publisher(read_only=True) as publisher:
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-        server = Server(publisher, publisher.config.serve.model_copy(update=given), say)
+        server = PageServer(publisher, publisher.config.serve.model_copy(update=given), say)
         say(f"The page is at {server.url}")
         server.run()

@@ -19,7 +19,7 @@ from publisher.text import iso
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
-    from publisher.migrate.shadow import Beside, Comparison, Kind, OldRecords
+    from publisher.migrate.shadow import Kind, OldRecords, ShadowComparison, ShadowRecord
 
 _SHOWN = 20
 _DAY_S = 86400
@@ -137,7 +137,7 @@ def _rehearse(publisher: Publisher, target: str) -> int:
 def _compare(
     publisher: Publisher, target: str, against: list[Path], window: tuple[int | None, int | None], *, take_over: bool
 ) -> int:
-    from publisher.migrate.shadow import Comparison, OldRecords  # noqa: PLC0415
+    from publisher.migrate.shadow import OldRecords, ShadowComparison  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
     settings = publisher.config.targets[target]
@@ -150,7 +150,7 @@ def _compare(
             if len(old.notes) > _SHOWN:
                 say(f"(and {len(old.notes) - _SHOWN:,} more)")
             raise UsageError(f"there is no record of {settings.records} in what --against names")
-        comparison = Comparison(publisher.store, publisher.config, target, old, _window(old, window))
+        comparison = ShadowComparison(publisher.store, publisher.config, target, old, _window(old, window))
         shown = _Shown(comparison, old)
         theirs = [each.run_id for each in shown.records() if take_over and each.is_on_both_sides]
         shown.finish()
@@ -173,22 +173,22 @@ def _window(old: OldRecords, told: tuple[int | None, int | None]) -> tuple[int, 
 class _Shown:
     """Tells of a comparison as it goes on, and its totals at the end."""
 
-    def __init__(self, comparison: Comparison, old: OldRecords) -> None:
+    def __init__(self, comparison: ShadowComparison, old: OldRecords) -> None:
         self._comparison = comparison
         self._old = old
         self._fields: Counter[str] = Counter()
         self._examples: dict[str, tuple[str, str | None, str | None, str]] = {}
         self._reasons: Counter[tuple[str, str]] = Counter()
-        self._listed: list[Beside] = []
+        self._listed: list[ShadowRecord] = []
         self.unexplained = 0
 
-    def records(self) -> Iterator[Beside]:
+    def records(self) -> Iterator[ShadowRecord]:
         """The records, each looked at on its way."""
         for each in self._comparison.records():
             self._look_at(each)
             yield each
 
-    def _look_at(self, each: Beside) -> None:
+    def _look_at(self, each: ShadowRecord) -> None:
         for field in each.fields:
             self._fields[field.field] += 1
             self._examples.setdefault(field.field, (field.reason, field.theirs, field.ours, each.record))

@@ -37,13 +37,13 @@ def copy(
 ) -> None:
     """Copy everything from one store into another, SQLite or PostgreSQL, and compare both. Nobody may be at work."""
     from publisher.config.file import store_url  # noqa: PLC0415
-    from publisher.config.schema import Store  # noqa: PLC0415
+    from publisher.config.schema import StoreSettings  # noqa: PLC0415
     from publisher.maintenance import copy_store  # noqa: PLC0415
 
     here = Path.cwd()
     urls = store_url(source, here), store_url(destination, here)
     tell = (lambda table: say(f"copying {table}")) if session.verbose else (lambda _table: None)
-    copied = copy_store(*urls, Store().busy_timeout, tell)
+    copied = copy_store(*urls, StoreSettings().busy_timeout, tell)
     if session.json:
         json_object({"tables": {each.table: {"rows": each.rows, "digest": each.digest} for each in copied}})
         return

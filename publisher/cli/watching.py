@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from publisher.cli.output import say
 from publisher.errors import ConfigError, StoreError
 from publisher.events import several
-from publisher.observe.metrics import Tally
+from publisher.observe.metrics import MetricsObserver
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -29,7 +29,7 @@ class Watch:
         """Raises `ConfigError` where the log or the port for metrics cannot be had."""
         config = publisher.config
         self._manager = manager
-        self._tally = Tally()
+        self._tally = MetricsObserver()
         self._log: LogFile | None = None
         self._watched: Watched | None = None
         self._settings = config

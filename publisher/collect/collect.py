@@ -14,17 +14,17 @@ from sqlalchemy import Connection
 
 from publisher.collect.grid_join import GridJoin
 from publisher.collect.unread import unread_error
-from publisher.collect.wants import Wish
+from publisher.collect.wants import TargetFilter
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
 from publisher.sources.base import Cursor, Page, Reader, Recognising, SealedPage, Window, sealed
 from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs
 from publisher.store.admin import erase, purge
-from publisher.store.admin.erase import Veil
+from publisher.store.admin.erase import PseudonymMap
 from publisher.store.classes import Interner, JobClass, classes_by_id
 from publisher.store.database import Store
-from publisher.store.runs import Put
+from publisher.store.runs import UpsertedRun
 from publisher.store.schema import State
 
 
@@ -47,7 +47,7 @@ class TargetPlan(msgspec.Struct, frozen=True):
     """
 
     target_id: int
-    wish: Wish
+    wish: TargetFilter
     keeps_first: bool
     assumes: tuple[str, ...] | None = None
 
@@ -135,7 +135,7 @@ def _store_page(
     source: Reader,
     row: registry.SourceRow,
     interner: Interner,
-    veil: Veil,
+    veil: PseudonymMap,
     join: GridJoin | None,
     page: SealedPage,
     plans: Sequence[TargetPlan],
@@ -144,7 +144,7 @@ def _store_page(
     again: bool,
 ) -> Collected:
     with store.write() as connection:
-        sifted = purge.sift(connection, page.runs, veil)
+        sifted = purge.drop_purged(connection, page.runs, veil)
         upserted = runs.upsert(connection, interner, veil.over(sifted.runs), now)
         first = None if row.first_read_done else row.name
         put_down(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
@@ -180,7 +180,7 @@ def _store_page(
 
 def put_down(
     connection: Connection,
-    put: Sequence[Put],
+    put: Sequence[UpsertedRun],
     plans: Sequence[TargetPlan],
     now: int,
     *,
@@ -205,14 +205,14 @@ def put_down(
         for job_class in read(connection, missing):
             plan.wish.wants_class(job_class)
         of_wanted_class = {class_id for class_id in class_ids if plan.wish.known_verdict(class_id)}
-        wanted: list[Put] = []
-        unwanted: list[Put] = []
+        wanted: list[UpsertedRun] = []
+        unwanted: list[UpsertedRun] = []
         for item in finished:
-            verdict = item.class_id in of_wanted_class and plan.wish.wants_end(item.end_time)
+            verdict = item.class_id in of_wanted_class and plan.wish.selects_end(item.end_time)
             (wanted if verdict else unwanted).append(item)
         fresh = [item for item in wanted if item.fresh]
         before = plan.wish.delivered_until if plan.assumes_of(first_read_of) else None
-        deliveries.put_down(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
+        deliveries.enqueue(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
         changed = [item for item in wanted if not item.fresh]
         gone = [item for item in unwanted if not item.fresh]
         if identity_only and not plan.wish.summaries:
@@ -222,20 +222,20 @@ def put_down(
         purge.hold_late(connection, plan.target_id, wanted, now)
 
 
-def _first_state(item: Put, delivered_until: int | None) -> State:
+def _first_state(item: UpsertedRun, delivered_until: int | None) -> State:
     if delivered_until is not None and item.end_time is not None and item.end_time <= delivered_until:
         return State.ACCEPTED  # without a batch: assumed to have been delivered before us
     return State.WAITING
 
 
-def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[Put]) -> list[Put]:
+def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[UpsertedRun]) -> list[UpsertedRun]:
     """Those that were not delivered by an earlier publisher, as far as an import says."""
     known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in items])
     assumed = {run_id for run_id, each in known.items() if each.state is State.ACCEPTED and not each.sent}
     return [item for item in items if item.run_id not in assumed]
 
 
-def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[Put]) -> None:
+def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[UpsertedRun]) -> None:
     """What was delivered before us was the version before: so a change of its key is seen, as of what we sent."""
     if not plan.keeps_first and not plan.wish.summaries:
         before = {item.run_id: item.before for item in changed if item.before is not None}
@@ -243,7 +243,7 @@ def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[Pu
 
 
 def _follow_changes(
-    connection: Connection, plan: TargetPlan, changed: Sequence[Put], gone: Sequence[Put], now: int
+    connection: Connection, plan: TargetPlan, changed: Sequence[UpsertedRun], gone: Sequence[UpsertedRun], now: int
 ) -> None:
     """A changed run waits again, unless the service keeps the first version it got: then it is superseded.
 
@@ -252,7 +252,7 @@ def _follow_changes(
     """
     known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
     new = [item for item in changed if item.run_id not in known]
-    deliveries.put_down(connection, plan.target_id, ((item, State.WAITING) for item in new), now)
+    deliveries.enqueue(connection, plan.target_id, ((item, State.WAITING) for item in new), now)
     moves: list[tuple[int, State, State, str | None]] = []
     in_motion: list[int] = []
     for item in changed:

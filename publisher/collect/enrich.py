@@ -24,8 +24,8 @@ import msgspec
 from formats.hosts import infrastructure_of
 from formats.job import Benchmark, Job
 from formats.names import parse_fqan
-from publisher.config.schema import BenchmarkRule, Config, MapRule, Source
-from publisher.encoded_run import LOCAL, hosts_tell, local_tells
+from publisher.config.schema import BenchmarkRule, Config, MapRule, SourceSettings
+from publisher.encoded_run import LOCAL, class_needs_hosts, class_needs_local_user
 
 _FACTS: Final = {"dn": "user_dn"} | {name: name for name in (*LOCAL, "queue", "token_issuer", "token_subject")}
 """The fact that each condition of a mapping rule looks at."""
@@ -59,7 +59,7 @@ class Mapping:
 
     def matches(self, job: Job) -> bool:
         """Whether a run, or a class of runs, meets every condition."""
-        if self._local and not local_tells(job):
+        if self._local and not class_needs_local_user(job):
             return False
         return all(matcher.matches(getattr(job, fact)) for fact, matcher in self._conditions)
 
@@ -97,7 +97,7 @@ _CACHED: Final = 50_000
 class Enricher:
     """The additions of one source; `common` are the mapping rules of all sources."""
 
-    def __init__(self, name: str, settings: Source, common: Sequence[MapRule] = ()) -> None:
+    def __init__(self, name: str, settings: SourceSettings, common: Sequence[MapRule] = ()) -> None:
         self._maps = [Mapping(f"sources.{name}.map[{place}]", rule) for place, rule in enumerate(settings.map)]
         self._maps += [Mapping(f"map[{place}]", rule) for place, rule in enumerate(common)]
         self._scores = [
@@ -115,7 +115,7 @@ class Enricher:
         changes: dict[str, Any] = {}
         if self._identifies:
             changes.update(self._identity(job))
-        if hosts_tell(job) and (benchmarks := self._benchmarks_of(job)):
+        if class_needs_hosts(job) and (benchmarks := self._benchmarks_of(job)):
             changes["benchmarks"] = benchmarks + job.benchmarks
         if self._settings.local_id_prefix and job.local_id:
             changes["local_id"] = self._settings.local_id_prefix + job.local_id
@@ -176,7 +176,7 @@ class Enricher:
         used: set[str] = set()
         self._identified(facts, used)
         yield from used
-        if hosts_tell(facts):
+        if class_needs_hosts(facts):
             for end in ends:
                 yield from [rule.key for rule in self._scores if rule.matches(facts, end)][:1]
 

@@ -15,14 +15,14 @@ from sqlalchemy import Connection
 from formats.job import Job
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
-from publisher.grid_identity import Entry, entry_for, local_id, needs_entry
+from publisher.grid_identity import GridLogEntry, entry_for, local_id, needs_entry
 from publisher.sources import blah
 from publisher.store import grid_jobs, registry
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, Marked, classes_by_id
 from publisher.store.database import Store
-from publisher.store.runs import Put, StoredRun
+from publisher.store.runs import StoredRun, UpsertedRun
 
-PutDown = Callable[[Connection, Sequence[Put]], None]
+PutDown = Callable[[Connection, Sequence[UpsertedRun]], None]
 """Lets the deliveries of changed runs follow, in the same transaction."""
 
 _PAGE: Final = 2000
@@ -53,7 +53,7 @@ class GridJoin:
         entries = grid_jobs.entries_by_key(connection, self._source_id, keys)
         return [self._marked(job, entries) for job in jobs]
 
-    def _marked(self, job: Job, entries: dict[str, list[Entry]]) -> Marked:
+    def _marked(self, job: Job, entries: dict[str, list[GridLogEntry]]) -> Marked:
         if not needs_entry(job):
             return job, None
         entry = entry_for(job, entries.get(local_id(job.local_id or "").key, ()))
@@ -67,7 +67,7 @@ class GridJoin:
             return False
         return settings.require or not self._read_to_end or end > self._latest_local
 
-    def note(self, connection: Connection, put: Sequence[Put]) -> None:
+    def note(self, connection: Connection, put: Sequence[UpsertedRun]) -> None:
         """Remember which of the runs that were just stored have no entry."""
         finished = [item for item in put if item.finished]
         missing = {item.class_id for item in finished} - self._unmatched.keys()
@@ -150,7 +150,7 @@ class GridJoin:
         present = grid_jobs.class_ids(connection, [run.run_id for run in found])
         wanted = self.interner.ids_of(connection, [run.job for run in found])
         put = [
-            Put(run.run_id, class_id, run.job.end, finished=True, fresh=False)
+            UpsertedRun(run.run_id, class_id, run.job.end, finished=True, fresh=False)
             for run, class_id in zip(found, wanted, strict=True)
             if present[run.run_id] != class_id
         ]

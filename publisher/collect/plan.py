@@ -41,7 +41,7 @@ from sqlalchemy import (
 )
 
 from publisher.collect.collect import TargetPlan
-from publisher.collect.wants import Wish
+from publisher.collect.wants import TargetFilter
 from publisher.config.schema import Config, Target
 from publisher.errors import ConfigError
 from publisher.store import deliveries as store_deliveries
@@ -111,7 +111,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
 
     Raises `ConfigError` where the change would let the service count delivered records twice.
     """
-    wish = Wish(name, target, config)
+    wish = TargetFilter(name, target, config)
     with store.read() as connection:
         row = registry.get_target(connection, name)
     if row is None or row.wishes != wish.text:
@@ -153,7 +153,7 @@ def _note_assumed(
         registry.note(connection, "delivered_until", name, detail + source, now)
 
 
-def _follow(connection: Connection, target_id: int, wish: Wish, now: int, *, before: int | None = None) -> None:
+def _follow(connection: Connection, target_id: int, wish: TargetFilter, now: int, *, before: int | None = None) -> None:
     """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
     add_hosts(connection)
     _wanted.create(connection, checkfirst=False)
@@ -166,7 +166,7 @@ def _follow(connection: Connection, target_id: int, wish: Wish, now: int, *, bef
     _wanted.drop(connection)
 
 
-def _take_back(connection: Connection, target_id: int, wish: Wish, now: int) -> None:
+def _take_back(connection: Connection, target_id: int, wish: TargetFilter, now: int) -> None:
     unwanted: ColumnElement[bool] = not_(
         deliveries.c.run_id.in_(select(runs.c.id).join(_wanted, runs.c.class_id == _wanted.c.id))
     )
@@ -200,7 +200,7 @@ def _release(connection: Connection, target_id: int, now: int) -> None:
     store_deliveries.add(connection, target_id, {State.HELD: -released, State.WAITING: released})
 
 
-def _fill(connection: Connection, target_id: int, wish: Wish, now: int, delivered_until: int | None) -> None:
+def _fill(connection: Connection, target_id: int, wish: TargetFilter, now: int, delivered_until: int | None) -> None:
     wanted: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
     if wish.since is not None:
         wanted = and_(wanted, runs.c.end_time >= wish.since)
@@ -226,7 +226,9 @@ def _fill(connection: Connection, target_id: int, wish: Wish, now: int, delivere
         store_deliveries.add(connection, target_id, {state: filled})
 
 
-def superseded(connection: Connection, target_id: int, wish: Wish, window: ColumnElement[bool]) -> ColumnElement[bool]:
+def superseded(
+    connection: Connection, target_id: int, wish: TargetFilter, window: ColumnElement[bool]
+) -> ColumnElement[bool]:
     """The condition on deliveries and their runs that they are superseded and still wanted, within `window`."""
     are_superseded = deliveries.c.state == int(State.SUPERSEDED)
     query = (
@@ -240,15 +242,15 @@ def superseded(connection: Connection, target_id: int, wish: Wish, window: Colum
     return and_(are_superseded, runs.c.class_id.in_(sorted(wanted)), runs.c.end_time.is_not(None), ends)
 
 
-def still_wanted(connection: Connection, wish: Wish, run_ids: Sequence[int]) -> set[int]:
+def still_wanted(connection: Connection, wish: TargetFilter, run_ids: Sequence[int]) -> set[int]:
     """Those of these runs that the target wants as they are now."""
     found: list[tuple[int, int, int | None]] = []
     for start in range(0, len(run_ids), 1000):
         query = select(runs.c.id, runs.c.class_id, runs.c.end_time).where(runs.c.id.in_(run_ids[start : start + 1000]))
         found += [(run_id, class_id, end) for run_id, class_id, end in connection.execute(query)]
     wanted = _wanted_classes(connection, wish, list({class_id for _, class_id, _ in found}))
-    return {run_id for run_id, class_id, end in found if class_id in wanted and wish.wants_end(end)}
+    return {run_id for run_id, class_id, end in found if class_id in wanted and wish.selects_end(end)}
 
 
-def _wanted_classes(connection: Connection, wish: Wish, ids: Sequence[int]) -> set[int]:
+def _wanted_classes(connection: Connection, wish: TargetFilter, ids: Sequence[int]) -> set[int]:
     return {item.id for item in classes_by_id(connection, ids) if wish.wants_class(item)}

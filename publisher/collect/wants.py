@@ -22,7 +22,7 @@ from formats.calendar import PeriodKind, period_of, periods_between
 from formats.job import Job
 from formats.names import vo_of
 from publisher.collect.enrich import ENRICHING, Enrichers
-from publisher.config.schema import REPORT_KINDS, SNAPSHOT_KINDS, Config, ReportingSettings, Source, Target
+from publisher.config.schema import REPORT_KINDS, SNAPSHOT_KINDS, Config, ReportingSettings, SourceSettings, Target
 from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
 from publisher.store.grid_jobs import class_ids
 from publisher.store.runs import StoredRun
@@ -34,7 +34,7 @@ def unknown_vo_of(target: Target) -> Literal["hold", "send", "skip"]:
     return target.unknown_vo or ("hold" if target.vo else "send")
 
 
-class Demand:
+class RunPreparer:
     """Makes runs ready for one target, or for a plain view of the site where there is none."""
 
     def __init__(self, config: Config, target: Target | None) -> None:
@@ -45,7 +45,7 @@ class Demand:
         """The run with what the configuration adds. Raises `CannotRenderError` where whose it is is not known yet."""
         return self._identified(run.source, run.job, awaits=run.awaits_grid_log)
 
-    def meet(self, run: StoredRun) -> Job:
+    def prepare(self, run: StoredRun) -> Job:
         """The same, for a record. Raises `CannotRenderError` also where the target wants a VO and none is known."""
         return self._with_vo(run.source, self.identified(run))
 
@@ -79,7 +79,7 @@ ARC_STATUSES: Final = frozenset({"completed", "failed"})
 BATCH_SYSTEM_STATUSES: Final = frozenset({"completed", "failed", "aborted", "cancelled"})
 
 
-class Wish:
+class TargetFilter:
     """The wishes of one target."""
 
     def __init__(self, name: str, target: Target, config: Config) -> None:
@@ -116,13 +116,13 @@ class Wish:
         """The remembered verdict on a class, if it was decided before."""
         return self._verdicts.get(class_id)
 
-    def wants_end(self, end_time: int | None) -> bool:
+    def selects_end(self, end_time: int | None) -> bool:
         """Whether a run that ended then is wanted."""
         return end_time is not None and (self.since is None or end_time >= self.since)
 
     def why_not_end(self, end_time: int | None) -> str | None:
         """Why a run that ended then is not wanted; None where it is."""
-        if self.wants_end(end_time):
+        if self.selects_end(end_time):
             return None
         return "of no end yet" if end_time is None else f"ended before its `since`, {iso(self.since)}"
 
@@ -233,7 +233,7 @@ def _text(target: Target, config: Config) -> str:
     return msgspec.json.encode(everything, order="deterministic").decode()
 
 
-def _enrichment(source: Source) -> dict[str, object]:
+def _enrichment(source: SourceSettings) -> dict[str, object]:
     return source.model_dump(mode="json", include=set(_DECIDING))
 
 
@@ -241,13 +241,13 @@ def why_unwanted(
     connection: Connection, config: Config, names: Iterable[str], runs: Sequence[StoredRun]
 ) -> dict[int, dict[str, str]]:
     """By run id, of each of these targets that does not want the run as both are now, why."""
-    wishes = [Wish(name, config.targets[name], config) for name in names]
+    wishes = [TargetFilter(name, config.targets[name], config) for name in names]
     ids = class_ids(connection, [run.run_id for run in runs])
     of = {each.id: each for each in classes_by_id(connection, sorted(set(ids.values())))}
     return {run.run_id: _of_run(run, wishes, of[ids[run.run_id]]) for run in runs}
 
 
-def _of_run(run: StoredRun, wishes: Iterable[Wish], job_class: JobClass) -> dict[str, str]:
+def _of_run(run: StoredRun, wishes: Iterable[TargetFilter], job_class: JobClass) -> dict[str, str]:
     end = run.job.end if run.job.finished else None
     told: dict[str, str] = {}
     for wish in wishes:

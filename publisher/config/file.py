@@ -17,18 +17,18 @@ from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
 from publisher.config.schema import (
     ADD_ON,
     BUILT_IN_TARGETS,
-    AddOnTarget,
-    Benchmark,
+    AddOnSettings,
     BenchmarkRule,
+    BenchmarkSettings,
     Config,
     Credentials,
     GridLog,
     MapRule,
     Selected,
-    Site,
-    Source,
+    SiteSettings,
+    SourceSettings,
     SpoolContext,
-    Store,
+    StoreSettings,
     TargetSettings,
     When,
 )
@@ -188,16 +188,16 @@ def _without_tag(location: list[str | int]) -> list[str | int]:
 
 
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "site": Site,
-    "store": Store,
-    "sources": Source,
+    "site": SiteSettings,
+    "store": StoreSettings,
+    "sources": SourceSettings,
     "spool": SpoolContext,
     "credentials": Credentials,
     "charges": Charges,
     "serve": Serve,
 }
 _RULES: dict[str, type[BaseModel]] = {
-    "benchmark": Benchmark,
+    "benchmark": BenchmarkSettings,
     "benchmarks": BenchmarkRule,
     "map": MapRule,
     "grid_log": GridLog,
@@ -234,7 +234,7 @@ def _model_of_target(entry: object) -> type[BaseModel]:
     kind = entry.get("type") if isinstance(entry, dict) else None
     if kind in BUILT_IN_TARGETS:
         return BUILT_IN_TARGETS[kind]
-    return AddOnTarget if kind in plugins.names(plugins.TARGETS) else TargetSettings
+    return AddOnSettings if kind in plugins.names(plugins.TARGETS) else TargetSettings
 
 
 def _known_keys(location: list[str | int], table: dict[str, Any]) -> list[str]:

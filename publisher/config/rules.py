@@ -1,6 +1,6 @@
 """Rules of the configuration: what it adds to jobs whose source does not tell who ran them, or on what they ran.
 
-Applied by `publisher.enrich`. A rule never overrides what the source tells. Beside them: which jobs a report is of.
+Applied by `publisher.collect.enrich`. A rule never overrides what the source reports. Also: which jobs a report is of.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class MapRule(Settings):
         return self
 
 
-class Benchmark(Settings):
+class BenchmarkSettings(Settings):
     """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core where the source has no usable one."""
 
     type: str = Field(min_length=1, description="Name of the benchmark; APEL takes HEPscore23, HEPSPEC and Si2k.")
     value: Number = Field(gt=0, allow_inf_nan=False, description="Score of one core.")
 
 
-class BenchmarkRule(Benchmark):
+class BenchmarkRule(BenchmarkSettings):
     """`[[sources.NAME.benchmarks]]`: score per core by queue, host and date; `benchmark` is for the rest."""
 
     queue: Patterns | None = Field(default=None, description="Only jobs of these queues or partitions.")

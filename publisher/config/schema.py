@@ -19,16 +19,45 @@ from formats.versions import require_version
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.reports import Charges, Node
-from publisher.config.rules import Benchmark, BenchmarkRule, GridLog, MapRule, Selected, When
+from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.services import Log, Metrics, Notices, Serve, SpoolContext
 from publisher.config.types import Count, FilePath, Folders, Instant, Months, Seconds, Settings, Switch, ZoneName
 
 __all__ = [
-    "ADD_ON", "BUILT_IN_RECORDS", "BUILT_IN_TARGETS", "MOST_PUBLISHERS", "REPORT_KINDS", "SNAPSHOT_KINDS",
-    "SUMMARY_KINDS", "AddOnTarget", "AmsTarget", "Benchmark", "BenchmarkRule", "Config", "Credentials",
-    "DirectoryTarget", "FilePath", "GridLog", "HttpsTarget", "Instant", "MapRule", "RecordsKind",
-    "ReportingSettings", "Seconds", "Selected", "Settings", "SgasTarget", "Site", "Source", "SourceType",
-    "SpoolContext", "Store", "Target", "TargetSettings", "When", "ZoneName",
+    "ADD_ON",
+    "BUILT_IN_RECORDS",
+    "BUILT_IN_TARGETS",
+    "MOST_PUBLISHERS",
+    "REPORT_KINDS",
+    "SNAPSHOT_KINDS",
+    "SUMMARY_KINDS",
+    "AddOnSettings",
+    "AmsSettings",
+    "BenchmarkRule",
+    "BenchmarkSettings",
+    "Config",
+    "Credentials",
+    "DirectorySettings",
+    "FilePath",
+    "GridLog",
+    "HttpsSettings",
+    "Instant",
+    "MapRule",
+    "RecordsKind",
+    "ReportingSettings",
+    "Seconds",
+    "Selected",
+    "Settings",
+    "SgasSettings",
+    "SiteSettings",
+    "SourceSettings",
+    "SourceType",
+    "SpoolContext",
+    "StoreSettings",
+    "Target",
+    "TargetSettings",
+    "When",
+    "ZoneName",
 ]  # fmt: skip
 
 
@@ -36,13 +65,13 @@ LONGEST_NAME: Final = 100
 """Characters of the name of a source, a target, or a context: it is in names of files and in indexes of the store."""
 
 
-class Site(Settings):
+class SiteSettings(Settings):
     """`[site]`: who we are."""
 
     name: str = Field(min_length=1, max_length=255, description="Name of the site, as in GOCDB.")
 
 
-class Store(Settings):
+class StoreSettings(Settings):
     """`[store]`: where the state is kept."""
 
     url: str = Field(
@@ -64,7 +93,7 @@ class Store(Settings):
 SourceType = Literal["arc", "gridengine", "torque", "pbs", "dqs", "slurm", "htcondor", "lsf"]
 
 
-class Source(Settings):
+class SourceSettings(Settings):
     """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
 
     type: str = Field(description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings.")
@@ -72,7 +101,9 @@ class Source(Settings):
     rotated_to: Folders = Field(
         default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
     )
-    benchmark: Benchmark | None = Field(default=None, description="Score per core where the source has no usable one.")
+    benchmark: BenchmarkSettings | None = Field(
+        default=None, description="Score per core where the source has no usable one."
+    )
     timezone: ZoneName = Field(default="UTC", description="Of logs that are written in local time.")
     expect_every: Seconds | None = Field(default=None, description="Silent for longer: yellow in `status`.")
     complete_since: Instant | None = Field(
@@ -111,7 +142,7 @@ class Source(Settings):
     stat_file: FilePath | None = Field(default=None, description="DQS: samples of the queues, for `--view load`.")
 
     @model_validator(mode="after")
-    def _options_are_for_add_ons(self) -> Source:
+    def _options_are_for_add_ons(self) -> SourceSettings:
         if self.options and self.type in get_args(SourceType):
             raise ValueError(f"options are for the types of add-ons; {self.type} has its keys beside `type`")
         return self
@@ -244,7 +275,7 @@ class TargetSettings(Settings):
         return False
 
 
-class SgasTarget(TargetSettings):
+class SgasSettings(TargetSettings):
     """`[targets.NAME]` with `type = "sgas"`."""
 
     type: Literal["sgas"] = Field(description="An SGAS service: usage records by HTTPS.")
@@ -279,7 +310,7 @@ class ReportingSettings(TargetSettings):
         return self
 
 
-class AmsTarget(ReportingSettings):
+class AmsSettings(ReportingSettings):
     """`[targets.NAME]` with `type = "ams"`."""
 
     type: Literal["ams"] = Field(description="The ARGO messaging service, as APEL uses it: signed messages.")
@@ -300,7 +331,7 @@ class AmsTarget(ReportingSettings):
         return True
 
 
-class HttpsTarget(ReportingSettings):
+class HttpsSettings(ReportingSettings):
     """`[targets.NAME]` with `type = "https"`: POST of any format."""
 
     type: Literal["https"] = Field(description="Any service that takes a POST.")
@@ -316,7 +347,7 @@ class HttpsTarget(ReportingSettings):
         return self.sign or self.encrypt_to is not None
 
 
-class DirectoryTarget(ReportingSettings):
+class DirectorySettings(ReportingSettings):
     """`[targets.NAME]` with `type = "directory"`."""
 
     type: Literal["directory"] = Field(description="Messages as files, for SSM or another program to take away.")
@@ -335,7 +366,7 @@ class DirectoryTarget(ReportingSettings):
         return self.sign or self.layout == "dirq"
 
 
-class AddOnTarget(ReportingSettings):
+class AddOnSettings(ReportingSettings):
     """`[targets.NAME]` with the `type` of an installed add-on."""
 
     type: str = Field(description="The type that the add-on brings.")
@@ -345,10 +376,10 @@ class AddOnTarget(ReportingSettings):
 
 ADD_ON: Final = "add-on"
 BUILT_IN_TARGETS: Final[dict[str, type[TargetSettings]]] = {
-    "sgas": SgasTarget,
-    "ams": AmsTarget,
-    "https": HttpsTarget,
-    "directory": DirectoryTarget,
+    "sgas": SgasSettings,
+    "ams": AmsSettings,
+    "https": HttpsSettings,
+    "directory": DirectorySettings,
 }
 
 
@@ -361,30 +392,30 @@ def _kind_of_target(value: Any) -> str | None:
 
 
 Target = Annotated[
-    Annotated[SgasTarget, Tag("sgas")]
-    | Annotated[AmsTarget, Tag("ams")]
-    | Annotated[HttpsTarget, Tag("https")]
-    | Annotated[DirectoryTarget, Tag("directory")]
-    | Annotated[AddOnTarget, Tag(ADD_ON)],
+    Annotated[SgasSettings, Tag("sgas")]
+    | Annotated[AmsSettings, Tag("ams")]
+    | Annotated[HttpsSettings, Tag("https")]
+    | Annotated[DirectorySettings, Tag("directory")]
+    | Annotated[AddOnSettings, Tag(ADD_ON)],
     Discriminator(_kind_of_target),
 ]
 
 
 def _service_of(target: TargetSettings) -> tuple[str, ...] | None:
     """Where the messages of a target end up, as far as its settings tell."""
-    if isinstance(target, AmsTarget):
+    if isinstance(target, AmsSettings):
         return target.url.rstrip("/").lower(), target.project, target.topic
-    if isinstance(target, HttpsTarget):
+    if isinstance(target, HttpsSettings):
         return (target.url.rstrip("/"),)
-    return ("directory", str(target.path)) if isinstance(target, DirectoryTarget) else None
+    return ("directory", str(target.path)) if isinstance(target, DirectorySettings) else None
 
 
 class Config(Settings):
     """The whole file."""
 
-    site: Site
-    store: Store = Field(default_factory=Store)
-    sources: dict[str, Source] = Field(default_factory=dict)
+    site: SiteSettings
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    sources: dict[str, SourceSettings] = Field(default_factory=dict)
     targets: dict[str, Target] = Field(default_factory=dict)
     map: tuple[MapRule, ...] = ()
     nodes: tuple[Node, ...] = ()

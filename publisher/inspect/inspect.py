@@ -17,7 +17,7 @@ from formats.base import Violation
 from formats.check.message import Inspection, inspect_message
 from formats.xml.read import MAX_BYTES
 from publisher.errors import UsageError
-from publisher.inspect.unwrap import Keys, Layer, unwrap
+from publisher.inspect.unwrap import DecryptionKeys, MessageLayer, unwrap
 
 
 def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | str]]:
@@ -58,11 +58,11 @@ class Inspected(msgspec.Struct, frozen=True):
     """A message: where it was, what it was wrapped in, and what it is."""
 
     label: str
-    layers: tuple[Layer, ...]
+    layers: tuple[MessageLayer, ...]
     inspection: Inspection
 
 
-def inspect_files(paths: Sequence[Path], keys: Keys, now: int) -> Iterator[Inspected]:
+def inspect_files(paths: Sequence[Path], keys: DecryptionKeys, now: int) -> Iterator[Inspected]:
     """The messages of these files, folders, or standard input (`-`). `now`: epoch seconds, for rules of the clock.
 
     Raises `UsageError` for a path where there is nothing; whatever a file holds raises nothing.
@@ -74,7 +74,7 @@ def inspect_files(paths: Sequence[Path], keys: Keys, now: int) -> Iterator[Inspe
             yield from inspect_content(label, content, keys, now)
 
 
-def inspect_content(label: str, content: bytes, keys: Keys, now: int) -> Iterator[Inspected]:
+def inspect_content(label: str, content: bytes, keys: DecryptionKeys, now: int) -> Iterator[Inspected]:
     """The messages in these bytes."""
     for unwrapped in unwrap(label, content, keys, now):
         if unwrapped.payload is None:

@@ -31,7 +31,7 @@ from publisher.security.revocation import RevocationLists
 _AUTHORITY_FILES = ("*.[0-9]", "*.pem", "*.crt")
 
 
-class Keys(msgspec.Struct, frozen=True):
+class DecryptionKeys(msgspec.Struct, frozen=True):
     """The receiver's certificate and key, and the authorities; None where they were not given."""
 
     certificate: x509.Certificate | None = None
@@ -41,7 +41,7 @@ class Keys(msgspec.Struct, frozen=True):
     """The revocation lists beside the authorities."""
 
 
-def load_keys(certificate: Path | None, key: Path | None, authorities: Path | None) -> Keys:
+def load_keys(certificate: Path | None, key: Path | None, authorities: Path | None) -> DecryptionKeys:
     """The keys of these files; `authorities` is a file or a directory in hashed grid form.
 
     Raises `UsageError` for a key without its certificate or the other way round, and `CredentialError`.
@@ -54,7 +54,7 @@ def load_keys(certificate: Path | None, key: Path | None, authorities: Path | No
         if not isinstance(loaded, rsa.RSAPrivateKey):
             raise CredentialError(f"the key in {key} is no RSA key", hint="S/MIME messages are encrypted to RSA keys")
         private = loaded
-    return Keys(
+    return DecryptionKeys(
         None if certificate is None else load_certificates(certificate)[0],
         private,
         None if authorities is None else _authorities(authorities),
@@ -89,7 +89,7 @@ _MIME_HEADER: Final = re.compile(
 )
 
 
-class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
+class MessageLayer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A wrapping that was taken off: `gzip`, `ams`, `encrypted`, `signed`; for a signature who signed, in slash form,
     until when the certificate is valid (epoch seconds), and whether authorities were asked and vouch for it."""
 
@@ -104,23 +104,23 @@ class Unwrapped(msgspec.Struct, frozen=True):
     """What is inside. `payload` is None where it could not be got at; `violations` then tell why."""
 
     label: str
-    layers: tuple[Layer, ...]
+    layers: tuple[MessageLayer, ...]
     payload: bytes | None
     violations: tuple[Violation, ...] = ()
 
 
-def unwrap(label: str, content: bytes, keys: Keys, now: int) -> Iterator[Unwrapped]:
+def unwrap(label: str, content: bytes, keys: DecryptionKeys, now: int) -> Iterator[Unwrapped]:
     """The messages in these bytes: one, or those of an AMS request or reply."""
     yield from _Unwrapping(keys, now).of(label, content, (), ())
 
 
 class _Unwrapping:
-    def __init__(self, keys: Keys, now: int) -> None:
+    def __init__(self, keys: DecryptionKeys, now: int) -> None:
         self._keys = keys
         self._now = now
 
     def of(
-        self, label: str, content: bytes, layers: tuple[Layer, ...], found: tuple[Violation, ...]
+        self, label: str, content: bytes, layers: tuple[MessageLayer, ...], found: tuple[Violation, ...]
     ) -> Iterator[Unwrapped]:
         def broken(rule: str, source: str = "") -> Unwrapped:
             return Unwrapped(label, layers, None, (*found, Violation("error", 0, "", rule, source)))
@@ -134,7 +134,7 @@ class _Unwrapping:
             if isinstance(unpacked, str):
                 yield broken(unpacked)
             else:
-                yield from self.of(label, unpacked, (*layers, Layer("gzip")), found)
+                yield from self.of(label, unpacked, (*layers, MessageLayer("gzip")), found)
         elif content.lstrip()[:1] in {b"{", b"["}:
             yield from self._json(label, content, layers, found)
         elif _MIME_HEADER.match(content):
@@ -146,13 +146,13 @@ class _Unwrapping:
             yield Unwrapped(label, layers, content, found)
 
     def _mime(
-        self, label: str, content: bytes, layers: tuple[Layer, ...], found: tuple[Violation, ...]
+        self, label: str, content: bytes, layers: tuple[MessageLayer, ...], found: tuple[Violation, ...]
     ) -> Iterator[Unwrapped]:
         if _is_enveloped(content):
             if self._keys.certificate is None or self._keys.key is None:
                 raise verify.SmimeError("encrypted: give --key and --certificate of its receiver")
             inner = verify.decrypt(content, self._keys.certificate, self._keys.key)
-            yield from self.of(label, inner, (*layers, Layer("encrypted")), found)
+            yield from self.of(label, inner, (*layers, MessageLayer("encrypted")), found)
             return
         if verify.is_encrypted(content):
             rule = "names the media type of encrypted messages: SSM takes it for one"
@@ -171,13 +171,13 @@ class _Unwrapping:
         elif not certificate.not_valid_before_utc <= at <= certificate.not_valid_after_utc:
             rule = f"the signer's certificate is not valid at {at:%Y-%m-%d}: the receiver does not verify it"
             found = (*found, Violation("error", 0, "signature", rule, _SIGNING))
-        layer = Layer(
+        layer = MessageLayer(
             "signed", slash_dn(certificate.subject), int(certificate.not_valid_after_utc.timestamp()), trusted
         )
         yield from self.of(label, opened.payload, (*layers, layer), found)
 
     def _json(
-        self, label: str, content: bytes, layers: tuple[Layer, ...], found: tuple[Violation, ...]
+        self, label: str, content: bytes, layers: tuple[MessageLayer, ...], found: tuple[Violation, ...]
     ) -> Iterator[Unwrapped]:
         def broken(name: str, rule: str) -> Unwrapped:
             violation = Violation("error", 0, "", rule, "facts on receivers, 4")
@@ -196,7 +196,7 @@ class _Unwrapping:
             yield broken(label, "JSON, but neither what is published to AMS nor what is pulled from it, nor a report")
             return
         if not messages:
-            yield Unwrapped(label, (*layers, Layer("ams")), None, found)
+            yield Unwrapped(label, (*layers, MessageLayer("ams")), None, found)
         for number, message in enumerate(messages[:MOST_MESSAGES], 1):
             name = label if len(messages) == 1 else f"{label}: message {number}"
             data = message.get("data") if isinstance(message, dict) else None
@@ -208,7 +208,7 @@ class _Unwrapping:
             except (binascii.Error, ValueError):
                 yield broken(name, "its data is no base64")
                 continue
-            yield from self.of(name, inner, (*layers, Layer("ams", attributes=_attributes(message))), found)
+            yield from self.of(name, inner, (*layers, MessageLayer("ams", attributes=_attributes(message))), found)
         if len(messages) > MOST_MESSAGES:
             yield broken(label, f"holds {len(messages)} messages; the first {MOST_MESSAGES} were looked at")
 

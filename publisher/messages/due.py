@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from formats.calendar import Period, PeriodKind, period_of
-from publisher.collect.wants import Wish, period_kind
+from publisher.collect.wants import TargetFilter, period_kind
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
 from publisher.store import classes, queries
 from publisher.store.database import Store
-from publisher.store.queries import Waiting
+from publisher.store.queries import PendingDelivery
 from publisher.store.registry import TargetRow
 from publisher.store.schema import State
 from publisher.text import past
@@ -28,7 +28,7 @@ _PAGE: Final = 5000
 
 def ended_in(
     store: Store, target_id: int, bounds: tuple[int, int], *, changed_since: int | None = None
-) -> Iterator[tuple[State, Waiting]]:
+) -> Iterator[tuple[State, PendingDelivery]]:
     """The deliveries of runs that ended within bounds (the second exclusive), by end time; not those waived or
     superseded. `changed_since`: only those that were put down or moved then or later. Memory does not grow with them.
     """
@@ -41,7 +41,7 @@ def ended_in(
             return
 
 
-def held_in(store: Store, target_id: int, bounds: tuple[int, int], reason: str) -> Iterator[Waiting]:
+def held_in(store: Store, target_id: int, bounds: tuple[int, int], reason: str) -> Iterator[PendingDelivery]:
     """The deliveries that ended within bounds (the second exclusive) and are held for a reason that begins so."""
     after: tuple[int, int] | None = None
     while True:
@@ -52,12 +52,14 @@ def held_in(store: Store, target_id: int, bounds: tuple[int, int], reason: str) 
             return
 
 
-class Wants(Protocol):
+class DueRuns(Protocol):
     """What a target is owed, by the ends of its runs."""
 
     target_id: int | None
 
-    def ended_in(self, bounds: tuple[int, int], *, changed_since: int | None = None) -> Iterator[tuple[State, Waiting]]:
+    def ended_in(
+        self, bounds: tuple[int, int], *, changed_since: int | None = None
+    ) -> Iterator[tuple[State, PendingDelivery]]:
         """See the function."""
         ...
 
@@ -78,17 +80,19 @@ class Planned:
         self.target_id: int | None = target_id
         self._id = target_id
 
-    def ended_in(self, bounds: tuple[int, int], *, changed_since: int | None = None) -> Iterator[tuple[State, Waiting]]:
-        """See `Wants`."""
+    def ended_in(
+        self, bounds: tuple[int, int], *, changed_since: int | None = None
+    ) -> Iterator[tuple[State, PendingDelivery]]:
+        """See `DueRuns`."""
         return ended_in(self._store, self._id, bounds, changed_since=changed_since)
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
-        """See `Wants`."""
+        """See `DueRuns`."""
         with self._store.read() as connection:
             return queries.periods_from(connection, self._id, kind, first)
 
     def waiting(self, kind: PeriodKind) -> list[Period]:
-        """See `Wants`."""
+        """See `DueRuns`."""
         with self._store.read() as connection:
             return queries.periods_of(connection, self._id, State.WAITING, kind)
 
@@ -98,14 +102,16 @@ class Unplanned:
 
     target_id: int | None = None
 
-    def __init__(self, store: Store, wish: Wish) -> None:
+    def __init__(self, store: Store, wish: TargetFilter) -> None:
         self._store = store
         self._wish = wish
         with store.read() as connection:
             self._classes = {one.id for one in classes.all_classes(connection) if wish.wants_class(one)}
 
-    def ended_in(self, bounds: tuple[int, int], *, changed_since: int | None = None) -> Iterator[tuple[State, Waiting]]:
-        """See `Wants`."""
+    def ended_in(
+        self, bounds: tuple[int, int], *, changed_since: int | None = None
+    ) -> Iterator[tuple[State, PendingDelivery]]:
+        """See `DueRuns`."""
         del changed_since  # nothing was ever looked at
         after: tuple[int, int] | None = None
         while True:
@@ -113,14 +119,14 @@ class Unplanned:
                 page = list(queries.runs_in(connection, *bounds, after, _PAGE))
             for run, class_id in page:
                 end = run.job.end
-                if run.job.finished and end is not None and class_id in self._classes and self._wish.wants_end(end):
-                    yield State.WAITING, Waiting(end, run)
+                if run.job.finished and end is not None and class_id in self._classes and self._wish.selects_end(end):
+                    yield State.WAITING, PendingDelivery(end, run)
             if len(page) < _PAGE:
                 return
             after = (page[-1][0].job.end or 0, page[-1][0].run_id)
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
-        """See `Wants`; some of them may hold nothing that is wanted."""
+        """See `DueRuns`; some of them may hold nothing that is wanted."""
         found: list[Period] = []
         while True:
             with self._store.read() as connection:
@@ -131,7 +137,7 @@ class Unplanned:
             first = found[-1].stop
 
     def waiting(self, kind: PeriodKind) -> list[Period]:
-        """See `Wants`."""
+        """See `DueRuns`."""
         return self.periods_from(kind, EVER)
 
 

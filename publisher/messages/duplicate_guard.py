@@ -35,7 +35,7 @@ from formats.base import CannotRenderError, RecordFormat
 from formats.fit import shown
 from formats.job import Job
 from formats.view import View
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.config.schema import JOB_RECORD_KINDS, Config
 from publisher.store import deliveries, groups, queries, registry, runs, schema
 from publisher.store.classes import decode
@@ -152,7 +152,7 @@ class DuplicateGuard:
         config: Config,
         form: RecordFormat,
         view: View,
-        demand: Demand,
+        demand: RunPreparer,
         target_id: int | None,
         is_wanted: Callable[[StoredRun], bool] = lambda _run: False,
     ) -> None:
@@ -241,7 +241,7 @@ class DuplicateGuard:
         try:
             job, other_job = self._demand.identified(run), self._demand.identified(other)
             if not is_there:
-                self._form.record(self._demand.meet(other), other.stored_at)
+                self._form.record(self._demand.prepare(other), other.stored_at)
         except CannotRenderError:
             return False
         return job_key(job, self._view) == job_key(other_job, self._view)

@@ -19,7 +19,7 @@ from formats.utilization.measure import Ran
 from publisher.sources.dqs import without_slaves
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run as reports see it: `facts` by the names of `KEYS`, instants in epoch seconds, durations in ms."""
 
     facts: dict[str, tuple[str, ...]]
@@ -56,12 +56,12 @@ class Filters:
                 raise ValueError(f"nothing is selected by {key!r}; there are: {', '.join(KEYS)}")
         self._patterns = {key: re.compile(translate(text)) for key, text in patterns.items()}
 
-    def match(self, entry: Entry) -> bool:
+    def match(self, entry: ReportedRun) -> bool:
         """Whether an entry is selected."""
         return all(any(pattern.match(value) for value in entry.facts[key]) for key, pattern in self._patterns.items())
 
 
-def entries_of(job: Job) -> list[Entry]:
+def entries_of(job: Job) -> list[ReportedRun]:
     """What is counted of a run. None where it is not over, or its times are not known."""
     if not job.finished:
         return []
@@ -71,7 +71,7 @@ def entries_of(job: Job) -> list[Entry]:
         return []
     wall_ms = job.wall_ms if job.wall_ms is not None else max(ran.stop - ran.start, 0) * 1000
     cpu_ms = job.cpu_ms if job.cpu_ms is not None else ran.user_ms + ran.system_ms
-    return [Entry(facts=_facts(job), ran=ran, wall_ms=wall_ms, cpu_ms=cpu_ms, memory_kib=job.memory_rss_kib or 0)]
+    return [ReportedRun(facts=_facts(job), ran=ran, wall_ms=wall_ms, cpu_ms=cpu_ms, memory_kib=job.memory_rss_kib or 0)]
 
 
 def rans_of(job: Job) -> list[Ran]:

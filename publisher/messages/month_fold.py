@@ -16,14 +16,14 @@ from sqlalchemy import Connection
 from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.summary import Fold, Sums
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
 from publisher.store import queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
-from publisher.store.queries import Waiting
+from publisher.store.queries import PendingDelivery
 from publisher.store.schema import State
 
 _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
@@ -40,7 +40,7 @@ class MonthFold(msgspec.Struct, frozen=True):
 class MonthFolder:
     """Folds months of one target anew from all its runs."""
 
-    def __init__(self, store: Store, target_id: int, demand: Demand, page: int = sums.PAGE) -> None:
+    def __init__(self, store: Store, target_id: int, demand: RunPreparer, page: int = sums.PAGE) -> None:
         self._store = store
         self._page = page
         self._target_id = target_id
@@ -96,10 +96,10 @@ class MonthFolder:
             if after is None:
                 return
 
-    def _fold_one(self, delivery: Waiting, folded: MonthFold, *, waits: bool) -> None:
+    def _fold_one(self, delivery: PendingDelivery, folded: MonthFold, *, waits: bool) -> None:
         run = delivery.run
         try:
-            place, name = folded.members, folded.fold.add(self._demand.meet(run)).text
+            place, name = folded.members, folded.fold.add(self._demand.prepare(run)).text
         except CannotRenderError as error:
             place, name = folded.held, str(error)
         if waits:

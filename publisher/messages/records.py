@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from formats.base import CannotRenderError, Note, RecordFormat
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.messages import duplicate_guard
 from publisher.messages.duplicate_guard import DuplicateGuard
 from publisher.messages.item import Item
 from publisher.store import queries
 from publisher.store.database import Store
-from publisher.store.deliveries import Part
-from publisher.store.queries import Waiting
+from publisher.store.deliveries import Shard
+from publisher.store.queries import PendingDelivery
 
 Noted = Callable[[str, Sequence[Note]], None]
 Place = tuple[int, int]
 """Where a page ended: end time and id of its last run."""
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HeldRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A run that cannot be rendered. `seen`: how often it had changed when it was read."""
 
     run_id: int
@@ -35,7 +35,7 @@ class RenderedPage(msgspec.Struct, frozen=True, array_like=True):
     """Oldest end first. `place` is where the next page begins."""
 
     items: Sequence[Item]
-    held: Sequence[Held]
+    held: Sequence[HeldRun]
     place: Place
 
     def until(self, place: Place) -> RenderedPage:
@@ -52,9 +52,9 @@ class PageRenderer:
         self,
         store: Store,
         target_id: int,
-        part: Part,
+        part: Shard,
         record_format: RecordFormat,
-        demand: Demand,
+        demand: RunPreparer,
         guard: DuplicateGuard | None,
         size: int,
         noted: Noted | None = None,
@@ -86,7 +86,7 @@ class PageRenderer:
             return None
         return self.rendered(waiting, [delivery.sent is not None and not again for delivery in waiting])
 
-    def rendered(self, page: Sequence[Waiting], there: Sequence[bool]) -> RenderedPage:
+    def rendered(self, page: Sequence[PendingDelivery], there: Sequence[bool]) -> RenderedPage:
         """These deliveries; `there` says of which the service may have a version."""
         items = []
         held = []
@@ -94,12 +94,12 @@ class PageRenderer:
         for delivery, may_be_there in zip(page, there, strict=True):
             run = delivery.run
             if run.run_id in to_hold:
-                held.append(Held(run.run_id, delivery.seen, delivery.end_time, run.record_id, to_hold[run.run_id]))
+                held.append(HeldRun(run.run_id, delivery.seen, delivery.end_time, run.record_id, to_hold[run.run_id]))
                 continue
             try:
-                made = self._format.record(self._demand.meet(run), run.stored_at)
+                made = self._format.record(self._demand.prepare(run), run.stored_at)
             except CannotRenderError as error:
-                held.append(Held(run.run_id, delivery.seen, delivery.end_time, run.record_id, str(error)))
+                held.append(HeldRun(run.run_id, delivery.seen, delivery.end_time, run.record_id, str(error)))
                 continue
             if made.notes and self._noted is not None:
                 self._noted(run.record_id, made.notes)
@@ -118,7 +118,7 @@ class PageRenderer:
             )
         return RenderedPage(items, held, (page[-1].end_time, page[-1].run.run_id))
 
-    def _counted_twice(self, page: Sequence[Waiting]) -> dict[int, str]:
+    def _counted_twice(self, page: Sequence[PendingDelivery]) -> dict[int, str]:
         """Those of these runs that would count twice, or in place of another one, by run id, each with the reason."""
         with self._store.read() as connection:
             to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])

@@ -21,17 +21,17 @@ from formats.base import CannotRenderError
 from formats.calendar import LONGEST_S, Month, Period, period_numbered, period_of, periods_between
 from formats.utilization.measure import Bin, Bins, Ran, Tally
 from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.config.schema import Config, ReportingSettings
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages.completeness import known_from
-from publisher.messages.due import EVER, Wants
+from publisher.messages.due import EVER, DueRuns
 from publisher.messages.entries import Filters, entries_of, rans_of
 from publisher.messages.item import Members
 from publisher.store import groups
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
-from publisher.store.queries import Waiting
+from publisher.store.queries import PendingDelivery
 from publisher.store.schema import State
 from publisher.text import past
 
@@ -47,7 +47,7 @@ class Reach(msgspec.Struct, frozen=True):
     at: int
 
 
-class Part(msgspec.Struct, frozen=True):
+class ReportPart(msgspec.Struct, frozen=True):
     """A report as it is sent: a whole period, or as many of its bins as fit into a message; and what settles with it.
 
     `row`: how it stands in the ledger where it waits; its key is what the report is of, its jobs those of the period.
@@ -69,7 +69,7 @@ class ReportFold:
         store: Store,
         config: Config,
         settings: TargetSettings,
-        wants: Wants,
+        wants: DueRuns,
         form: UtilizationFormat,
         limit_bytes: int | None,
         now: int,
@@ -83,7 +83,7 @@ class ReportFold:
         self._site = config.site.name
         self._bin_s = int(settings.bin)
         self._now = now
-        self._demand = Demand(config, settings)
+        self._demand = RunPreparer(config, settings)
         patterns = settings.select.patterns
         self._filters = Filters(patterns) if patterns else None
         self._tallies: dict[Period, Tally] = {}
@@ -148,7 +148,7 @@ class ReportFold:
             todo = (touched | self._reaching_into(touched)) - folded
         return sorted(touched)
 
-    def parts(self, period: Period) -> list[Part]:
+    def parts(self, period: Period) -> list[ReportPart]:
         """The report of a period that was touched, in as many parts as the size of a message asks for."""
         tally = self._tally_of(period)
         bins = tally.measured()
@@ -221,9 +221,9 @@ class ReportFold:
         self._looked[period] = Reach(first, self._now)
         return first
 
-    def _rans(self, delivery: Waiting) -> tuple[Sequence[Ran], Sequence[Ran]]:
+    def _rans(self, delivery: PendingDelivery) -> tuple[Sequence[Ran], Sequence[Ran]]:
         """When a run ran, by its entries: all of them, and those that are selected."""
-        job = self._demand.meet(delivery.run)
+        job = self._demand.prepare(delivery.run)
         if self._filters is None:
             rans = rans_of(job)
             return rans, rans
@@ -256,7 +256,7 @@ class ReportFold:
     def _part_of(self, period: Period, end: int) -> int:
         return (end - period.start) // self._bin_s // self._bins_of_a_part
 
-    def _part(self, period: Period, place: int, bins: tuple[Bin, ...], tally: Tally) -> Part:
+    def _part(self, period: Period, place: int, bins: tuple[Bin, ...], tally: Tally) -> ReportPart:
         """The part of a period that begins with bin number `place`."""
         begin = period.start + place * self._bin_s
         cut = bins[place : place + self._bins_of_a_part]
@@ -266,16 +266,16 @@ class ReportFold:
         body = in_json(report)
         digest = hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
         key = msgspec.json.encode((begin, stop)).decode()
-        return Part(report, GroupRow(period.number, key, State.WAITING, digest, tally.jobs, body), members)
+        return ReportPart(report, GroupRow(period.number, key, State.WAITING, digest, tally.jobs, body), members)
 
 
-def owed_parts(parts: Sequence[Part], known: Mapping[str, GroupRow]) -> list[Part]:
+def owed_parts(parts: Sequence[ReportPart], known: Mapping[str, GroupRow]) -> list[ReportPart]:
     """The parts of a period that the service has not got as they are. A period without jobs it has no need of, unless
     it was sent another report of it."""
     if not known and not any(part.row.jobs for part in parts):
         return []
 
-    def has(part: Part) -> bool:
+    def has(part: ReportPart) -> bool:
         row = known.get(part.row.key)
         return row is not None and row.state is State.ACCEPTED and row.digest == part.row.digest
 

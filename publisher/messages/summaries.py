@@ -14,7 +14,7 @@ from formats.apel.summary import SummaryFormat
 from formats.calendar import Month, month_numbered
 from formats.summary import Fold, Group
 from formats.view import View
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.config.schema import Config
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages import erased_groups
@@ -53,7 +53,7 @@ class MonthSummaries:
         self._target_id = target_id
         self._view = view
         self._format = form
-        self._folder = MonthFolder(store, target_id, Demand(config, settings))
+        self._folder = MonthFolder(store, target_id, RunPreparer(config, settings))
 
     def due(self, month: Month, now: int, *, released: bool = False, whole: bool = False) -> DueMonth:
         """What is due of a month that is known whole, at `now` (epoch seconds).

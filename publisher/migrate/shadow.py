@@ -38,7 +38,7 @@ from formats.summary import Fold
 from formats.xml.read import FORMATS, NotAMessageError
 from formats.xml.read import parse as parse_xml
 from formats.xml.text import read_date_time, read_duration_ms
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.config.schema import Config
 from publisher.inspect import unwrap as inspection_keys
 from publisher.inspect.inspect import contents
@@ -47,7 +47,7 @@ from publisher.messages.item import view_of
 from publisher.plugins import record_format
 from publisher.store import deliveries, queries, registry, runs
 from publisher.store.database import Store
-from publisher.store.queries import Waiting
+from publisher.store.queries import PendingDelivery
 from publisher.store.schema import State
 
 SUMMARIES: Final = frozenset({"apel-summary", "apel-normalised-summary"})
@@ -100,7 +100,7 @@ class OldRecords:
             if isinstance(content, str):
                 self._note(f"{label}: {content}")
                 continue
-            for inner in unwrap(label, content, inspection_keys.Keys(), now):
+            for inner in unwrap(label, content, inspection_keys.DecryptionKeys(), now):
                 if inner.payload is None:
                     self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
                 else:
@@ -171,7 +171,7 @@ class OldRecords:
             yield OldRecord(name, end, _fields.decode(fields))
 
 
-class Keys(msgspec.Struct, frozen=True):
+class MatchKeys(msgspec.Struct, frozen=True):
     """What a record is found by: its name, the global id of its job, local id and end as one text; and the end."""
 
     name: str
@@ -180,7 +180,7 @@ class Keys(msgspec.Struct, frozen=True):
     end: int | None
 
 
-def keys_of(format_name: str, fields: Fields) -> Keys:
+def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     """The keys of a record.
 
     Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2).
@@ -189,7 +189,7 @@ def keys_of(format_name: str, fields: Fields) -> Keys:
         pairs = tuple((name, values[-1]) for name, values in fields.items())
         key = read_group(TextRecord(1, pairs)).key
         valid = 1 <= key.month <= _MONTHS and key.year
-        return Keys(key.text, None, None, month_bounds(key.when)[0] if valid else None)
+        return MatchKeys(key.text, None, None, month_bounds(key.when)[0] if valid else None)
     local = _first(fields, "JobIdentity/LocalJobId", "LocalJobId")
     end: int | None = None
     with contextlib.suppress(ValueError):
@@ -198,7 +198,7 @@ def keys_of(format_name: str, fields: Fields) -> Keys:
     pair = None if local is None or end is None else f"{local.rstrip().lower()} {end}"
     job = _first(fields, "JobIdentity/GlobalJobId")
     name = _first(fields, "RecordIdentity@recordId") or pair or job
-    return Keys(name or str(sorted(fields.items())), job, pair, end)
+    return MatchKeys(name or str(sorted(fields.items())), job, pair, end)
 
 
 def _first(fields: Fields, *names: str) -> str | None:
@@ -281,7 +281,7 @@ class FieldDifference(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Beside(msgspec.Struct, frozen=True):
+class ShadowRecord(msgspec.Struct, frozen=True):
     """A record or group: how it stands on both sides. `reason`: why it is on one side alone."""
 
     record: str
@@ -301,7 +301,7 @@ class Beside(msgspec.Struct, frozen=True):
         return all(field.reason for field in self.fields)
 
 
-class Comparison:
+class ShadowComparison:
     """One target beside what another publisher sent, in a window of end times (`until` exclusive)."""
 
     def __init__(self, store: Store, config: Config, target: str, old: OldRecords, window: tuple[int, int]) -> None:
@@ -310,12 +310,12 @@ class Comparison:
         self._name = target
         self._settings = config.targets[target]
         self._view = view_of(self._settings, config)
-        self._demand = Demand(config, self._settings)
+        self._demand = RunPreparer(config, self._settings)
         self._old = old
         self._window = window
         self.counts: Counter[Kind] = Counter()
 
-    def records(self) -> Iterator[Beside]:
+    def records(self) -> Iterator[ShadowRecord]:
         """Every record of both sides, each once: ours in the order of their ends, then those that are theirs alone."""
         found = self._of_groups() if self._settings.records in SUMMARIES else self._of_runs()
         for each in found:
@@ -325,11 +325,11 @@ class Comparison:
             if old.end is None or self._window[0] <= old.end < self._window[1]:
                 self.counts["only there"] += 1
                 name = old.name if old.name[:1] != "[" else _group_name(old.fields)
-                yield Beside(name, "only there", reason=self._why_not_here(old))
+                yield ShadowRecord(name, "only there", reason=self._why_not_here(old))
 
     # --- jobs
 
-    def _deliveries(self, bounds: tuple[int, int]) -> Iterator[tuple[State, Waiting]]:
+    def _deliveries(self, bounds: tuple[int, int]) -> Iterator[tuple[State, PendingDelivery]]:
         with self._store.read() as connection:
             row = registry.get_target(connection, self._name)
         after: tuple[int, int] | None = None
@@ -340,25 +340,25 @@ class Comparison:
             if after is None:
                 return
 
-    def _of_runs(self) -> Iterator[Beside]:
+    def _of_runs(self) -> Iterator[ShadowRecord]:
         form = record_format(self._settings.records, self._view)
         for _state, delivery in self._deliveries(self._window):
             run = delivery.run
             try:
-                body = form.record(self._demand.meet(run), run.stored_at).body
+                body = form.record(self._demand.prepare(run), run.stored_at).body
             except CannotRenderError as error:
-                yield Beside(run.record_id, "only here", reason=f"it would be held: {error}", run_id=run.run_id)
+                yield ShadowRecord(run.record_id, "only here", reason=f"it would be held: {error}", run_id=run.run_id)
                 continue
             ours = fields_of(self._settings.records, form.message([body]))
             old = self._old.match(ours)
             if old is None:
-                yield Beside(run.record_id, "only here", reason="the other did not send it", run_id=run.run_id)
+                yield ShadowRecord(run.record_id, "only here", reason="the other did not send it", run_id=run.run_id)
             else:
                 yield _compared(run.record_id, old.fields, ours, run.run_id)
 
     # --- summaries
 
-    def _of_groups(self) -> Iterator[Beside]:
+    def _of_groups(self) -> Iterator[ShadowRecord]:
         form = summary_format(self._settings.records, self._view)
         for month in months_between(*self._window):
             fold = self._fold(month, normalised=form.normalised)
@@ -367,7 +367,7 @@ class Comparison:
                 old = self._old.match(ours)
                 name = _group_name(ours)
                 if old is None:
-                    yield Beside(name, "only here", reason=self._other_key(ours))
+                    yield ShadowRecord(name, "only here", reason=self._other_key(ours))
                 else:
                     yield _compared(name, old.fields, ours, None)
 
@@ -377,7 +377,7 @@ class Comparison:
             if state in {State.WAIVED, State.SUPERSEDED}:
                 continue
             try:
-                fold.add(self._demand.meet(delivery.run))
+                fold.add(self._demand.prepare(delivery.run))
             except CannotRenderError:
                 continue
         return fold
@@ -435,9 +435,9 @@ def _text(values: tuple[str, ...] | None) -> str:
     return ", ".join(values or ())
 
 
-def _compared(record: str, theirs: Fields, ours: Fields, run_id: int | None) -> Beside:
+def _compared(record: str, theirs: Fields, ours: Fields, run_id: int | None) -> ShadowRecord:
     fields = tuple(_differences(_usual(theirs), _usual(ours)))
-    return Beside(record, "differs" if fields else "same", fields, run_id=run_id)
+    return ShadowRecord(record, "differs" if fields else "same", fields, run_id=run_id)
 
 
 def _same(theirs: Sequence[str], ours: Sequence[str]) -> bool:

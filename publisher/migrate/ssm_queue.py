@@ -34,7 +34,7 @@ from publisher.config.schema import Target as TargetSettings
 from publisher.errors import PublisherError, UsageError
 from publisher.events import BatchAnswered, BatchInFlight
 from publisher.publish.context import Tools
-from publisher.publish.post import Patience, answer_of, post
+from publisher.publish.post import RetryBudget, answer_of, post
 from publisher.store import batches, groups
 from publisher.store.database import Store
 from publisher.store.schema import BatchState, State
@@ -165,7 +165,7 @@ class Queue:
     def send(self, target: Target, tools: Tools) -> Taken:
         """Send what is to be sent, and take out what is not needed; ends where the service takes no more."""
         taken = Taken()
-        patience = Patience(self._settings)
+        patience = RetryBudget(self._settings)
         for name in elements_of(self._path):
             if tools.stopping():
                 taken.answer = "told to stop"
@@ -178,7 +178,7 @@ class Queue:
                     break
         return taken
 
-    def _send_one(self, name: str, target: Target, tools: Tools, patience: Patience, taken: Taken) -> bool:
+    def _send_one(self, name: str, target: Target, tools: Tools, patience: RetryBudget, taken: Taken) -> bool:
         """Whether to go on with the next."""
         try:
             payload = read_element(self._path, name)
@@ -204,7 +204,7 @@ class Queue:
         return True
 
     def _post(
-        self, message: QueuedMessage, payload: bytes, uid: str, target: Target, tools: Tools, patience: Patience
+        self, message: QueuedMessage, payload: bytes, uid: str, target: Target, tools: Tools, patience: RetryBudget
     ) -> Outcome:
         self._store.require_room(batches.ROOM_BYTES)
         with self._store.write() as connection:

@@ -45,7 +45,7 @@ class TargetTally(msgspec.Struct, frozen=True):
     answer_s: float = 0.0
 
 
-class Tally:
+class MetricsObserver:
     """An observer; called from several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -184,7 +184,7 @@ _TEXT_LABELS: Final = {"csv": "CSV", "json": "JSON"}
 _TEXTS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
-class Site(msgspec.Struct, frozen=True):
+class PageContent(msgspec.Struct, frozen=True):
     """What the application shows: the site's name, its reports, its status, and where log-ins are put down."""
 
     name: str
@@ -201,7 +201,7 @@ class Site(msgspec.Struct, frozen=True):
     views: tuple[str, ...] = tuple(VIEWS)
 
 
-def application(site: Site, names: tuple[str, ...]) -> Guarded:
+def application(site: PageContent, names: tuple[str, ...]) -> Guarded:
     """The whole application, behind its guard; `names` are what it may be called."""
     pages = _Pages(site)
     routes = [
@@ -228,7 +228,7 @@ class _LogInError(Exception):
 
 
 class _Pages:
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: PageContent) -> None:
         self._site = site
         self._busy = BoundedSemaphore(_AT_A_TIME)
 

@@ -37,7 +37,7 @@ _OF_MANAGERS: Final = frozenset({"utilization", "totals", "occupation", "waiting
 STATUS: Final = "status"
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UserGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A group of users: its role, and which of that role's views its menu has; None: all of them."""
 
     role: Role
@@ -53,7 +53,7 @@ class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    groups: dict[str, Group]
+    groups: dict[str, UserGroup]
     users: dict[str, User]
 
 

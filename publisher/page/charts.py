@@ -45,7 +45,7 @@ _LABEL_LENGTH: Final = 24
 """So many letters of a row's label have room; the middle of longer ones is left out, and the table has them."""
 
 
-class Layer(msgspec.Struct, frozen=True):
+class ChartSeries(msgspec.Struct, frozen=True):
     """A series over time: its shapes as a line and as bars, in the colour `colour` of the style sheet."""
 
     label: str
@@ -81,7 +81,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     """True if lines are the upper edges of areas."""
     dense: bool = False
     """True if there are too many places for an edge around each."""
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[ChartSeries, ...] = ()
     names: tuple[str, ...] = ()
     bars: tuple[tuple[Bar, ...], ...] = ()
     shades: str = ""
@@ -129,7 +129,7 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     bounds = [round((edge - start) / span * WIDE) for edge in edges]
     middles = [round((middle - start) / span * WIDE) for middle in middles_of(plot, stop)]
     filled = plot.stacked and len(plot.series) > 1
-    layers: list[Layer] = []
+    layers: list[ChartSeries] = []
     below = [0.0] * len(middles)
     for place, one in enumerate(plot.series):
         heights = [
@@ -139,7 +139,7 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
         rows = [None if height is None else HIGH - round(height / top * HIGH) for height in heights]
         line = _line([bounds[0], *middles, bounds[-1]], [rows[0], *rows, rows[-1]]) if filled else _line(middles, rows)
         layers.append(
-            Layer(
+            ChartSeries(
                 label=safe(one.label),
                 colour=_colour(one.label, place),
                 line=f"{line}V{HIGH}H{bounds[0]}Z" if filled else line,

@@ -18,14 +18,14 @@ from publisher.api import Publisher
 from publisher.config.schema import Config
 from publisher.config.services import Serve
 from publisher.errors import PublisherError, StoreMissingError, UsageError
-from publisher.page.app import Attended, Site, application, is_loopback
+from publisher.page.app import Attended, PageContent, application, is_loopback
 from publisher.page.auth import People, Person, Sessions
 from publisher.page.cache import Answers
 from publisher.page.proxies import BehindProxies, Proxies
-from publisher.report.cache import Kept
+from publisher.report.cache import ReportCache
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.security.connections import Listener
 from publisher.security.credentials import load_certificates, load_credentials
@@ -42,7 +42,7 @@ _BACKLOG: Final = 32
 """Connections accepted before others are looked after: those that were told to close are closed by then."""
 
 
-class Server:
+class PageServer:
     """The page of a site at a bound address. `say` is told what people at the terminal should know."""
 
     def __init__(self, publisher: Publisher, settings: Serve, say: Callable[[str], None]) -> None:
@@ -108,7 +108,7 @@ class _Reports:
         self._publisher = publisher
         self._say = say
         self._opening = Lock()
-        self._kept: Kept | None = None
+        self._kept: ReportCache | None = None
         self._answers: Answers | None = None
 
     def answers(self) -> Answers:
@@ -117,14 +117,14 @@ class _Reports:
             if self._answers is None:
                 store = self._publisher.store
                 clock = self._publisher.tools.clock
-                kept = self._kept = Kept(store, self._publisher.config, self._say, clock)
+                kept = self._kept = ReportCache(store, self._publisher.config, self._say, clock)
                 self._answers = Answers(store, self._view, clock)
                 kept.prepare()
             return self._answers
 
     def _view(self, view: str, request: ReportRequest) -> Report:
         runs = None if self._kept is None else self._kept.runs
-        context = Context(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
+        context = ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
         return make(view, context, request)
 
     def close(self) -> None:
@@ -135,13 +135,13 @@ class _Reports:
 
 def _site(
     publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None], reports: _Reports
-) -> Site:
+) -> PageContent:
     clock = publisher.tools.clock
 
     def came_in(person: Person, address: str) -> None:
         _note_log_in(publisher.config, person, address, clock())
 
-    return Site(
+    return PageContent(
         publisher.config.site.name, reports.answers, publisher.status, came_in, say, people,
         Sessions(settings.session, clock), clock,
     )  # fmt: skip

@@ -45,7 +45,7 @@ class Change(msgspec.Struct, frozen=True):
     fields: tuple[FieldChange, ...] = ()
 
 
-class Comparison(Rendering):
+class DiffRendering(Rendering):
     """A rendering for one target that tells changes instead of giving messages. Runs that are held are in `held`."""
 
     def changes(self) -> Iterator[Change]:
@@ -87,7 +87,7 @@ class Comparison(Rendering):
 
     def _changed(self, form: RecordFormat, run: StoredRun, earlier: StoredRun, body: bytes) -> Change:
         try:
-            before = form.record(self._demand.meet(earlier), run.stored_at).body
+            before = form.record(self._demand.prepare(earlier), run.stored_at).body
         except CannotRenderError:
             return Change(run.record_id, "unknown")
         fields = (fields_of(self._format_name, form.message([one])) for one in (before, body))

@@ -20,7 +20,7 @@ from formats.registry import record_format, summary_format
 from formats.summary import Fold, GroupKey
 from formats.view import View
 from publisher.collect.enrich import Enrichers
-from publisher.collect.wants import Demand, is_usually_sent, why_unwanted
+from publisher.collect.wants import RunPreparer, is_usually_sent, why_unwanted
 from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.messages.due import ended_in
@@ -35,7 +35,7 @@ MOST_LISTED: Final = 1000
 _PAGE: Final = 1000
 
 
-class Part(msgspec.Struct, frozen=True):
+class GroupShare(msgspec.Struct, frozen=True):
     """What a run brings to its group: durations in ms; `end` in epoch seconds."""
 
     record_id: str
@@ -58,7 +58,7 @@ class ExplainedGroup(msgspec.Struct, frozen=True):
     spelled_by: str
     sources: dict[str, int]
     rules: dict[str, int]
-    parts: tuple[Part, ...]
+    parts: tuple[GroupShare, ...]
 
 
 class FoundGroup(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class GroupFinder:
     def __init__(
         self,
         store: Store,
-        demand: Demand,
+        demand: RunPreparer,
         enrichers: Enrichers,
         view: View,
         format_name: str,
@@ -93,7 +93,7 @@ class GroupFinder:
         form = summary_format(self._format_name, self._view)
         key, _ = self._key_and_spelling(run)
         fold = Fold(self._view, normalised=form.normalised)
-        parts: list[Part] = []
+        parts: list[GroupShare] = []
         sources: Counter[str] = Counter()
         rules: Counter[str] = Counter()
         last = ""
@@ -105,10 +105,10 @@ class GroupFinder:
                 continue  # held: in no group
             if its_key != key:
                 continue
-            job = self._demand.meet(one)
+            job = self._demand.prepare(one)
             fold.add(job)
             if len(parts) < MOST_LISTED:
-                parts.append(Part(one.record_id, job.end or 0, job.wall_ms or 0, job.cpu_ms or 0))
+                parts.append(GroupShare(one.record_id, job.end or 0, job.wall_ms or 0, job.cpu_ms or 0))
             least = min(least or (spelling, one.record_id), (spelling, one.record_id))
             sources[one.source] += 1
             rules.update(self._enrichers.used_by(one.source, one.job))
@@ -124,7 +124,7 @@ class GroupFinder:
 
     def _key_and_spelling(self, run: StoredRun) -> tuple[GroupKey, GroupKey]:
         fold = Fold(self._view, normalised=self._format_name == "apel-normalised-summary")
-        key = fold.add(self._demand.meet(run))
+        key = fold.add(self._demand.prepare(run))
         (group,) = fold.groups()
         return key, group.spelling
 
@@ -179,7 +179,7 @@ def explanations(store: Store, config: Config, format_name: str, target: str | N
     view = view_of(settings, config) if settings is not None else View(site=config.site.name)
     if settings is not None and settings.records != format_name:
         view = msgspec.structs.replace(view, version="")
-    demand = Demand(config, settings)
+    demand = RunPreparer(config, settings)
     enrichers = Enrichers(config)
     with store.read() as connection:
         found = [run for run in jobs.found(connection, name, config.local_id_prefixes) if not run.job.slave]
@@ -202,7 +202,7 @@ def explanations(store: Store, config: Config, format_name: str, target: str | N
                 told = msgspec.structs.replace(told, group=group.told)
             else:
                 form = record_format(format_name, view)
-                rendered = form.record(demand.meet(run), run.stored_at)
+                rendered = form.record(demand.prepare(run), run.stored_at)
                 fields, notes = fields_of(format_name, form.message([rendered.body])), rendered.notes
         except CannotRenderError as error:
             explained.append(msgspec.structs.replace(told, held=str(error)))

@@ -23,7 +23,7 @@ from formats.summary import Fold, SyncCount, SyncFold
 from formats.view import View
 from formats.xml.text import FIRST_INSTANT
 from publisher.collect.enrich import Enrichers
-from publisher.collect.wants import Demand, Wish, is_usually_sent, sends_sync
+from publisher.collect.wants import RunPreparer, TargetFilter, is_usually_sent, sends_sync
 from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import CredentialError, UsageError
 from publisher.messages.completeness import NOT_WHOLE, why_not_whole
@@ -38,7 +38,7 @@ from publisher.sources.base import Window
 from publisher.store import classes, groups, queries, registry, runs
 from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE
-from publisher.store.queries import Waiting
+from publisher.store.queries import PendingDelivery
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
@@ -47,7 +47,7 @@ DEFAULT_RECORDS = 100
 DEFAULT_BYTES = 1_000_000
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldPreview(msgspec.Struct, frozen=True):
     """A run that cannot be rendered, and why."""
 
     record_id: str
@@ -89,17 +89,17 @@ class Rendering:
         self._target = target
         self._window = window
         settings = config.targets[target] if target is not None else None
-        self._demand = Demand(config, settings)
+        self._demand = RunPreparer(config, settings)
         self._view = view_of(settings, config) if settings is not None else View(site=config.site.name)
         if settings is not None and settings.records != format_name:
             self._view = msgspec.structs.replace(self._view, version="")
-        self._wish = Wish(target, settings, config) if target is not None and settings is not None else None
+        self._wish = TargetFilter(target, settings, config) if target is not None and settings is not None else None
         self._most_records = settings.batch_records if settings is not None else DEFAULT_RECORDS
         self._settings = settings
         self.records = 0
         self.cut_otherwise: str | None = None
         """Why messages may be cut at other places than `publish` will cut them; None if they will not."""
-        self.held: list[Held] = []
+        self.held: list[HeldPreview] = []
         self.notes: list[Noted] = []
 
     def messages(self) -> Iterator[RenderedMessage]:
@@ -122,14 +122,14 @@ class Rendering:
         limits = self._limits(form)
         yield from self._cut((item for items, _ in self._pages(form) for item in items), limits, form)
 
-    def _pages(self, form: RecordFormat) -> Iterator[tuple[Sequence[Item], Sequence[Waiting]]]:
+    def _pages(self, form: RecordFormat) -> Iterator[tuple[Sequence[Item], Sequence[PendingDelivery]]]:
         """Pages of runs, as publishing renders them: what can be sent, and the runs; the others are in `held`."""
         target_id = self._target_id()
         of = -1 if target_id is None else target_id
         renderer = PageRenderer(self._store, of, WHOLE, form, self._demand, self._guard(form), PAGE, self._note)
         for page in self._waiting() if self._waits_only() else self._in_window(self._window):
             rendered = renderer.rendered(page, [False] * len(page))
-            self.held += [Held(each.record_id, each.reason) for each in rendered.held]
+            self.held += [HeldPreview(each.record_id, each.reason) for each in rendered.held]
             yield rendered.items, page
 
     def _note(self, record_id: str, notes: Sequence[Note]) -> None:
@@ -143,7 +143,7 @@ class Rendering:
 
     def _is_wanted(self, run: StoredRun) -> bool:
         wish = self._wish
-        wanted = wish is None or (wish.wants_end(run.job.end) and wish.why_not(run.source, run.job) is None)
+        wanted = wish is None or (wish.selects_end(run.job.end) and wish.why_not(run.source, run.job) is None)
         return run.job.has_record and wanted
 
     def _summaries(self) -> Iterator[RenderedMessage]:
@@ -166,13 +166,13 @@ class Rendering:
         for month in sorted(self._months_to_fold(target_id, released)):
             why = self._why_not_whole(month)
             if why is not None:
-                self.held += [Held(run.record_id, why) for run in self._kept_waiting(target_id, month)]
+                self.held += [HeldPreview(run.record_id, why) for run in self._kept_waiting(target_id, month)]
                 continue
             whole = not (self._waits_only() and self._sends())
             due = summaries.due(month, self._now, released=month in released, whole=whole)
             with self._store.read() as connection:
                 for reason, members in due.held.items():
-                    self.held += [Held(name, reason) for name in runs.record_ids(connection, members.run_ids)]
+                    self.held += [HeldPreview(name, reason) for name in runs.record_ids(connection, members.run_ids)]
             yield month, due
 
     def _months_to_fold(self, target_id: int, released: set[Month]) -> set[Month]:
@@ -199,14 +199,14 @@ class Rendering:
         for month, month_runs in groupby(self._month_runs(), key=_month):
             why = self._why_not_whole(month)
             if why is not None:
-                self.held += [Held(run.record_id, why) for run in month_runs]
+                self.held += [HeldPreview(run.record_id, why) for run in month_runs]
                 continue
             fold = Fold(self._view, normalised=form.normalised)
             for run in month_runs:
                 try:
-                    fold.add(self._demand.meet(run))
+                    fold.add(self._demand.prepare(run))
                 except CannotRenderError as error:
-                    self.held.append(Held(run.record_id, str(error)))
+                    self.held.append(HeldPreview(run.record_id, str(error)))
             found = list(fold.groups())
             yield month, DueMonth(found, [mail_of(form, month, group) for group in found], [], {}, frozenset())
 
@@ -238,7 +238,7 @@ class Rendering:
                 try:
                     fold.add(self._demand.identified(run))
                 except CannotRenderError as error:
-                    self.held.append(Held(run.record_id, str(error)))
+                    self.held.append(HeldPreview(run.record_id, str(error)))
             yield month, list(fold.counts())
 
     def _months_to_count(self, target_id: int) -> set[Month]:
@@ -293,7 +293,7 @@ class Rendering:
 
     # --- which runs
 
-    def _waiting(self) -> Iterator[Sequence[Waiting]]:
+    def _waiting(self) -> Iterator[Sequence[PendingDelivery]]:
         """Pages of what waits."""
         target_id = self._target_id()
         if target_id is None:  # never planned for: all that is wanted waits, but for what counts as delivered before us
@@ -310,7 +310,7 @@ class Rendering:
                 return
             after = (page[-1].end_time, page[-1].run.run_id)
 
-    def _in_window(self, window: Window) -> Iterator[Sequence[Waiting]]:
+    def _in_window(self, window: Window) -> Iterator[Sequence[PendingDelivery]]:
         """Pages of the runs that are sent, by the target or usually; with the version that the target has."""
         wanted, target_id = self._wanted_classes(), self._target_id()
         after: tuple[int, int] | None = None
@@ -322,7 +322,7 @@ class Rendering:
                 if target_id is not None and self._sends():
                     sent = queries.sent_digests(connection, target_id, [run.run_id for run in chosen])
             if chosen:
-                yield [Waiting(run.job.end or 0, run, sent=sent.get(run.run_id)) for run in chosen]
+                yield [PendingDelivery(run.job.end or 0, run, sent=sent.get(run.run_id)) for run in chosen]
             if len(page) < PAGE:
                 return
             last = page[-1][0]
@@ -331,7 +331,7 @@ class Rendering:
     def _is_sent(self, run: StoredRun, class_id: int, wanted: set[int] | None) -> bool:
         if self._wish is None or wanted is None:
             return is_usually_sent(run.job)
-        return run.job.has_record and class_id in wanted and self._wish.wants_end(run.job.end)
+        return run.job.has_record and class_id in wanted and self._wish.selects_end(run.job.end)
 
     def _wanted_classes(self) -> set[int] | None:
         if self._wish is None:
@@ -358,7 +358,7 @@ class Rendering:
             yield from _runs(self._in_window(Window(first, behind)))
 
 
-def _runs(pages: Iterable[Sequence[Waiting]]) -> Iterator[StoredRun]:
+def _runs(pages: Iterable[Sequence[PendingDelivery]]) -> Iterator[StoredRun]:
     return (each.run for page in pages for each in page)
 
 
@@ -402,7 +402,7 @@ def message_for(config: Config, target: str, run: StoredRun) -> bytes:
         return b"(a report is of all the jobs of its period)"
     view = view_of(settings, config)
     try:
-        job = Demand(config, settings).meet(run)
+        job = RunPreparer(config, settings).prepare(run)
         if settings.records in SUMMARY_KINDS:
             summary = summary_format(settings.records, view)
             fold = Fold(view, normalised=summary.normalised)

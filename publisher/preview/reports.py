@@ -11,14 +11,14 @@ from formats.check.fields import changed_fields
 from formats.registry import report_format
 from formats.utilization.report import UtilizationReport, builtins, read_report
 from formats.xml.text import date_time
-from publisher.collect.wants import Wish, period_kind
+from publisher.collect.wants import TargetFilter, period_kind
 from publisher.config.schema import Config
 from publisher.messages.completeness import known_until, why_not_known_from
-from publisher.messages.due import EVER, Planned, Unplanned, Wants
+from publisher.messages.due import EVER, DueRuns, Planned, Unplanned
 from publisher.messages.item import view_of
-from publisher.messages.reports import Part, ReportFold, owed_parts
+from publisher.messages.reports import ReportFold, ReportPart, owed_parts
 from publisher.preview.diff import Change, FieldChange
-from publisher.preview.render import Held, Noted, RenderedMessage, payload_limit
+from publisher.preview.render import HeldPreview, Noted, RenderedMessage, payload_limit
 from publisher.sources.base import Window
 from publisher.store import groups, queries, registry, runs
 from publisher.store.database import Store
@@ -43,7 +43,7 @@ class TargetReports:
         self._now = now
         self._format = report_format(self._settings.records, view_of(self._settings, config))
         self.records = 0
-        self.held: list[Held] = []
+        self.held: list[HeldPreview] = []
         self.notes: list[Noted] = []
         self._limit_bytes, self.cut_otherwise = payload_limit(config, target)
 
@@ -70,19 +70,19 @@ class TargetReports:
         """Whether what waits is to be shown, not a window."""
         return self._window.from_ is None and self._window.until is None
 
-    def _periods(self) -> Iterator[tuple[list[Part], dict[str, GroupRow]]]:
+    def _periods(self) -> Iterator[tuple[list[ReportPart], dict[str, GroupRow]]]:
         """The parts of each period to be shown, and what the service has of it."""
         with self._store.read() as connection:
             row = registry.get_target(connection, self._target)
-        wants: Wants = (
+        wants: DueRuns = (
             Planned(self._store, row.id)
             if row is not None
-            else Unplanned(self._store, Wish(self._target, self._settings, self._config))
+            else Unplanned(self._store, TargetFilter(self._target, self._settings, self._config))
         )
         fold = ReportFold(self._store, self._config, self._settings, wants, self._format, self._limit_bytes, self._now)
         asked = self._asked(wants, fold)
         why = {period: self._why_not(period) for period in asked}
-        self.held += [Held(str(period), reason) for period, reason in why.items() if reason is not None]
+        self.held += [HeldPreview(str(period), reason) for period, reason in why.items() if reason is not None]
         for period in fold.touched(asked):
             if (not self._waits_only and period not in why) or why.get(period, self._why_not(period)) is not None:
                 continue
@@ -95,9 +95,9 @@ class TargetReports:
                 yield parts, known
         with self._store.read() as connection:
             for reason, members in fold.held.items():
-                self.held += [Held(name, reason) for name in runs.record_ids(connection, members.run_ids)]
+                self.held += [HeldPreview(name, reason) for name in runs.record_ids(connection, members.run_ids)]
 
-    def _asked(self, wants: Wants, fold: ReportFold) -> list[Period]:
+    def _asked(self, wants: DueRuns, fold: ReportFold) -> list[Period]:
         kind, window = period_kind(self._settings), self._window
         if self._waits_only:
             held: list[Period] = []
@@ -119,7 +119,7 @@ class TargetReports:
         return why_not_known_from(self._store, self._config, self._settings, period.start, str(period))
 
 
-def _change(part: Part, sent: GroupRow | None) -> Change:
+def _change(part: ReportPart, sent: GroupRow | None) -> Change:
     name = _name(part.report.start, part.report.stop)
     if sent is None:
         return Change(name, "new")

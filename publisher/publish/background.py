@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 
 from publisher import subprocess_worker
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.config.schema import Config
 from publisher.messages.duplicate_guard import DuplicateGuard
 from publisher.messages.item import view_of
 from publisher.messages.records import PageRenderer, Place, RenderedPage
 from publisher.plugins import record_format
 from publisher.store.database import Store, open_store
-from publisher.store.deliveries import Part
+from publisher.store.deliveries import Shard
 
 WORTH_RUNS: Final = 20_000
 """So many must wait: to begin another process costs as much as to render some ten thousand runs."""
@@ -38,7 +38,7 @@ class RenderOrder(msgspec.Struct, frozen=True):
     config: Config
     target: str
     target_id: int
-    part: Part
+    part: Shard
     size: int
 
     def renderer(self, store: Store) -> PageRenderer:
@@ -46,7 +46,7 @@ class RenderOrder(msgspec.Struct, frozen=True):
         settings = self.config.targets[self.target]
         view = view_of(settings, self.config)
         form = record_format(settings.records, view)
-        demand = Demand(self.config, settings)
+        demand = RunPreparer(self.config, settings)
         guard = DuplicateGuard(self.config, form, view, demand, self.target_id)
         return PageRenderer(store, self.target_id, self.part, form, demand, guard, self.size)
 
@@ -76,7 +76,7 @@ class RenderedPages:
             yield from self._pages_here(place, again=again)
 
     def _pages_of_both(self, behind: Place, *, again: bool) -> Generator[RenderedPage, None, None]:
-        with subprocess_worker.Apart(__name__, (self._order, behind, again)) as other:
+        with subprocess_worker.WorkerProcess(__name__, (self._order, behind, again)) as other:
             yield from self._pages_until(behind, again=again)
             yield from map(_decoder.decode, other.frames())
 

@@ -23,18 +23,18 @@ from formats.base import RecordFormat
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
 from publisher.messages.item import Item, uid_of
 from publisher.publish.context import StopSending
-from publisher.publish.post import Couriers, answer_of
-from publisher.publish.queue import Flight
-from publisher.publish.stats import Sent
+from publisher.publish.post import WorkerPool, answer_of
+from publisher.publish.queue import Batch
+from publisher.publish.stats import DeliveryStats
 from publisher.store import batches, deliveries, groups, in_flight
 from publisher.store.database import Store
-from publisher.store.deliveries import Part
+from publisher.store.deliveries import Shard
 from publisher.store.queries import KEPT_AS
 from publisher.store.schema import BatchState, State
 from publisher.targets.base import Accepted, Message, Outcome, Unknown
 
 
-class Lane(msgspec.Struct, frozen=True):
+class DeliveryContext(msgspec.Struct, frozen=True):
     """`keeps_first`: the service keeps the first version of a record. `syncs`: sync messages go with the records.
 
     `sent` is what the run did so far; the one thing here that changes.
@@ -43,13 +43,13 @@ class Lane(msgspec.Struct, frozen=True):
     store: Store
     target: str
     target_id: int
-    part: Part
+    part: Shard
     record_format: RecordFormat
     keeps_first: bool
     syncs: bool
     clock: Callable[[], int]
     observer: Observer
-    sent: Sent
+    sent: DeliveryStats
 
     def mark_due(self, connection: Connection, end_times: Iterable[int]) -> None:
         """Let the sync of the months with these ends be made anew."""
@@ -63,12 +63,12 @@ _NOT_NAMED = "the service's answer did not name this record; it is sent again"
 class Receipts:
     """Of one run."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: DeliveryContext) -> None:
         self._lane = lane
         self._unsettled: Callable[[Connection], None] | None = None
         self._settled: BatchSettled | None = None
 
-    def accepted(self, flight: Flight, batch_id: int, outcome: Accepted) -> list[Item]:
+    def accepted(self, flight: Batch, batch_id: int, outcome: Accepted) -> list[Item]:
         """A batch was taken; gives what the answer named of it. The rest waits again."""
         missing = set(outcome.missing)
         named = [item for item in flight.items if item.record_id not in missing]
@@ -93,7 +93,7 @@ class Receipts:
         lane.sent.accepted += len(named)
         return named
 
-    def not_accepted(self, flight: Flight, batch_id: int, outcome: Outcome) -> None:
+    def not_accepted(self, flight: Batch, batch_id: int, outcome: Outcome) -> None:
         """A batch was not taken, or nobody knows; its records stay in flight."""
         answer = answer_of(outcome)
         earlier = {item.run_id: item.sent for item in flight.items if item.sent is not None}
@@ -106,7 +106,7 @@ class Receipts:
         self._settle_later(settle, flight, batch_id, outcome)
 
     def _settle_later(
-        self, settle: Callable[[Connection], None], flight: Flight, batch_id: int, outcome: Outcome
+        self, settle: Callable[[Connection], None], flight: Batch, batch_id: int, outcome: Outcome
     ) -> None:
         self.settle()
         self._unsettled = settle
@@ -133,13 +133,13 @@ class Receipts:
             self.tell()
 
 
-class Launched(msgspec.Struct, frozen=True):
+class InFlightBatch(msgspec.Struct, frozen=True):
     """A flight that was taken off, in a batch of so many bytes; its outcome comes.
 
     `knew`: the last batch with new records that was known to be taken when it left.
     """
 
-    flight: Flight
+    flight: Batch
     batch_id: int
     size_bytes: int
     knew: int
@@ -150,13 +150,13 @@ class _Overtaken(Exception):  # noqa: N818 - undoes a transaction; not an error 
     """Runs of a flight changed between its rendering and its take-off."""
 
 
-class Runway:
+class Dispatcher:
     """Of one run."""
 
     def __init__(
         self,
-        lane: Lane,
-        couriers: Couriers,
+        lane: DeliveryContext,
+        couriers: WorkerPool,
         receipts: Receipts,
         stopping: Callable[[], bool],
         begin_next: Callable[[], None],
@@ -172,7 +172,7 @@ class Runway:
         self.taken_new = 0
         """The last batch with records that are new to the service that is known to be taken."""
 
-    def take_off(self, flight: Flight) -> Launched | None:
+    def take_off(self, flight: Batch) -> InFlightBatch | None:
         """Commit a flight as in flight and give it to a courier; None where nothing is left to send of it.
 
         Raises `StopSending` when told to stop, and `StoreFullError`.
@@ -185,7 +185,7 @@ class Runway:
             as_read = self._as_read(flight)
             return self.take_off(as_read) if as_read.items else None
 
-    def there_and_back(self, flight: Flight) -> tuple[Launched, Outcome]:
+    def there_and_back(self, flight: Batch) -> tuple[InFlightBatch, Outcome]:
         """Send a flight of what is in flight or accepted, and wait for its outcome; nothing is done about it yet.
 
         Raises as `outcome_of`.
@@ -193,7 +193,7 @@ class Runway:
         launched = self._leave(flight)
         return launched, self.outcome_of(launched)
 
-    def outcome_of(self, launched: Launched) -> Outcome:
+    def outcome_of(self, launched: InFlightBatch) -> Outcome:
         """Wait for it. Raises `CredentialError` and `SigningError`."""
         outcome = launched.outcome.result()
         self._lane.observer(BatchAnswered(self._lane.target, launched.batch_id, type(outcome).__name__))
@@ -201,14 +201,14 @@ class Runway:
         self._lane.sent.bytes += launched.size_bytes
         return outcome
 
-    def _as_read(self, flight: Flight) -> Flight:
+    def _as_read(self, flight: Batch) -> Batch:
         """The flight without the runs that changed or are no longer wanted since it was read."""
         with self._lane.store.read() as connection:
             seen = {item.run_id: item.seen for item in flight.items}
             same = in_flight.unchanged(connection, self._lane.target_id, seen)
-        return Flight([item for item in flight.items if item.run_id in same], flight.before)
+        return Batch([item for item in flight.items if item.run_id in same], flight.before)
 
-    def _leave(self, flight: Flight) -> Launched:
+    def _leave(self, flight: Batch) -> InFlightBatch:
         lane = self._lane
         items = flight.items
         uid = flight.uid or uid_of(lane.target, items)
@@ -248,4 +248,4 @@ class Runway:
         message = Message(uid, lane.record_format.name, lane.record_format.content_type, payload, record_ids)
         self._begin_next()
         knew = self.taken_new
-        return Launched(flight, batch_id, len(payload), knew, self._couriers.send(message, batch_id))
+        return InFlightBatch(flight, batch_id, len(payload), knew, self._couriers.send(message, batch_id))

@@ -17,8 +17,8 @@ from publisher.config.schema import Target as TargetSettings
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled
 from publisher.messages.item import UID_BYTES, GroupFormat, Mail, Members
 from publisher.publish.context import StopSending, Tools
-from publisher.publish.post import Patience, answer_of, post
-from publisher.publish.stats import Sent
+from publisher.publish.post import RetryBudget, answer_of, post
+from publisher.publish.stats import DeliveryStats
 from publisher.store import batches, groups, in_flight, runs
 from publisher.store.database import Store
 from publisher.store.schema import BatchState, State
@@ -50,8 +50,8 @@ class GroupSender:
         form: GroupFormat,
         kind: str,
         tools: Tools,
-        patience: Patience,
-        sent: Sent,
+        patience: RetryBudget,
+        sent: DeliveryStats,
     ) -> None:
         self._store = store
         self._target = target

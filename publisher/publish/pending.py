@@ -6,21 +6,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from publisher.events import RecordSettled
 from publisher.messages.item import Item, Limits, cut
-from publisher.messages.records import Held, PageRenderer, RenderedPage
-from publisher.publish.dispatch import Lane
-from publisher.publish.queue import Flight
+from publisher.messages.records import HeldRun, PageRenderer, RenderedPage
+from publisher.publish.dispatch import DeliveryContext
+from publisher.publish.queue import Batch
 from publisher.store import batches, deliveries, in_flight
-from publisher.store.queries import Waiting
+from publisher.store.queries import PendingDelivery
 from publisher.store.schema import BatchState, State
 
 Pages = Callable[[bool], Generator[RenderedPage, None, None]]
 """Gives the pages of all that waits; the argument as `again` of `PageRenderer.page`."""
 
 
-class Intake:
+class PendingReader:
     """Of one run. What cannot be rendered is held with the reason. Close it at the end."""
 
-    def __init__(self, lane: Lane, renderer: PageRenderer, pages: Pages) -> None:
+    def __init__(self, lane: DeliveryContext, renderer: PageRenderer, pages: Pages) -> None:
         self._lane = lane
         self._renderer = renderer
         self._make_pages = pages
@@ -34,7 +34,7 @@ class Intake:
         page = next(self._pages, None)
         return None if page is None else self._unless_held(page, State.WAITING)
 
-    def recovered(self, limits: Limits) -> Iterator[Flight]:
+    def recovered(self, limits: Limits) -> Iterator[Batch]:
         """Batches that were in flight when a run ended without an answer: to be sent again, with the same ids."""
         lane = self._lane
         with lane.store.write() as connection:
@@ -44,7 +44,7 @@ class Intake:
             found = in_flight.in_flight(connection, lane.target_id, lane.part)
             # A service that keeps last versions has to store what is sent again; one that keeps first ones ignores it.
             self._stored_again = not lane.keeps_first and batches.under_way(connection, lane.target_id)
-        by_batch: dict[int, list[Waiting]] = {}
+        by_batch: dict[int, list[PendingDelivery]] = {}
         for batch_id, delivery in found:
             by_batch.setdefault(batch_id, []).append(delivery)
         for batch_id, page in by_batch.items():
@@ -55,7 +55,7 @@ class Intake:
             rendered = self._renderer.rendered(page, [True] * len(page))
             pieces = list(cut(self._unless_held(rendered, State.IN_FLIGHT), limits))
             for items in pieces:
-                yield Flight(items, State.IN_FLIGHT, uid if len(pieces) == 1 else None)
+                yield Batch(items, State.IN_FLIGHT, uid if len(pieces) == 1 else None)
 
     def close(self) -> None:
         """No more pages are asked for."""
@@ -67,7 +67,7 @@ class Intake:
             self._hold(page.held, before)
         return page.items
 
-    def _hold(self, held: Sequence[Held], before: State) -> None:
+    def _hold(self, held: Sequence[HeldRun], before: State) -> None:
         lane = self._lane
         with lane.store.write() as connection:
             moves = [(each.run_id, each.seen, before, State.HELD, each.reason) for each in held]

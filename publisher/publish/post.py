@@ -31,7 +31,7 @@ from publisher.publish.context import Sleep, Tools
 from publisher.targets.base import Message, Outcome, Target, Throttled, Transient, Unknown
 
 
-class Patience:
+class RetryBudget:
     """How long a run may pause for one target, all messages together. Shared by the messages of a run.
 
     A service that asks one message to wait asks all: none leaves until the pause is over, and none at all any more
@@ -85,7 +85,7 @@ def post(
     target: Target,
     message: Message,
     batch_id: int,
-    patience: Patience,
+    patience: RetryBudget,
     observer: Observer,
     sleep: Sleep = time.sleep,
     stopping: Callable[[], bool] = lambda: False,
@@ -140,13 +140,13 @@ def answer_of(outcome: Outcome) -> str:
     return getattr(outcome, "answer", "")
 
 
-class Couriers:
+class WorkerPool:
     """The couriers of one target, for one run. Use it in a `with` statement: at its end nobody is on his way.
 
     A single one works in the caller's thread: the next message is not made before the answer to the last is here.
     """
 
-    def __init__(self, targets: Sequence[Target], patience: Patience, tools: Tools) -> None:
+    def __init__(self, targets: Sequence[Target], patience: RetryBudget, tools: Tools) -> None:
         """`targets` are the same service, once for each courier."""
         self.count = len(targets)
         self._idle: SimpleQueue[Target] = SimpleQueue()
@@ -184,7 +184,7 @@ Step = TypeVar("Step")
 STEPS: Final = 3
 
 
-class Ahead(Generic[Step]):
+class Prefetcher(Generic[Step]):
     """Calls `make` for one step after the other, in a thread of its own, once it was asked to begin.
 
     Use it in a `with` statement: at its end no step is under way any more.

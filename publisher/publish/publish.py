@@ -20,15 +20,15 @@ from publisher.messages import due, duplicate_guard
 from publisher.messages.item import view_of
 from publisher.publish.circuit import Circuit, Circuits
 from publisher.publish.context import StopSending, Tools
-from publisher.publish.post import Patience
+from publisher.publish.post import RetryBudget
 from publisher.publish.reports import ReportSender
 from publisher.publish.sender import Sender
-from publisher.publish.stats import Sent, together
+from publisher.publish.stats import DeliveryStats, together
 from publisher.publish.summaries import Summariser
 from publisher.publish.sync import SyncSender
 from publisher.store import batches, deliveries, registry
 from publisher.store.database import Store
-from publisher.store.deliveries import WHOLE, Part
+from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets import make_target
 from publisher.targets.identity import TargetContext
@@ -44,7 +44,7 @@ class Delivery(msgspec.Struct, frozen=True):
     repeatedly, and is left alone for so many more rounds. `rehearsed`: the target is a shadow, and nothing was sent.
     """
 
-    sent: Sent
+    sent: DeliveryStats
     error: PublisherError | None = None
     busy: bool = False
     early: bool = False
@@ -94,9 +94,9 @@ def deliver(
 ) -> Delivery:
     """Publish to one target all it has not got. Raises `StoreError`; other trouble is in the result."""
     if only_due and not _is_due(store, config, name, tools.clock()):
-        return Delivery(Sent(), early=True)
+        return Delivery(DeliveryStats(), early=True)
     if circuit is not None and not circuit.admits():
-        return Delivery(Sent(), resting=circuit.rounds_left)
+        return Delivery(DeliveryStats(), resting=circuit.rounds_left)
     if circuit is not None and circuit.half_open:
         config = _with_one_try(config, name)
     done = _deliver_alone_or_shared(store, config, name, plan, tools)
@@ -107,7 +107,7 @@ def deliver(
 
 def _busy(name: str, tools: Tools) -> Delivery:
     tools.observer(TargetPaused(name, "another run is at work for this target"))
-    return Delivery(Sent(), busy=True)
+    return Delivery(DeliveryStats(), busy=True)
 
 
 _WORTH_SHARING: Final = 10
@@ -150,7 +150,7 @@ def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, to
         for index in order:
             with store.lock(f"target-{name}-{index}") as ours:
                 if ours:
-                    done.append(_deliver_locked(store, config, name, plan, tools, Part(index, parts)))
+                    done.append(_deliver_locked(store, config, name, plan, tools, Shard(index, parts)))
             if tools.stopping() or (done and (done[-1].error is not None or done[-1].sent.paused is not None)):
                 break
     if not done:
@@ -204,7 +204,7 @@ def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
 
 
 def _deliver_locked(
-    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, part: Part = WHOLE
+    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, part: Shard = WHOLE
 ) -> Delivery:
     settings = config.targets[name]
     if settings.shadow:
@@ -213,7 +213,7 @@ def _deliver_locked(
         waiting = deliveries.of_target(connection, plan.target_id)[State.WAITING]
     tools.observer(DeliveryBegun(name, waiting))
     error: PublisherError | None = None
-    sent = Sent()
+    sent = DeliveryStats()
     try:
         context = TargetContext(config.credentials, time.time, tools.stopping)
         targets = [make_target(name, settings, context)]
@@ -232,7 +232,7 @@ def _deliver_locked(
                 sent.held = held
                 sender.run()
                 if part == WHOLE and sends_sync(settings) and sent.paused is None:
-                    patience = Patience(settings)
+                    patience = RetryBudget(settings)
                     SyncSender(store, config, targets[0], plan, settings, view, tools, patience, sent).run()
         finally:
             for target in targets:
@@ -268,7 +268,7 @@ def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: 
     with store.write() as connection:
         said = str(error) if error is not None else None
         registry.target_fared(connection, plan.target_id, success=False, error=said, now=tools.clock())
-    return Delivery(Sent(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))
+    return Delivery(DeliveryStats(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))
 
 
 def _hold_rekeyed(store: Store, plan: TargetPlan, name: str, records: str, tools: Tools) -> int:

@@ -13,7 +13,7 @@ from publisher.messages.item import Item, Limits, halves, take
 from publisher.store.schema import State
 
 
-class Flight(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True):
     """Items to be sent together. `before` is the state of their deliveries; `uid` the id of a batch sent again.
 
     While a culprit is looked for: `sister` holds it if these items do not, `others` were refused with both and come
@@ -32,13 +32,13 @@ class Flight(msgspec.Struct, frozen=True):
         """With those that come after."""
         return [*self.items, *self.sister, *self.others]
 
-    def without(self, gone: Item) -> Flight:
+    def without(self, gone: Item) -> Batch:
         """All but one of its items or those that come after; which holds the culprit is not known any more if it may
         have been this one."""
         if any(item is gone for item in self.others):
             others = [item for item in self.others if item is not gone]
-            return Flight(self.items, self.before, None, self.sister, others, self.since)
-        return Flight([item for item in self.all_items if item is not gone], self.before, since=self.since)
+            return Batch(self.items, self.before, None, self.sister, others, self.since)
+        return Batch([item for item in self.all_items if item is not gone], self.before, since=self.since)
 
     @property
     def tells(self) -> bool:
@@ -46,30 +46,30 @@ class Flight(msgspec.Struct, frozen=True):
         return not all(item.may_be_there for item in self.items)
 
 
-def after_refusal(flight: Flight, since: int) -> list[Flight]:
+def after_refusal(flight: Batch, since: int) -> list[Batch]:
     """What to send when a flight was refused: its first half, whose fate tells about the second; the rest once the
     culprit is alone."""
     behind = [*flight.sister, *flight.others]
     if len(flight.items) > 1:
         first, second = halves(flight.items)
-        return [Flight(first, State.IN_FLIGHT, sister=second, others=behind, since=since)]
-    return [Flight(behind, State.IN_FLIGHT, since=since)] if behind else []
+        return [Batch(first, State.IN_FLIGHT, sister=second, others=behind, since=since)]
+    return [Batch(behind, State.IN_FLIGHT, since=since)] if behind else []
 
 
-def after_acceptance(flight: Flight) -> list[Flight]:
+def after_acceptance(flight: Batch) -> list[Batch]:
     """What to send when a flight was taken: the culprit is in its sister then, of which a half is enough to go on."""
     if len(flight.sister) > 1:
         first, second = halves(flight.sister)
-        return [Flight(first, State.IN_FLIGHT, sister=second, others=flight.others, since=flight.since)]
+        return [Batch(first, State.IN_FLIGHT, sister=second, others=flight.others, since=flight.since)]
     if flight.sister:
-        return [Flight(flight.sister, State.IN_FLIGHT, others=flight.others, since=flight.since)]
-    return [Flight(flight.others, State.IN_FLIGHT, since=flight.since)] if flight.others else []
+        return [Batch(flight.sister, State.IN_FLIGHT, others=flight.others, since=flight.since)]
+    return [Batch(flight.others, State.IN_FLIGHT, since=flight.since)] if flight.others else []
 
 
 _LOADED: Final = 1000
 
 
-class Backlog:
+class SendQueue:
     """Gives flights in order. `refill` gives the next page of rendered items that wait, or None at the end.
 
     A batch and more are kept loaded: only the last batch is short because a page ended, and scouts come from afar.
@@ -78,25 +78,25 @@ class Backlog:
     def __init__(self, limits: Limits, refill: Callable[[], Sequence[Item] | None]) -> None:
         self._limits = limits
         self._refill = refill
-        self._parts: list[Flight] = []
+        self._parts: list[Batch] = []
         self._queue: deque[Item] = deque()
         self._loaded = max(limits.records, _LOADED)
         self._at_end = False
 
-    def push(self, flights: Sequence[Flight]) -> None:
+    def push(self, flights: Sequence[Batch]) -> None:
         """Put flights before everything else, the first of them first."""
         self._parts += reversed(flights)
 
-    def next(self) -> Flight | None:
+    def next(self) -> Batch | None:
         """The next flight; None when nothing is left."""
         if self._parts:
             return self._parts.pop()
         self._load()
         if not self._queue:
             return None
-        return Flight(take(self._queue, self._limits), State.WAITING)
+        return Batch(take(self._queue, self._limits), State.WAITING)
 
-    def keep_last(self, flight: Flight) -> bool:
+    def keep_last(self, flight: Batch) -> bool:
         """Put back a flight that was never refused if nothing is left behind it; whether it was.
 
         What is taken last shows how the service was after all that it refused.
@@ -117,7 +117,7 @@ class Backlog:
             else:
                 self._queue.extend(page)
 
-    def draw(self, *, newest: bool = False) -> Flight | None:
+    def draw(self, *, newest: bool = False) -> Batch | None:
         """A single record from anywhere in what is loaded: a scout, to see whether the service takes anything.
 
         One that was never refused, as long as there are such; the newest, if asked.
@@ -126,7 +126,7 @@ class Backlog:
             place = len(self._queue) - 1 if newest else random.randrange(len(self._queue))  # noqa: S311 - any will do
             item = self._queue[place]
             del self._queue[place]
-            return Flight([item], State.WAITING)
+            return Batch([item], State.WAITING)
         places = [(index, item) for index, flight in enumerate(self._parts) for item in flight.all_items]
         if not places:
             return None
@@ -135,4 +135,4 @@ class Backlog:
         flight = self._parts[index]
         rest = flight.without(item)
         self._parts[index : index + 1] = [rest] if rest.items else []
-        return Flight([item], flight.before, since=flight.since)
+        return Batch([item], flight.before, since=flight.since)

@@ -25,8 +25,8 @@ import msgspec
 from publisher.events import RecordSettled
 from publisher.messages.item import Item
 from publisher.publish.context import StopSending
-from publisher.publish.dispatch import Lane, Launched, Receipts, Runway
-from publisher.publish.queue import Backlog, Flight
+from publisher.publish.dispatch import DeliveryContext, Dispatcher, InFlightBatch, Receipts
+from publisher.publish.queue import Batch, SendQueue
 from publisher.store import deliveries
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Outcome, Oversized, Refused
@@ -79,11 +79,11 @@ class Refusals:
                 self._of[other].remove(refusal)
         self._of.pop(run_id, None)
 
-    def are_ripe(self, run_id: int, taken: int) -> bool:
+    def has_later_acceptance(self, run_id: int, taken: int) -> bool:
         """Whether the service took a new record after all refusals of this one; `taken`: the last batch of such."""
         return all(refusal.seen < taken for refusal in self._of.get(run_id, ()))
 
-    def prove(self, run_id: int) -> bool:
+    def is_conclusive(self, run_id: int) -> bool:
         """Whether the refusals show that the record is bad."""
         for_itself = [refusal for refusal in self._of.get(run_id, ()) if len(refusal.unexplained) == 1]
         return len(_apart(for_itself)) >= _PROOF + len(self._groundless)
@@ -108,7 +108,7 @@ _TOOK_NONE: Final = "%s (the service took no record at all in this run; everythi
 _NOTHING_TELLS: Final = "%s (the service took no new record after it refused %d of them alone; they wait)"
 
 
-class Suspect(msgspec.Struct, frozen=True):
+class RefusedRecord(msgspec.Struct, frozen=True):
     """A record that was refused alone, with the answer: bad, or sent in a bad moment.
 
     `certain`: the answer is about the record, so that trying it again tells nothing. The service may still be at fault
@@ -120,17 +120,17 @@ class Suspect(msgspec.Struct, frozen=True):
     certain: bool
 
 
-class Judge:
+class RejectionPolicy:
     """Of one run. `fly` sends a flight and sees to what became of it; it gives whether it was taken; `stop` makes of
     the outcome of a flight the exception that ends the run."""
 
     def __init__(
         self,
-        lane: Lane,
-        runway: Runway,
+        lane: DeliveryContext,
+        runway: Dispatcher,
         receipts: Receipts,
-        backlog: Backlog,
-        fly: Callable[[Flight], bool],
+        backlog: SendQueue,
+        fly: Callable[[Batch], bool],
         stop: Callable[[Outcome], StopSending],
     ) -> None:
         self._lane = lane
@@ -140,14 +140,14 @@ class Judge:
         self._fly = fly
         self._stop = stop
         self._refusals = Refusals()
-        self._suspects: dict[int, Suspect] = {}
+        self._suspects: dict[int, RefusedRecord] = {}
         self._refusals_since_accept = 0
         self._scouted = False
         self._judging = False
         self._last_answer = ""
         self._proof: Item | None = None
 
-    def taken(self, launched: Launched, named: Sequence[Item]) -> None:
+    def taken(self, launched: InFlightBatch, named: Sequence[Item]) -> None:
         """The service took a flight; of these records it said so."""
         if named:
             self._refusals_since_accept = 0
@@ -158,13 +158,13 @@ class Judge:
         for item in launched.flight.items:
             self._suspects.pop(item.run_id, None)
 
-    def refused(self, launched: Launched, outcome: Oversized | Refused, since: int) -> None:
+    def refused(self, launched: InFlightBatch, outcome: Oversized | Refused, since: int) -> None:
         """The service refused a flight, first at `since`, alone or with others. Raises `StopSending`."""
         items = launched.flight.items
         self._refusals.add(items, launched.knew, self._runway.left[-1])
         if len(items) == 1:
             certain = isinstance(outcome, Oversized) or outcome.certain
-            self._suspects[items[0].run_id] = Suspect(items[0], outcome.answer, certain)
+            self._suspects[items[0].run_id] = RefusedRecord(items[0], outcome.answer, certain)
             self._last_answer = outcome.answer
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
@@ -210,7 +210,7 @@ class Judge:
         """Whether the service takes a record again that it took before in this run."""
         proof = self._proof
         assert proof is not None  # asked only after an acceptance
-        launched, outcome = self._runway.there_and_back(Flight([proof], State.ACCEPTED))
+        launched, outcome = self._runway.there_and_back(Batch([proof], State.ACCEPTED))
         self._receipts.not_accepted(launched.flight, launched.batch_id, outcome)
         return isinstance(outcome, Accepted)
 
@@ -243,11 +243,13 @@ class Judge:
         if len(self._suspects) >= suspects:
             raise StopSending(_NOTHING_TELLS % (self._last_answer, len(self._suspects)))
 
-    def _is_doubtful(self, suspect: Suspect) -> bool:
+    def _is_doubtful(self, suspect: RefusedRecord) -> bool:
         """Whether it took no new record after it refused this one, and did not say what is wrong."""
-        return not suspect.certain and not self._refusals.are_ripe(suspect.item.run_id, self._runway.taken_new)
+        return not suspect.certain and not self._refusals.has_later_acceptance(
+            suspect.item.run_id, self._runway.taken_new
+        )
 
-    def _judge(self, suspects: Sequence[Suspect]) -> None:
+    def _judge(self, suspects: Sequence[RefusedRecord]) -> None:
         """Try these once more, and again those that others were taken after; reject what is bad."""
         bad = [suspect for suspect in suspects if suspect.certain]
         again = left = [suspect for suspect in suspects if not suspect.certain]
@@ -263,11 +265,11 @@ class Judge:
             raise StopSending(f"{bad[0].answer} (the service is not well; everything waits)")
         self._reject(bad)
 
-    def _is_bad(self, suspect: Suspect) -> bool:
-        return self._refusals.prove(suspect.item.run_id)
+    def _is_bad(self, suspect: RefusedRecord) -> bool:
+        return self._refusals.is_conclusive(suspect.item.run_id)
 
-    def _try_again(self, suspect: Suspect) -> None:
-        launched, outcome = self._runway.there_and_back(Flight([suspect.item], State.IN_FLIGHT))
+    def _try_again(self, suspect: RefusedRecord) -> None:
+        launched, outcome = self._runway.there_and_back(Batch([suspect.item], State.IN_FLIGHT))
         if isinstance(outcome, Accepted):
             self.taken(launched, self._receipts.accepted(launched.flight, launched.batch_id, outcome))
             return
@@ -277,7 +279,7 @@ class Judge:
         self._refusals.add([suspect.item], launched.knew, self._runway.left[-1])
         self._suspects[suspect.item.run_id] = msgspec.structs.replace(suspect, answer=outcome.answer)
 
-    def _reject(self, suspects: Sequence[Suspect]) -> None:
+    def _reject(self, suspects: Sequence[RefusedRecord]) -> None:
         lane = self._lane
         self._receipts.settle()
         with lane.store.write() as connection:
@@ -291,5 +293,5 @@ class Judge:
             lane.observer(RecordSettled(lane.target, record_id, State.REJECTED.word, suspect.answer))
 
 
-def _run_ids(suspects: Sequence[Suspect]) -> list[int]:
+def _run_ids(suspects: Sequence[RefusedRecord]) -> list[int]:
     return [suspect.item.run_id for suspect in suspects]

@@ -18,10 +18,10 @@ from publisher.config.schema import Target as TargetSettings
 from publisher.messages.completeness import known_until
 from publisher.messages.due import Planned
 from publisher.messages.item import Mail
-from publisher.messages.reports import Part, ReportFold, owed_parts
+from publisher.messages.reports import ReportFold, ReportPart, owed_parts
 from publisher.publish.context import Tools
 from publisher.publish.group_sender import GroupSender
-from publisher.publish.post import Patience
+from publisher.publish.post import RetryBudget
 from publisher.publish.snapshots import SnapshotSender
 from publisher.store import groups
 from publisher.store.database import Store
@@ -67,7 +67,7 @@ class ReportSender(SnapshotSender):
             ReportMessages(self._format.name, self._format.content_type),
             groups.UTILIZATION,
             tools,
-            Patience(settings),
+            RetryBudget(settings),
             self.sent,
         )
 
@@ -111,7 +111,7 @@ class ReportSender(SnapshotSender):
             return "it ended after the year 9999, which no report can be of"
         return self._why_not_whole(period)
 
-    def _send(self, period: Period, parts: Sequence[Part]) -> None:
+    def _send(self, period: Period, parts: Sequence[ReportPart]) -> None:
         with self._store.read() as connection:
             known = groups.of_month(connection, self._target_id, groups.UTILIZATION, period.number)
         keys = {part.row.key for part in parts}
@@ -124,6 +124,6 @@ class ReportSender(SnapshotSender):
         self._settle_unsent((part.members for part in parts if part.row.key not in sent), {})
         self._sender.send([self._mail(part) for part in owed])
 
-    def _mail(self, part: Part) -> Mail:
+    def _mail(self, part: ReportPart) -> Mail:
         latest = part.report.stop - 1 if len(part.members) else None
         return Mail(part.row, self._format.message(part.report), latest, part.members)

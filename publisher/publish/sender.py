@@ -21,15 +21,15 @@ from publisher.messages.item import Limits, halves, view_of
 from publisher.plugins import record_format as form_of
 from publisher.publish.background import RenderedPages, RenderOrder
 from publisher.publish.context import StopSending, Tools
-from publisher.publish.dispatch import Lane, Launched, Receipts, Runway
-from publisher.publish.pending import Intake
-from publisher.publish.post import Ahead, Couriers, Patience, answer_of
-from publisher.publish.queue import Backlog, Flight, after_acceptance, after_refusal
-from publisher.publish.rejection import Judge
-from publisher.publish.stats import Sent
+from publisher.publish.dispatch import DeliveryContext, Dispatcher, InFlightBatch, Receipts
+from publisher.publish.pending import PendingReader
+from publisher.publish.post import Prefetcher, RetryBudget, WorkerPool, answer_of
+from publisher.publish.queue import Batch, SendQueue, after_acceptance, after_refusal
+from publisher.publish.rejection import RejectionPolicy
+from publisher.publish.stats import DeliveryStats
 from publisher.store import batches, in_flight
 from publisher.store.database import Store
-from publisher.store.deliveries import WHOLE, Part
+from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
@@ -58,7 +58,7 @@ class Sender:
         targets: Sequence[Target],
         target_id: int,
         tools: Tools,
-        part: Part = WHOLE,
+        part: Shard = WHOLE,
         *,
         waiting: int = 0,
     ) -> None:
@@ -69,8 +69,8 @@ class Sender:
         target = targets[0]
         settings = config.targets[target.name]
         record_format = form_of(settings.records, view_of(settings, config))
-        self.sent = Sent()
-        self._lane = Lane(
+        self.sent = DeliveryStats()
+        self._lane = DeliveryContext(
             store,
             target.name,
             target_id,
@@ -82,8 +82,8 @@ class Sender:
             observer=tools.observer,
             sent=self.sent,
         )
-        self._couriers = Couriers(targets, Patience(settings), tools)
-        self._flying: deque[Launched] = deque()
+        self._couriers = WorkerPool(targets, RetryBudget(settings), tools)
+        self._flying: deque[InFlightBatch] = deque()
         self._limits = Limits(
             settings.batch_records,
             target.payload_limit_bytes(),
@@ -93,15 +93,15 @@ class Sender:
         size = min(max(settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
         order = RenderOrder(config, target.name, target_id, part, size)
         renderer = order.renderer(store)
-        self._intake = Intake(self._lane, renderer, RenderedPages(renderer, order, waiting).pages)
-        self._ahead = Ahead(self._intake.next_page, target.name)
-        self._backlog = Backlog(self._limits, self._ahead.next)
+        self._intake = PendingReader(self._lane, renderer, RenderedPages(renderer, order, waiting).pages)
+        self._ahead = Prefetcher(self._intake.next_page, target.name)
+        self._backlog = SendQueue(self._limits, self._ahead.next)
         self._receipts = Receipts(self._lane)
-        self._runway = Runway(self._lane, self._couriers, self._receipts, tools.stopping, self._ahead.begin)
-        self._judge = Judge(self._lane, self._runway, self._receipts, self._backlog, self._fly, self._stop)
+        self._runway = Dispatcher(self._lane, self._couriers, self._receipts, tools.stopping, self._ahead.begin)
+        self._judge = RejectionPolicy(self._lane, self._runway, self._receipts, self._backlog, self._fly, self._stop)
         self._lost_courier: BaseException | None = None
 
-    def run(self) -> Sent:
+    def run(self) -> DeliveryStats:
         """Settle what was in flight, then send all that waits.
 
         Raises `StoreError`, `CredentialError`, `SigningError`; before that, everything unsent waits again.
@@ -141,7 +141,7 @@ class Sender:
             else:
                 return
 
-    def _launch(self, flight: Flight) -> None:
+    def _launch(self, flight: Batch) -> None:
         """Send a flight on its way, as soon as a courier is free for it. Raises `StopSending`."""
         while len(self._flying) >= self._couriers.count:
             self._see_to(self._flying.popleft())
@@ -149,12 +149,12 @@ class Sender:
         if launched is not None:
             self._flying.append(launched)
 
-    def _fly(self, flight: Flight) -> bool:
+    def _fly(self, flight: Batch) -> bool:
         """Send a flight and see to what became of it; True if it was taken. Raises `StopSending`."""
         launched = self._runway.take_off(flight)
         return launched is not None and self._see_to(launched)
 
-    def _see_to(self, launched: Launched) -> bool:
+    def _see_to(self, launched: InFlightBatch) -> bool:
         """Wait for the outcome of a flight and act on it; True if it was taken. Raises `StopSending`."""
         flight, batch_id = launched.flight, launched.batch_id
         outcome = self._runway.outcome_of(launched)
@@ -192,7 +192,7 @@ class Sender:
                 self._receipts.not_accepted(flight, batch_id, outcome)
                 self._note_unauthorised(outcome)
 
-    def _accept(self, launched: Launched, outcome: Accepted) -> None:
+    def _accept(self, launched: InFlightBatch, outcome: Accepted) -> None:
         self._judge.taken(launched, self._receipts.accepted(launched.flight, launched.batch_id, outcome))
 
     def _stop(self, outcome: Outcome) -> StopSending:
@@ -203,12 +203,12 @@ class Sender:
         if isinstance(outcome, Unauthorised) and not outcome.misdirected:
             self.sent.unauthorised = True
 
-    def _part(self, launched: Launched, outcome: Oversized | Refused) -> None:
+    def _part(self, launched: InFlightBatch, outcome: Oversized | Refused) -> None:
         flight = launched.flight
         if isinstance(outcome, Oversized) and len(flight.items) > 1:
             behind = [*flight.sister, *flight.others]
             parts = [*halves(flight.items), behind] if behind else halves(flight.items)
-            self._backlog.push([Flight(part, State.IN_FLIGHT) for part in parts])
+            self._backlog.push([Batch(part, State.IN_FLIGHT) for part in parts])
             return
         since = self._runway.left[-1] if flight.since is None else flight.since
         self._backlog.push(after_refusal(flight, since))

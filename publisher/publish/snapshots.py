@@ -21,7 +21,7 @@ from publisher.messages.completeness import NOT_WHOLE, why_not_known_from
 from publisher.messages.due import to_release
 from publisher.messages.item import Members
 from publisher.publish.context import StopSending, Tools
-from publisher.publish.stats import Sent
+from publisher.publish.stats import DeliveryStats
 from publisher.store import batches, deliveries, groups, in_flight, runs
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -41,7 +41,7 @@ class SnapshotSender(ABC):
         self._target_id = target_id
         self._settings = settings
         self._tools = tools
-        self.sent = Sent()
+        self.sent = DeliveryStats()
 
     def run(self) -> None:
         """Send what changed, period by period.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 
-class Sent(msgspec.Struct):
+class DeliveryStats(msgspec.Struct):
     """What a run did for one target, counted in jobs (`groups` counts summaries)."""
 
     accepted: int = 0
@@ -22,9 +22,9 @@ class Sent(msgspec.Struct):
     """Our credentials were refused."""
 
 
-def together(several: Sequence[Sent]) -> Sent:
+def together(several: Sequence[DeliveryStats]) -> DeliveryStats:
     """What several did, one after the other: sums, and why the last one stopped."""
-    return Sent(
+    return DeliveryStats(
         accepted=sum(each.accepted for each in several),
         rejected=sum(each.rejected for each in several),
         held=sum(each.held for each in several),

@@ -12,7 +12,7 @@ from publisher.messages.completeness import why_not_whole
 from publisher.messages.summaries import MonthSummaries, months_to_fold
 from publisher.publish.context import Tools
 from publisher.publish.group_sender import GroupSender
-from publisher.publish.post import Patience
+from publisher.publish.post import RetryBudget
 from publisher.publish.snapshots import SnapshotSender
 from publisher.publish.sync import SyncSender
 from publisher.store import groups
@@ -36,7 +36,7 @@ class Summariser(SnapshotSender):
         super().__init__(store, config, target.name, plan.target_id, settings, tools)
         form = summary_format(settings.records, view)
         self._summaries = MonthSummaries(store, config, settings, plan.target_id, form, view)
-        patience = Patience(settings)
+        patience = RetryBudget(settings)
         self._sender = GroupSender(
             store, target, plan.target_id, settings, form, groups.SUMMARY, tools, patience, self.sent
         )

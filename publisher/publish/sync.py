@@ -15,8 +15,8 @@ from publisher.messages.item import Mail, Members
 from publisher.messages.sync import owed_by_host, to_send
 from publisher.publish.context import Tools
 from publisher.publish.group_sender import GroupSender
-from publisher.publish.post import Patience
-from publisher.publish.stats import Sent
+from publisher.publish.post import RetryBudget
+from publisher.publish.stats import DeliveryStats
 from publisher.store import groups
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
@@ -36,8 +36,8 @@ class SyncSender:
         settings: TargetSettings,
         view: View,
         tools: Tools,
-        patience: Patience,
-        sent: Sent,
+        patience: RetryBudget,
+        sent: DeliveryStats,
     ) -> None:
         self._store = store
         self._target_id = plan.target_id

@@ -26,11 +26,11 @@ from formats.job import Job
 from formats.names import dn_for, vo_of
 from formats.rules import SgasRules
 from formats.view import View
-from publisher.reconcile.confirm import Page, Verdicts
-from publisher.reconcile.ledger import Entry, Ledger
+from publisher.reconcile.confirm import ConfirmedPage, Verdicts
+from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store.schema import State
-from publisher.targets.base import DaySum, TellsSums, Untold
+from publisher.targets.base import DaySum, EvidenceUnavailable, TellsSums
 
 _UNROUNDED_S: Final = 1.0
 """Where the service does not round: what a sum of seconds may lose on its way through hours."""
@@ -65,7 +65,7 @@ class Cell(msgspec.Struct, frozen=True, order=True):
         return f"{_date(self.day)} {self.machine} {self.user or '(no name)'} {self.vo or '(no VO)'}"
 
 
-class Sums(msgspec.Struct):
+class DayCell(msgspec.Struct):
     """Sums of a cell. `perhaps`: jobs of which nobody knows whether the service has them; not in the others.
     `within_s`: by how much either sum of seconds may be off because it was rounded.
     """
@@ -76,7 +76,7 @@ class Sums(msgspec.Struct):
     perhaps: int = 0
     within_s: float = 0.0
 
-    def plus(self, other: Sums) -> None:
+    def plus(self, other: DayCell) -> None:
         """Add others."""
         self.jobs += other.jobs
         self.wall_s += other.wall_s
@@ -85,13 +85,13 @@ class Sums(msgspec.Struct):
         self.within_s += other.within_s
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DayDifference(msgspec.Struct, frozen=True):
     """What was sent and what the service has of a cell, or of several or all of a day of a machine (`text`)."""
 
     verdict: Verdict
     text: str
-    sent: Sums
-    has: Sums
+    sent: DayCell
+    has: DayCell
 
 
 class ByDay:
@@ -105,14 +105,14 @@ class ByDay:
         self._verdicts = verdicts
         self._places: dict[int, Place | None] = {}
 
-    def month(self, month: MonthFound, now: int) -> Untold | None:
+    def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
         """Compare a month. Where the service does not tell, that; the month is counted all the same."""
         expected = self._expected(month)
         first, behind = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
-        told: dict[Cell, Sums] = {}
+        told: dict[Cell, DayCell] = {}
         for machine in sorted({cell.machine for cell in expected}):
             answer = self._service.usage(machine, first, behind)
-            if isinstance(answer, Untold):
+            if isinstance(answer, EvidenceUnavailable):
                 return answer
             told |= _by_cell(answer)
             registered = self._service.last_registration_s(machine)
@@ -127,8 +127,8 @@ class ByDay:
         self._follow(month, findings)
         return None
 
-    def _expected(self, month: MonthFound) -> dict[Cell, Sums]:
-        expected: defaultdict[Cell, Sums] = defaultdict(Sums)
+    def _expected(self, month: MonthFound) -> dict[Cell, DayCell]:
+        expected: defaultdict[Cell, DayCell] = defaultdict(DayCell)
         for entries in self._ledger.counted_pages(month):
             for entry in entries:
                 cell = self._cell(entry) if entry.run.sent else None
@@ -136,12 +136,12 @@ class ByDay:
                     continue
                 if entry.counted:
                     wall_s = entry.wall_s * self._ledger.processors_of(entry)
-                    expected[cell].plus(Sums(1, wall_s, entry.cpu_s))
+                    expected[cell].plus(DayCell(1, wall_s, entry.cpu_s))
                 else:
                     expected[cell].perhaps += 1
         return expected
 
-    def _cell(self, entry: Entry) -> Cell | None:
+    def _cell(self, entry: LedgerRun) -> Cell | None:
         class_id = entry.run.class_id
         if entry.version is not None:
             place = _place_of(self._ledger.facts_of(entry), self._view)
@@ -153,9 +153,9 @@ class ByDay:
             return None
         return Cell(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
 
-    def _tell(self, month: MonthFound, findings: Iterable[Finding]) -> None:
+    def _tell(self, month: MonthFound, findings: Iterable[DayDifference]) -> None:
         """Count what does not agree, and list that of which no job can be named."""
-        page = Page([], [], [], [])
+        page = ConfirmedPage([], [], [], [])
         for one in findings:
             sent, has = one.sent, one.has
             if one.verdict in {"empty", "short"}:
@@ -176,10 +176,10 @@ class ByDay:
                 page.differences.append(Difference(month.month, "hours", one.text, detail))
         self._verdicts.write(page)
 
-    def _follow(self, month: MonthFound, by_cell: Mapping[Cell, Finding]) -> None:
+    def _follow(self, month: MonthFound, by_cell: Mapping[Cell, DayDifference]) -> None:
         """What the findings mean for each run."""
         for entries in self._ledger.pages(month.month):
-            page = Page([], [], [], [])
+            page = ConfirmedPage([], [], [], [])
             for entry in entries:
                 if not entry.counted:
                     continue
@@ -204,7 +204,7 @@ class ByDay:
             month.confirmed += self._verdicts.write(page)
 
 
-def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cell, Finding]:
+def judged(expected: Mapping[Cell, DayCell], told: Mapping[Cell, DayCell]) -> dict[Cell, DayDifference]:
     """A finding on every cell of both.
 
     Cells with the same name on both sides are judged each by its own jobs and hours: a job that one user lacks and one
@@ -215,7 +215,7 @@ def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cel
     days: defaultdict[tuple[str, int], list[Cell]] = defaultdict(list)
     for cell in {**expected, **told}:
         days[cell.machine, cell.day].append(cell)
-    found: dict[Cell, Finding] = {}
+    found: dict[Cell, DayDifference] = {}
     for (machine, day), cells in sorted(days.items()):
         text = f"{_date(day)} {machine}"
         each = {cell: _finding(expected, told, [cell], cell.text) for cell in sorted(cells)}
@@ -232,8 +232,12 @@ def judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cel
 
 
 def _respelled(
-    expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], each: Mapping[Cell, Finding], names: list[Cell], text: str
-) -> dict[Cell, Finding]:
+    expected: Mapping[Cell, DayCell],
+    told: Mapping[Cell, DayCell],
+    each: Mapping[Cell, DayDifference],
+    names: list[Cell],
+    text: str,
+) -> dict[Cell, DayDifference]:
     """One finding on the cells of a day that differ in nothing but the spelling of names; none where more differs.
 
     `names`: the cells with a name that only one side has. Their jobs may also be among those of a name that both have:
@@ -248,7 +252,7 @@ def _respelled(
     return dict.fromkeys(merged, together) if together.verdict in _SPELLING_EXPLAINS else {}
 
 
-def verdict_on(sent: Sums, has: Sums) -> Verdict:
+def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
     """What the sums of one cell say."""
     if has.jobs < sent.jobs:
         return "short" if has.jobs else "empty"
@@ -263,28 +267,30 @@ def verdict_on(sent: Sums, has: Sums) -> Verdict:
     return "agrees" if same else "hours"
 
 
-def _finding(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums], cells: Sequence[Cell], text: str) -> Finding:
+def _finding(
+    expected: Mapping[Cell, DayCell], told: Mapping[Cell, DayCell], cells: Sequence[Cell], text: str
+) -> DayDifference:
     sent, has = _sum(expected, cells), _sum(told, cells)
-    return Finding(verdict_on(sent, has), text, sent, has)
+    return DayDifference(verdict_on(sent, has), text, sent, has)
 
 
 def _date(day: int) -> date:
     return datetime.fromtimestamp(day * SECONDS_A_DAY, UTC).date()
 
 
-def _sum(sums: Mapping[Cell, Sums], cells: Iterable[Cell]) -> Sums:
-    total = Sums()
+def _sum(sums: Mapping[Cell, DayCell], cells: Iterable[Cell]) -> DayCell:
+    total = DayCell()
     for cell in cells:
         if cell in sums:
             total.plus(sums[cell])
     return total
 
 
-def _by_cell(answer: Iterable[DaySum]) -> dict[Cell, Sums]:
-    found: defaultdict[Cell, Sums] = defaultdict(Sums)
+def _by_cell(answer: Iterable[DaySum]) -> dict[Cell, DayCell]:
+    found: defaultdict[Cell, DayCell] = defaultdict(DayCell)
     for line in answer:
         found[Cell(line.machine, line.user, line.vo, line.day)].plus(
-            Sums(line.jobs, line.wall_s, line.cpu_s, within_s=line.within_s)
+            DayCell(line.jobs, line.wall_s, line.cpu_s, within_s=line.within_s)
         )
     return found
 

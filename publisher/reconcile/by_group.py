@@ -20,9 +20,9 @@ from formats.summary import Group, SyncCount, group_without_score
 from formats.view import View
 from publisher.config.schema import SUMMARY_KINDS
 from publisher.messages import erased_groups
-from publisher.reconcile.confirm import Page, Verdicts
-from publisher.reconcile.evidence import DIMENSIONS, SCORES, Cell, ToldGroup, Value, folded
-from publisher.reconcile.ledger import Entry, Ledger
+from publisher.reconcile.confirm import ConfirmedPage, Verdicts
+from publisher.reconcile.evidence import DIMENSIONS, SCORES, Cell, EvidenceGroup, Value, folded
+from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, MonthFound
 from publisher.store import groups, queries
 from publisher.store.schema import State
@@ -35,7 +35,7 @@ _LACKING: Final[frozenset[Verdict]] = frozenset({"missing", "differs", "hours"})
 _NO_HOST = "none"
 
 
-class Sums(msgspec.Struct):
+class GroupCell(msgspec.Struct):
     """Sums of a cell. `keys`: the groups of ours in it; `unclear`: of some of it nobody knows what the service has;
     `taken`: some of it was in a message that was taken away from a directory; `fixed`: some of it is of a person who
     was erased since, whom the service knows by another name: sent again it would be counted beside what is there."""
@@ -65,7 +65,7 @@ class ByGroup:
         ledger: Ledger,
         view: View,
         records: str,
-        told: Sequence[ToldGroup],
+        told: Sequence[EvidenceGroup],
         verdicts: Verdicts,
         spool: KeepsMessages | None,
         now: int,
@@ -77,7 +77,7 @@ class ByGroup:
         self._verdicts = verdicts
         self._now = now
         self._spool = spool if spool is not None and spool.taken_away else None
-        self._told: defaultdict[tuple[str, Month], list[ToldGroup]] = defaultdict(list)
+        self._told: defaultdict[tuple[str, Month], list[EvidenceGroup]] = defaultdict(list)
         for group in told:
             self._told[group.kind, group.month].append(group)
 
@@ -109,19 +109,19 @@ class ByGroup:
         expected = self._sent_groups(groups.SYNC, month.month, dimensions)
         self._tell(month, groups.SYNC, dimensions, expected, told, _judged(expected, told))
 
-    def _sent_groups(self, kind: str, month: Month, dimensions: tuple[str, ...]) -> dict[Cell, Sums]:
+    def _sent_groups(self, kind: str, month: Month, dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
             batches = queries.batches_of_groups(connection, self._ledger.target_id, kind, month.number)
             fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view, self._now)
         taken = self._taken_away(batches)
-        expected: dict[Cell, Sums] = {}
+        expected: dict[Cell, GroupCell] = {}
         for key, row in rows.items():
             if kind == groups.SYNC:
-                group = ToldGroup.of_sync(SyncCount.from_json(row.body))
+                group = EvidenceGroup.of_sync(SyncCount.from_json(row.body))
             else:
-                group = ToldGroup.of_summary(Group.from_json(row.body))
-            sums = expected.setdefault(group.cell(dimensions), Sums(keys=[]))
+                group = EvidenceGroup.of_summary(Group.from_json(row.body))
+            sums = expected.setdefault(group.cell(dimensions), GroupCell(keys=[]))
             sums.add(group.jobs, group.wall_s, group.cpu_s, group.within_s)
             sums.keys.append(key)
             sums.unclear = sums.unclear or row.state is not State.ACCEPTED
@@ -137,20 +137,20 @@ class ByGroup:
         there = {name: self._spool.keeps(name) for name in set(names.values())}
         return {key for key, batch_id in batches.items() if batch_id in names and not there[names[batch_id]]}
 
-    def _sent_runs(self, month: MonthFound, dimensions: tuple[str, ...]) -> dict[Cell, Sums]:
-        expected: dict[Cell, Sums] = {}
+    def _sent_runs(self, month: MonthFound, dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
+        expected: dict[Cell, GroupCell] = {}
         for entries in self._ledger.counted_pages(month):
             for entry in entries:
                 cell = self._cell(entry, dimensions) if entry.run.sent else None
                 if cell is None:
                     continue
-                sums = expected.setdefault(cell, Sums(keys=[]))
+                sums = expected.setdefault(cell, GroupCell(keys=[]))
                 if entry.counted:
                     sums.add(1, entry.wall_s, entry.cpu_s, 1.0)
                 sums.unclear = sums.unclear or not entry.counted
         return expected
 
-    def _cell(self, entry: Entry, dimensions: tuple[str, ...]) -> Cell | None:
+    def _cell(self, entry: LedgerRun, dimensions: tuple[str, ...]) -> Cell | None:
         facts = self._ledger.facts_of(entry)
         try:
             key = group_without_score(facts, Month(1970, 1), self._view, [])
@@ -166,14 +166,14 @@ class ByGroup:
         month: MonthFound,
         kind: str,
         dimensions: tuple[str, ...],
-        expected: Mapping[Cell, Sums],
-        told: Mapping[Cell, Sums],
+        expected: Mapping[Cell, GroupCell],
+        told: Mapping[Cell, GroupCell],
         verdicts: Mapping[Cell, Verdict],
     ) -> None:
         agreeing: list[str] = []
         lacking: list[str] = []
         differences: list[Difference] = []
-        nothing = Sums(keys=[])
+        nothing = GroupCell(keys=[])
         for cell, verdict in sorted(verdicts.items(), key=lambda item: str(item[0])):
             ours, theirs = expected.get(cell, nothing), told.get(cell, nothing)
             if verdict == "agrees":
@@ -202,7 +202,7 @@ class ByGroup:
         """Confirm the runs of groups that agree; those of groups of which the service has less may go again."""
         cells: dict[int, Cell | None] = {}
         for entries in self._ledger.pages(month.month):
-            page = Page([], [], [], [])
+            page = ConfirmedPage([], [], [], [])
             for entry in entries:
                 if not entry.counted:
                     continue
@@ -220,29 +220,29 @@ class ByGroup:
             month.confirmed += self._verdicts.write(page)
 
 
-def dimensions_of(told: Iterable[ToldGroup], kind: str) -> tuple[str, ...]:
+def dimensions_of(told: Iterable[EvidenceGroup], kind: str) -> tuple[str, ...]:
     """The fields by which all groups of a kind are told."""
     told_by = [group.fields.keys() for group in told if group.kind == kind]
     return tuple(name for name in DIMENSIONS if told_by and all(name in fields for fields in told_by))
 
 
-def _told(found: Iterable[ToldGroup], dimensions: tuple[str, ...]) -> dict[Cell, Sums]:
-    cells: dict[Cell, Sums] = {}
+def _told(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
+    cells: dict[Cell, GroupCell] = {}
     for group in found:
-        sums = cells.setdefault(group.cell(dimensions), Sums(keys=[]))
+        sums = cells.setdefault(group.cell(dimensions), GroupCell(keys=[]))
         sums.add(group.jobs, group.wall_s, group.cpu_s, group.within_s)
     return cells
 
 
-def _judged(expected: Mapping[Cell, Sums], told: Mapping[Cell, Sums]) -> dict[Cell, Verdict]:
-    nothing = Sums(keys=[])
+def _judged(expected: Mapping[Cell, GroupCell], told: Mapping[Cell, GroupCell]) -> dict[Cell, Verdict]:
+    nothing = GroupCell(keys=[])
     return {
         cell: _verdict(expected.get(cell, nothing), told.get(cell, nothing), known=cell in told)
         for cell in {**expected, **told}
     }
 
 
-def _verdict(ours: Sums, theirs: Sums, *, known: bool) -> Verdict:
+def _verdict(ours: GroupCell, theirs: GroupCell, *, known: bool) -> Verdict:
     if ours.unclear:
         return "unclear"
     within_s = ours.within_s + theirs.within_s
@@ -257,14 +257,14 @@ def _verdict(ours: Sums, theirs: Sums, *, known: bool) -> Verdict:
     return "taken" if ours.taken else "hours" if ours.jobs == theirs.jobs else "differs"
 
 
-def _same(ours: Sums, theirs: Sums, within_s: float) -> bool:
+def _same(ours: GroupCell, theirs: GroupCell, within_s: float) -> bool:
     pairs = ((ours.wall_s, theirs.wall_s), (ours.cpu_s, theirs.cpu_s))
     return ours.jobs == theirs.jobs and all(
         one is None or other is None or abs(one - other) <= within_s for one, other in pairs
     )
 
 
-def _is_short(verdict: Verdict, ours: Sums | None, theirs: Sums | None) -> bool:
+def _is_short(verdict: Verdict, ours: GroupCell | None, theirs: GroupCell | None) -> bool:
     """Whether sending the runs of a cell again can help: the service has fewer, or as many with other sums."""
     if ours is None or verdict not in _LACKING:
         return False
@@ -286,7 +286,7 @@ def _name(kind: str, dimensions: tuple[str, ...], cell: Cell) -> str:
     return f"{what}: {told_by}" if told_by else f"{what} of the month"
 
 
-def _detail(ours: Sums, theirs: Sums) -> str:
+def _detail(ours: GroupCell, theirs: GroupCell) -> str:
     parts = [f"{theirs.jobs} jobs, sent {ours.jobs}"]
     for name, one, other in (("wall", ours.wall_s, theirs.wall_s), ("CPU", ours.cpu_s, theirs.cpu_s)):
         if one is not None and other is not None and abs(one - other) > ours.within_s + theirs.within_s:

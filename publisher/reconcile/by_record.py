@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from formats.calendar import Month, month_bounds, month_of
-from publisher.reconcile.confirm import Page, Verdicts
-from publisher.reconcile.evidence import Scratch, Told
-from publisher.reconcile.ledger import Entry, Ledger, RecordKeys, kept_as
+from publisher.reconcile.confirm import ConfirmedPage, Verdicts
+from publisher.reconcile.evidence import EvidenceDatabase, Told
+from publisher.reconcile.ledger import Ledger, LedgerRun, RecordKeys, kept_as
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store import queries
 from publisher.store.schema import State
@@ -31,7 +31,7 @@ class ByRecord:
         ledger: Ledger,
         keys: RecordKeys,
         found: Found,
-        scratch: Scratch,
+        scratch: EvidenceDatabase,
         verdicts: Verdicts,
         spool: KeepsMessages | None,
     ) -> None:
@@ -51,13 +51,15 @@ class ByRecord:
             others = [other for entry in entries if (other := kept_as(entry.run)) is not None]
             told = self._scratch.told(self._found.target, [*keys.values(), *others])
             gone = self._taken_away(entries) if self._spool is not None else frozenset()
-            page = Page([], [], [], [])
+            page = ConfirmedPage([], [], [], [])
             for entry in entries:
                 at_service = told.get(keys.get(entry.run.run_id, "")) or told.get(kept_as(entry.run) or "")
                 self._judge(month, page, entry, at_service, taken=entry.run.batch_id in gone)
             month.confirmed += self._verdicts.write(page)
 
-    def _judge(self, month: MonthFound, page: Page, entry: Entry, told: Told | None, *, taken: bool) -> None:
+    def _judge(
+        self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, told: Told | None, *, taken: bool
+    ) -> None:
         run, state = entry.run, entry.run.state
         if told is not None:
             _add(month, told)
@@ -86,7 +88,7 @@ class ByRecord:
             detail = "delivered before us, as an import said" if run.batch_id is None else ""
             page.differences.append(Difference(month.month, "missing", run.record_id, detail))
 
-    def _taken_away(self, entries: list[Entry]) -> frozenset[int]:
+    def _taken_away(self, entries: list[LedgerRun]) -> frozenset[int]:
         """The batches of these runs whose message is no longer in the directory."""
         assert self._spool is not None
         of_batches = [entry.run.batch_id for entry in entries if entry.run.batch_id is not None]
@@ -128,7 +130,7 @@ def _add(month: MonthFound, told: Told) -> None:
     month.told_cpu_s = None if month.told_cpu_s is None or told.cpu_s is None else month.told_cpu_s + told.cpu_s
 
 
-def _difference(entry: Entry, told: Told) -> str | None:
+def _difference(entry: LedgerRun, told: Told) -> str | None:
     """How the sums of a record differ from those sent, where they do."""
     if not entry.known:
         return None

@@ -13,7 +13,7 @@ import msgspec
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of, periods_between
 from formats.utilization.report import UtilizationReport, read_report
-from publisher.reconcile.confirm import Page, Verdicts
+from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence_reports import Interval, ToldReports
 from publisher.reconcile.ledger import Ledger
 from publisher.reconcile.result import Difference, MonthFound
@@ -102,7 +102,7 @@ class ByReport:
         """Count the runs, and confirm those that ended in a period whose reports agree."""
         month.told_jobs = 0
         for entries in self._ledger.counted_pages(month):
-            page = Page([], [], [], [])
+            page = ConfirmedPage([], [], [], [])
             for entry in entries:
                 if not entry.counted:
                     continue

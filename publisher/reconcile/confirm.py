@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from publisher.reconcile.evidence import Scratch
-from publisher.reconcile.ledger import Entry
+from publisher.reconcile.evidence import EvidenceDatabase
+from publisher.reconcile.ledger import LedgerRun
 from publisher.reconcile.result import Difference, Found
 from publisher.store import deliveries
 from publisher.store.database import Store
 from publisher.store.schema import State
 
 
-class Page(msgspec.Struct):
+class ConfirmedPage(msgspec.Struct):
     """What a page of runs came to. Only what is accepted is confirmed, or loses its confirmation."""
 
     confirmed: list[int] = []
@@ -22,12 +22,12 @@ class Page(msgspec.Struct):
     again: list[tuple[int, State]] = []
     differences: list[Difference] = []
 
-    def agrees(self, entry: Entry) -> None:
+    def agrees(self, entry: LedgerRun) -> None:
         """The service has this run as it was sent."""
         if entry.run.state is State.ACCEPTED:
             self.confirmed.append(entry.run.run_id)
 
-    def lacks(self, entry: Entry) -> None:
+    def lacks(self, entry: LedgerRun) -> None:
         """The service does not have this run, or perhaps not; it may be sent again."""
         if entry.run.state is State.ACCEPTED:
             self.doubted.append(entry.run.run_id)
@@ -37,14 +37,14 @@ class Page(msgspec.Struct):
 class Verdicts:
     """Writes down what pages came to, for one target."""
 
-    def __init__(self, store: Store, target_id: int, found: Found, scratch: Scratch, now: int) -> None:
+    def __init__(self, store: Store, target_id: int, found: Found, scratch: EvidenceDatabase, now: int) -> None:
         self._store = store
         self._target_id = target_id
         self._found = found
         self._scratch = scratch
         self._now = now
 
-    def write(self, page: Page) -> int:
+    def write(self, page: ConfirmedPage) -> int:
         """Write a page down; gives by how much more, or fewer, deliveries are confirmed now."""
         change = 0
         if page.confirmed or page.doubted:

@@ -48,7 +48,7 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     cpu_s: float | None = None
 
 
-class Scratch:
+class EvidenceDatabase:
     """The temporary database. Close it, or use it in a `with` statement."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ SCORES: Final = frozenset({"benchmark", "score_milli"})
 """Those that may differ among the runs of a class, because benchmarks may go by the end of a run."""
 
 
-class ToldGroup(msgspec.Struct, frozen=True):
+class EvidenceGroup(msgspec.Struct, frozen=True):
     """A group of jobs as it is told. `kind`: a summary, or a sync count. `fields` are among `DIMENSIONS`, compared as
     the server compares them. Sums in seconds, None where they are not told, right within so many seconds.
     """
@@ -201,17 +201,17 @@ class ToldGroup(msgspec.Struct, frozen=True):
     within_s: float = 1.0
 
     @staticmethod
-    def of_summary(group: Group) -> ToldGroup:
+    def of_summary(group: Group) -> EvidenceGroup:
         """A summary, by its whole key."""
         fields = {name: folded(getattr(group.key, name)) for name in DIMENSIONS}
         wall_s, cpu_s = duration_seconds(group.wall_ms), duration_seconds(group.cpu_ms)
-        return ToldGroup(groups.SUMMARY, group.key.when, fields, group.jobs, wall_s, cpu_s)
+        return EvidenceGroup(groups.SUMMARY, group.key.when, fields, group.jobs, wall_s, cpu_s)
 
     @staticmethod
-    def of_sync(count: SyncCount) -> ToldGroup:
+    def of_sync(count: SyncCount) -> EvidenceGroup:
         """A sync count."""
         fields: dict[str, Value] = {"site": folded(count.key.site), "submit_host": folded(count.key.submit_host)}
-        return ToldGroup(groups.SYNC, count.key.when, fields, count.jobs)
+        return EvidenceGroup(groups.SYNC, count.key.when, fields, count.jobs)
 
     def cell(self, dimensions: tuple[str, ...]) -> Cell:
         """The group by these fields."""

@@ -21,7 +21,7 @@ import msgspec
 
 from formats.calendar import Month
 from publisher.errors import UsageError
-from publisher.reconcile.evidence import Scratch, Told, ToldGroup, Value, folded
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, Told, Value, folded
 from publisher.store import groups
 
 MOST_JSON_BYTES: Final = 256 * 2**20
@@ -81,7 +81,7 @@ _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]")
 class ToldFile(msgspec.Struct, frozen=True):
     """What a file tells: groups, and how many records (which are in the temporary database)."""
 
-    groups: list[ToldGroup]
+    groups: list[EvidenceGroup]
     records: int
     notes: list[str]
 
@@ -91,7 +91,7 @@ class ToldFile(msgspec.Struct, frozen=True):
         return sorted({group.month for group in self.groups})
 
 
-def read_file(path: Path, target: str, records: str, sites: frozenset[str], scratch: Scratch) -> ToldFile:
+def read_file(path: Path, target: str, records: str, sites: frozenset[str], scratch: EvidenceDatabase) -> ToldFile:
     """What a file tells of a target that is sent `records`. Rows of other sites than these (folded) are left out.
 
     Raises `UsageError` naming file, row and column for what cannot be read.
@@ -190,7 +190,7 @@ def _as_sync(fields: Mapping[str, Any]) -> dict[str, Any]:
 class _Reading:
     """Reads the rows of one file."""
 
-    def __init__(self, path: Path, target: str, sites: frozenset[str], scratch: Scratch) -> None:
+    def __init__(self, path: Path, target: str, sites: frozenset[str], scratch: EvidenceDatabase) -> None:
         self._path = path
         self._target = target
         self._sites = sites
@@ -198,7 +198,7 @@ class _Reading:
         self._unused: dict[str, None] = {}
         self._elsewhere = 0
         self._records = 0
-        self._groups: list[ToldGroup] = []
+        self._groups: list[EvidenceGroup] = []
         self._names: dict[str, str] = {}
 
     def read(self, rows: Iterator[tuple[str, Row]]) -> ToldFile:
@@ -253,7 +253,7 @@ class _Reading:
         key = run_record_id("apel", str(row.get("site") or ""), str(row[_LOCAL_ID]), end)
         return msgspec.structs.replace(self._record(place, row, key), key=key)
 
-    def _group(self, place: str, row: Row) -> Iterator[ToldGroup]:
+    def _group(self, place: str, row: Row) -> Iterator[EvidenceGroup]:
         site = row.get(next((name for name in row if _TEXTS.get(name) == "site"), ""))
         if site and str(folded(str(site))) not in self._sites:
             self._elsewhere += 1
@@ -273,11 +273,11 @@ class _Reading:
             cpu_s, cpu_within_s = self._duration(place, row, _CPU)
             number = self._whole(place, "jobs", jobs)
             within_s = max(1.0, wall_within_s, cpu_within_s)
-            yield ToldGroup(groups.SUMMARY, month, fields, number, wall_s, cpu_s, within_s)
+            yield EvidenceGroup(groups.SUMMARY, month, fields, number, wall_s, cpu_s, within_s)
         if by_sync is not None:
             number = self._whole(place, "sync jobs", by_sync)
             of_sync = {name: value for name, value in fields.items() if name in {"site", "submit_host"}}
-            yield ToldGroup(groups.SYNC, month, of_sync, number)
+            yield EvidenceGroup(groups.SYNC, month, of_sync, number)
 
     def _month(self, place: str, row: Row) -> Month:
         month, year = str(row.get(_MONTH) or ""), str(row.get(_YEAR) or "")

@@ -12,8 +12,8 @@ from formats.job import Job
 from formats.rules import JOB_03, SYNC_01, type_of
 from formats.xml.read import NotAMessageError, RecordSums, read_sums
 from publisher.encoded_run import cpu_total_ms
-from publisher.inspect.unwrap import Keys, unwrap
-from publisher.reconcile.evidence import Scratch, Told, ToldGroup
+from publisher.inspect.unwrap import DecryptionKeys, unwrap
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, Told
 from publisher.targets.base import KeepsMessages
 
 READABLE: Final = frozenset({"ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary"})
@@ -28,19 +28,19 @@ class _UnreadableError(ValueError):
 
 
 def read_messages(
-    target: str, spool: KeepsMessages, scratch: Scratch, now: int
-) -> tuple[list[ToldGroup], Sequence[str]]:
+    target: str, spool: KeepsMessages, scratch: EvidenceDatabase, now: int
+) -> tuple[list[EvidenceGroup], Sequence[str]]:
     """Put the records into the temporary database; gives the groups as they stand, and what could not be read.
 
     Memory holds one message and the groups. Raises `TargetError` where the directory cannot be read.
     """
-    found: dict[tuple[str, str], ToldGroup] = {}
+    found: dict[tuple[str, str], EvidenceGroup] = {}
     notes: list[str] = []
     for kept in spool.kept():
         if isinstance(kept.content, str):
             notes.append(f"{kept.name}: {kept.content}")
             continue
-        for inner in unwrap(kept.name, kept.content, Keys(), now):
+        for inner in unwrap(kept.name, kept.content, DecryptionKeys(), now):
             try:
                 if inner.payload is None:
                     notes.append(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
@@ -67,7 +67,7 @@ def _told(job: Job) -> Told:
     return Told(job.record_id, job.end, wall_s, cpu_total_ms(job) / 1000)
 
 
-def _text(payload: bytes) -> tuple[list[Told], dict[tuple[str, str], ToldGroup]]:
+def _text(payload: bytes) -> tuple[list[Told], dict[tuple[str, str], EvidenceGroup]]:
     """The records of an APEL text message; its groups by kind and key, of several with one key the last."""
     try:
         message = parse(payload.decode("utf-8"))
@@ -82,8 +82,8 @@ def _text(payload: bytes) -> tuple[list[Told], dict[tuple[str, str], ToldGroup]]
     for record in message.records:
         if kind.name == SYNC_01.name:
             count = read_count(record)
-            groups[kind.name, count.key.text] = ToldGroup.of_sync(count)
+            groups[kind.name, count.key.text] = EvidenceGroup.of_sync(count)
         else:
             group = read_group(record)
-            groups[kind.name, group.key.text] = ToldGroup.of_summary(group)
+            groups[kind.name, group.key.text] = EvidenceGroup.of_summary(group)
     return [], groups

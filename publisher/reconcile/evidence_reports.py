@@ -10,9 +10,9 @@ import msgspec
 
 from formats.utilization.report import NotAReportError, UtilizationReport, read_report
 from publisher.errors import UsageError
-from publisher.inspect.unwrap import Keys, unwrap
+from publisher.inspect.unwrap import DecryptionKeys, unwrap
 from publisher.reconcile.evidence_files import MOST_JSON_BYTES
-from publisher.targets.base import Kept
+from publisher.targets.base import KeptMessage
 
 Interval = tuple[int, int]
 """First second, and the first that is no longer in it: epoch seconds."""
@@ -50,14 +50,14 @@ class ToldReports(msgspec.Struct):
         return [*self.notes, *([f"{self.elsewhere} reports are of other sites"] if self.elsewhere else [])]
 
 
-def reports_of_messages(kept: Iterable[Kept], site: str, now: int) -> ToldReports:
+def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> ToldReports:
     """What the messages of a directory say, in the order of their writing. Memory holds a report of each interval."""
     told = ToldReports(site, {}, [])
     for message in kept:
         if isinstance(message.content, str):
             told.note(f"{message.name}: {message.content}")
             continue
-        for inner in unwrap(message.name, message.content, Keys(), now):
+        for inner in unwrap(message.name, message.content, DecryptionKeys(), now):
             if inner.payload is None:
                 told.note(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
             else:
@@ -78,7 +78,7 @@ def reports_of_file(path: Path, site: str, now: int) -> ToldReports:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     listed = _listed(content)
     if listed is None:
-        told = reports_of_messages([Kept(path.name, content)], site, now)
+        told = reports_of_messages([KeptMessage(path.name, content)], site, now)
     else:
         told = ToldReports(site, {}, [])
         for number, one in enumerate(listed, 1):

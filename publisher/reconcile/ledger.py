@@ -20,7 +20,7 @@ from formats.rules import CarRules, SgasRules, TextRule
 from formats.view import View
 from formats.xml.text import duration_seconds
 from publisher.collect.enrich import Enrichers
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.config.schema import Config, Target
 from publisher.encoded_run import cpu_total_ms
 from publisher.errors import StoppedError
@@ -29,7 +29,7 @@ from publisher.reconcile.result import MonthFound
 from publisher.store import queries, runs
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
-from publisher.store.queries import KEPT_AS, Sent
+from publisher.store.queries import KEPT_AS, LedgerEntry
 from publisher.store.schema import State
 
 _RULES: Final[dict[str, TextRule]] = {"ogf-ur": SgasRules.RECORD_ID, "emi-car": CarRules.RECORD_ID}
@@ -43,9 +43,9 @@ class RecordKeys:
         self._settings = settings
         self._view = view
         self._rule = _RULES.get(settings.records)
-        self._demand = Demand(config, settings)
+        self._demand = RunPreparer(config, settings)
 
-    def of(self, found: Sequence[Sent]) -> dict[int, str]:
+    def of(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
         """Ids by run id; runs that cannot be rendered any more are left out."""
         if self._rule is None:
             return self._rendered([run.run_id for run in found])
@@ -64,7 +64,7 @@ class RecordKeys:
             stored = runs.by_ids(connection, run_ids)
         for run in stored:
             try:
-                rendered = form.record(self._demand.meet(run), run.stored_at)
+                rendered = form.record(self._demand.prepare(run), run.stored_at)
             except CannotRenderError:
                 continue
             if rendered.record_id:
@@ -75,7 +75,7 @@ class RecordKeys:
         return keys
 
 
-def kept_as(run: Sent) -> str | None:
+def kept_as(run: LedgerEntry) -> str | None:
     """The other id under which the service keeps a record, where it said so."""
     if run.reason is not None and run.reason.startswith(KEPT_AS):
         return run.reason.removeprefix(KEPT_AS)
@@ -85,13 +85,13 @@ def kept_as(run: Sent) -> str | None:
 _PAGE: Final = 5000
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class LedgerRun(msgspec.Struct, frozen=True, gc=False):
     """A run of the ledger. Sums in whole seconds, as they were sent; `version`: the facts, where others than today's.
 
     `known`: the version that was sent is kept, so that its sums are known.
     """
 
-    run: Sent
+    run: LedgerEntry
     wall_s: int
     cpu_s: int
     known: bool = True
@@ -130,7 +130,7 @@ class Ledger:
         self._facts: dict[int, tuple[str, Job]] = {}
         self._processors: dict[int, int] = {}
 
-    def pages(self, month: Month) -> Iterator[list[Entry]]:
+    def pages(self, month: Month) -> Iterator[list[LedgerRun]]:
         """The runs of a month by end time. Memory holds a page of them. Raises `StoppedError`."""
         after: tuple[int, int] | None = None
         while True:
@@ -147,7 +147,7 @@ class Ledger:
             if after is None:
                 return
 
-    def counted_pages(self, month: MonthFound) -> Iterator[list[Entry]]:
+    def counted_pages(self, month: MonthFound) -> Iterator[list[LedgerRun]]:
         """The same, counting them into the month."""
         month.per_core = self.per_core
         for entries in self.pages(month.month):
@@ -164,7 +164,7 @@ class Ledger:
                     month.without_receipt += run.batch_id is not None and run.run_id not in named
             yield entries
 
-    def _named(self, entries: Sequence[Entry]) -> set[int]:
+    def _named(self, entries: Sequence[LedgerRun]) -> set[int]:
         """The runs that a receipt which is kept names or, where receipts name no records, stands for."""
         of_batches = [entry.run.batch_id for entry in entries if entry.counted and entry.run.batch_id is not None]
         kept = self.receipts(of_batches)
@@ -188,14 +188,14 @@ class Ledger:
                     self._facts[one.id] = (one.source, self._enrichers.apply(one.source, one.facts))
         return {class_id: self._facts[class_id][1] for class_id in class_ids}
 
-    def facts_of(self, entry: Entry) -> Job:
+    def facts_of(self, entry: LedgerRun) -> Job:
         """What a run was sent with: of an earlier version where that was sent, else of its class."""
         if entry.version is None:
             return self.facts([entry.run.class_id])[entry.run.class_id]
         self.facts([entry.run.class_id])
         return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
 
-    def processors_of(self, entry: Entry) -> int:
+    def processors_of(self, entry: LedgerRun) -> int:
         """How many processors the wall time of a run counts by, where those of all processors are counted together."""
         class_id = entry.run.class_id
         if entry.version is not None:
@@ -209,10 +209,10 @@ def _processors(job: Job) -> int:
     return job.cores or job.slots or 1
 
 
-def _entry(run: Sent, version: Job | None) -> Entry:
+def _entry(run: LedgerEntry, version: Job | None) -> LedgerRun:
     if version is None:
-        return Entry(
+        return LedgerRun(
             run, duration_seconds(run.wall_ms), duration_seconds(run.cpu_ms), known=not run.changed, version=None
         )
     wall_s, cpu_s = duration_seconds(version.wall_ms or 0), duration_seconds(cpu_total_ms(version))
-    return Entry(run, wall_s, cpu_s, version=version)
+    return LedgerRun(run, wall_s, cpu_s, version=version)

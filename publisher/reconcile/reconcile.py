@@ -28,7 +28,7 @@ from publisher.reconcile.by_group import ByGroup, dimensions_of
 from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.confirm import Verdicts
-from publisher.reconcile.evidence import DIMENSIONS, Scratch, ToldGroup, folded
+from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded
 from publisher.reconcile.evidence_files import ToldFile, read_file
 from publisher.reconcile.evidence_messages import READABLE, read_messages
 from publisher.reconcile.evidence_reports import ToldReports, reports_of_file, reports_of_messages
@@ -38,7 +38,7 @@ from publisher.store import deliveries, groups, queries, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
 from publisher.targets import make_target
-from publisher.targets.base import KeepsMessages, TellsSums, Untold
+from publisher.targets.base import EvidenceUnavailable, KeepsMessages, TellsSums
 from publisher.targets.identity import TargetContext
 from publisher.text import iso, past
 
@@ -66,7 +66,7 @@ def reconcile(
     months: Sequence[Month] | None,
     file: Path | None,
     tools: Tools,
-    scratch: Scratch,
+    scratch: EvidenceDatabase,
 ) -> Found:
     """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `scratch`.
 
@@ -84,7 +84,7 @@ class Reconciliation:
     def __init__(self) -> None:
         """Raises `StoreFullError` where there is no room for the temporary file."""
         self.targets: dict[str, Found] = {}
-        self.scratch = Scratch()
+        self.scratch = EvidenceDatabase()
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +110,7 @@ class _OneTarget:
     """One target, whose lock is held."""
 
     def __init__(
-        self, store: Store, config: Config, tools: Tools, scratch: Scratch, name: str, plan: TargetPlan
+        self, store: Store, config: Config, tools: Tools, scratch: EvidenceDatabase, name: str, plan: TargetPlan
     ) -> None:
         self._store = store
         self._config = config
@@ -202,7 +202,7 @@ class _OneTarget:
         by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts)
         for number, month in enumerate(months):
             untold = by_day.month(month, self._clock())
-            if isinstance(untold, Untold):
+            if isinstance(untold, EvidenceUnavailable):
                 self._found.untold, self._found.unauthorised = untold.reason, untold.unauthorised
                 month.told_jobs = month.told_wall_s = month.told_cpu_s = None
                 self._by_receipts(months[number + 1 :])
@@ -272,11 +272,13 @@ class _OneTarget:
             by_record.month(month)
         by_record.foreign({month.month: month for month in months})
 
-    def _by_group(self, told: Sequence[ToldGroup], spool: KeepsMessages | None) -> ByGroup:
+    def _by_group(self, told: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
         return ByGroup(self._ledger, self._view, self._settings.records, told, self._verdicts, spool, self._clock())
 
 
-def let_go_again(store: Store, plan: TargetPlan, settings: Target, found: Found, scratch: Scratch, now: int) -> int:
+def let_go_again(
+    store: Store, plan: TargetPlan, settings: Target, found: Found, scratch: EvidenceDatabase, now: int
+) -> int:
     """Let what the service was found to lack wait again, in one transaction, and put down who asked for it.
 
     Gives how many jobs. Those that changed meanwhile wait already, or are superseded, and are left alone; so are

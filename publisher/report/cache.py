@@ -24,7 +24,7 @@ from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import PublisherError
 from publisher.report.columns import ColumnMaker
-from publisher.report.compact import OBJECTS_KEPT, Chunk, KeptFrame
+from publisher.report.compact import OBJECTS_KEPT, ColumnChunk, KeptFrame
 from publisher.report.frame import NUMBERS, WORDS, Coding, Frame
 from publisher.report.runs import StoredFrames, StoreRuns
 from publisher.store.database import Store
@@ -94,7 +94,7 @@ class _State(msgspec.Struct, frozen=True):
     ids: Ints
     """Of the runs, ascending."""
     marks: Ints
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[ColumnChunk, ...]
     running: Rows
     horizon: int | None
     """Runs that ended earlier are not kept; None: all are."""
@@ -104,7 +104,7 @@ class _State(msgspec.Struct, frozen=True):
         return self.horizon is None or start >= self.horizon
 
 
-class Kept:
+class ReportCache:
     """What is kept of a store. `say` is told of trouble in preparing it. Safe in threads."""
 
     def __init__(
@@ -221,7 +221,9 @@ class Kept:
             self._made = _State(state, reader, classes, ids, marks, tuple(chunks), running, horizon)
             return self._made
 
-    def _whole(self, connection: Connection, reader: _Reader, horizon: int | None) -> tuple[Ints, Ints, list[Chunk]]:
+    def _whole(
+        self, connection: Connection, reader: _Reader, horizon: int | None
+    ) -> tuple[Ints, Ints, list[ColumnChunk]]:
         marked: list[tuple[Ints, Ints]] = []
 
         def pages() -> Iterator[tuple[list[int], Rows]]:
@@ -236,7 +238,9 @@ class Kept:
         return ids, marks, chunks
 
 
-def _difference(connection: Connection, old: _State, horizon: int | None) -> tuple[Ints, Ints, list[Chunk], list[int]]:
+def _difference(
+    connection: Connection, old: _State, horizon: int | None
+) -> tuple[Ints, Ints, list[ColumnChunk], list[int]]:
     """The runs as they are, the chunks without what is gone or changed, and the ids of what is new or changed."""
     ids, marks = _together([(page.ids, page.marks) for page in marks_only(connection, horizon, _PAGE * 5)])
     if not len(old.ids):
@@ -257,32 +261,32 @@ def _together(marked: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     return ids[order], marks[order]
 
 
-def _without(chunk: Chunk, gone: Ints) -> Chunk | None:
+def _without(chunk: ColumnChunk, gone: Ints) -> ColumnChunk | None:
     """A chunk without these runs; None where nothing is left."""
     left = chunk.without(gone)
     if left.rows == chunk.rows:
         return chunk
-    return Chunk([left]) if left.rows else None
+    return ColumnChunk([left]) if left.rows else None
 
 
-def _few(chunks: list[Chunk]) -> list[Chunk]:
+def _few(chunks: list[ColumnChunk]) -> list[ColumnChunk]:
     """The chunks, the small ones joined where they are many."""
     small = [chunk for chunk in chunks if chunk.rows < _SMALL]
     if len(small) <= _MOST_SMALL:
         return chunks
     large = [chunk for chunk in chunks if chunk.rows >= _SMALL]
-    return [*large, Chunk([KeptFrame(chunk, None) for chunk in small])]
+    return [*large, ColumnChunk([KeptFrame(chunk, None) for chunk in small])]
 
 
-def _chunks(reader: _Reader, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[Chunk]:
+def _chunks(reader: _Reader, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[ColumnChunk]:
     gathered: list[Frame] = []
     for ids, page in pages:
         gathered += reader.frames(page, ids)
         if sum(frame.rows for frame in gathered) >= _CHUNK:
-            yield Chunk(gathered)
+            yield ColumnChunk(gathered)
             gathered.clear()
     if gathered:
-        yield Chunk(gathered)
+        yield ColumnChunk(gathered)
 
 
 def _changed(old: dict[int, int], new: dict[int, int]) -> bool:
@@ -302,7 +306,7 @@ class _StoppedError(Exception):
 class KeptRuns:
     """The runs of a store for one report: of what is kept, or read. `publisher.report.frame.Runs`."""
 
-    def __init__(self, kept: Kept, stored: StoreRuns) -> None:
+    def __init__(self, kept: ReportCache, stored: StoreRuns) -> None:
         self._kept = kept
         self._stored = stored
         self.codings: dict[str, Coding] = {}

@@ -22,7 +22,7 @@ from publisher.report.request import PeriodName
 _MOST = 100_000
 
 
-class Period(msgspec.Struct, frozen=True):
+class ReportPeriod(msgspec.Struct, frozen=True):
     """A period: what it is called, and the part of it that lies in the interval, epoch seconds, `stop` not included."""
 
     name: str
@@ -43,19 +43,19 @@ def zone_of(name: str) -> ZoneInfo:
         raise UsageError(f"--zone {name}: no such time zone", hint="Use a name such as Europe/Oslo") from None
 
 
-def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[Period]:
+def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[ReportPeriod]:
     """The periods that an interval touches, in order. Weeks are those of ISO 8601, which begin on Monday.
 
     Raises `UsageError` for too many of them.
     """
     first = datetime.fromtimestamp(start, zone).date()
     day = _beginning(first, kind)
-    found: list[Period] = []
+    found: list[ReportPeriod] = []
     while (begin := _instant(day, zone)) < stop:
         following = _following(day, kind)
         end = _instant(following, zone) if following is not None else stop
         if end > start:
-            found.append(Period(_name(day, kind), max(begin, start), min(end, stop)))
+            found.append(ReportPeriod(_name(day, kind), max(begin, start), min(end, stop)))
         if following is None:
             break
         if len(found) > _MOST:
@@ -64,7 +64,7 @@ def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[Per
     return found
 
 
-def edges(cut: list[Period]) -> Ints:
+def edges(cut: list[ReportPeriod]) -> Ints:
     """The starts of the periods, and the stop of the last."""
     return np.array([*(one.start for one in cut), cut[-1].stop], np.int64)
 

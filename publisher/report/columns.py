@@ -106,7 +106,7 @@ _TYPES: Final[dict[str, tuple[Any, Any]]] = {
 """Types and defaults of the fields; the others are whole numbers."""
 
 
-class Shared(msgspec.Struct, frozen=True):
+class ClassColumns(msgspec.Struct, frozen=True):
     """What the runs of a class share, with what the configuration adds."""
 
     source: str
@@ -116,7 +116,7 @@ class Shared(msgspec.Struct, frozen=True):
     """Before the local ids of the source."""
 
 
-_NOTHING: Final = Shared("", None, None)
+_NOTHING: Final = ClassColumns("", None, None)
 
 
 class ColumnMaker:
@@ -136,7 +136,7 @@ class ColumnMaker:
         self._fields = fields
         self._all_numbers = not any(field in _TYPES and field != "run" for field in fields)
         self.codings = {name: Coding(_words_of(name)) for name in self.wanted & WORDS}
-        self.shared: list[Shared] = [_NOTHING]
+        self.shared: list[ClassColumns] = [_NOTHING]
         """By place: what `frame` is given the places of; the first tells nothing."""
         self._class_codes = {name: [self.codings[name].code[None]] for name in _CLASS_WORDS if name in self.wanted}
 
@@ -147,7 +147,7 @@ class ColumnMaker:
             given["extras"] = msgspec.convert(given["extras"], SlimExtras)
         return self.slim(**given)
 
-    def learn(self, shared: Shared) -> int:
+    def learn(self, shared: ClassColumns) -> int:
         """Take what a class shares; its place."""
         self.shared.append(shared)
         for name, codes in self._class_codes.items():

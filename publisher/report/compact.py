@@ -88,7 +88,7 @@ class _Objects:
         return len(self._packed) + (0 if self._numbers is None else self._numbers.nbytes)
 
 
-class Chunk:
+class ColumnChunk:
     """Entries that are kept. It does not change."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
@@ -172,7 +172,7 @@ class KeptFrame(Frame):
 
     __slots__ = ("_chunk", "_places")
 
-    def __init__(self, chunk: Chunk, places: Ints | None) -> None:
+    def __init__(self, chunk: ColumnChunk, places: Ints | None) -> None:
         """`places` are those of the entries in the chunk, ascending; None: all of them."""
         numbers, codes, objects = chunk.names
         super().__init__(

@@ -19,11 +19,11 @@ from publisher.errors import PublisherError, UsageError
 from publisher.report.archive import FILE, ArchiveRuns, folder_of, months_about
 from publisher.report.frame import Interval
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Part, selected
+from publisher.report.runs import PartialReport, selected
 from publisher.report.selection import Selection
 
 CONNECT_S: Final = 10
-_Part = TypeVar("_Part", bound=Part)
+_Part = TypeVar("_Part", bound=PartialReport)
 _HOW: Final = "Start a scheduler and workers first: see the documents on archives"
 
 

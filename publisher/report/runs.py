@@ -18,7 +18,7 @@ from formats.identity import ENCODING_VERSION
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import UsageError
-from publisher.report.columns import ColumnMaker, Shared
+from publisher.report.columns import ClassColumns, ColumnMaker
 from publisher.report.frame import Coding, Frame, Interval, Runs
 from publisher.report.request import ReportRequest
 from publisher.report.selection import Selection
@@ -90,7 +90,7 @@ class StoredFrames:
         """Take what runs of these classes share."""
         for known in classes_by_id(connection, sorted(class_ids)):
             facts = self._enrichers.apply(known.source, known.facts)
-            shared = Shared(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
+            shared = ClassColumns(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
             self._places[known.id] = self.maker.learn(shared)
 
     def decoded(self, blobs: list[bytes]) -> list[Any]:
@@ -123,7 +123,7 @@ class StoredFrames:
             yield self.maker.frame(runs, at, now, ids)
 
 
-class Part(Protocol):
+class PartialReport(Protocol):
     """What a view makes of some of the runs; what it made of others can be added, in any order."""
 
     def add(self, other: Self, /) -> None:
@@ -131,7 +131,7 @@ class Part(Protocol):
         ...
 
 
-_Part = TypeVar("_Part", bound=Part)
+_Part = TypeVar("_Part", bound=PartialReport)
 ON_CLUSTER: Final = ("utilization", "totals")
 """The views that a cluster computes: those that gather parts."""
 
@@ -147,7 +147,7 @@ def selected(
     )  # fmt: skip
 
 
-class Context:
+class ReportContext:
     """What views work with: the store (None where an archive is read and there is none), settings, and the time."""
 
     def __init__(self, store: Store | None, config: Config, now: int, runs: Callable[[], Runs] | None = None) -> None:

@@ -253,7 +253,7 @@ class Response(msgspec.Struct, frozen=True):
     interval_s: float = 1.0
 
 
-class Site(Protocol):
+class SimulatedSite(Protocol):
     """What a server serves."""
 
     def limit_bytes(self, path: str) -> int:
@@ -269,10 +269,10 @@ class Site(Protocol):
         ...
 
 
-class Server:
+class SimulatorServer:
     """Listens from construction on, on 127.0.0.1; `close` ends the threads."""
 
-    def __init__(self, site: Site, pki: Pki, *, port: int = 0) -> None:
+    def __init__(self, site: SimulatedSite, pki: Pki, *, port: int = 0) -> None:
         """Raises `OSError` where the port is taken."""
         self._site = site
         self._context = server_context(pki)

@@ -13,7 +13,7 @@ from publisher.simulator.ams import Ams
 from publisher.simulator.apel import ApelServer, Receiver
 from publisher.simulator.faults import Fault, Faults
 from publisher.simulator.pki import Pki
-from publisher.simulator.server import Server
+from publisher.simulator.server import SimulatorServer
 from publisher.simulator.sgas import SHIPPED_LIMIT_BYTES, Sgas
 from publisher.simulator.site import SimulatorSite
 
@@ -59,14 +59,14 @@ class Simulator:
             oversize=oversize, eager=eager,
         )  # fmt: skip
         self._ports = (port, token_port)
-        self._servers: list[Server] = []
+        self._servers: list[SimulatorServer] = []
 
     def start(self) -> None:
         """Begin to listen. Raises `OSError` where a port is taken."""
         site = SimulatorSite(self.sgas, self.ams, self.faults)
         try:
             for port in self._ports:
-                self._servers.append(Server(site, self.pki, port=port))
+                self._servers.append(SimulatorServer(site, self.pki, port=port))
         except OSError:
             self.close()
             raise

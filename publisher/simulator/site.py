@@ -48,17 +48,17 @@ class SimulatorSite:
         }
 
     def limit_bytes(self, path: str) -> int:
-        """See `publisher.simulator.server.Site`."""
+        """See `publisher.simulator.server.SimulatedSite`."""
         if path.startswith(_ADMIN):
             return _ADMIN_LIMIT_BYTES
         return ams.BODY_LIMIT_BYTES if path.startswith("/v1/") else self._sgas.limit_bytes
 
     def too_large(self, path: str) -> Response:
-        """See `publisher.simulator.server.Site`."""
+        """See `publisher.simulator.server.SimulatedSite`."""
         return ams.too_large() if path.startswith("/v1/") else sgas.too_large()
 
     def handle(self, request: Request) -> Response:
-        """See `publisher.simulator.server.Site`."""
+        """See `publisher.simulator.server.SimulatedSite`."""
         if request.path.startswith("/v1/"):
             return self._ams.handle(request)
         if request.path == self._sgas.base or request.path.startswith(f"{self._sgas.base}/"):

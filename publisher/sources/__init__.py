@@ -33,12 +33,12 @@ BUILT_IN: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def make_source(name: str, settings: schema.Source) -> Source:
+def make_source(name: str, settings: schema.SourceSettings) -> Source:
     """The source of the configuration's table `[sources.NAME]`.
 
     Raises `ConfigError` for an unknown type, naming those that are known, and for an add-on that cannot be loaded.
     """
-    make: Callable[[str, schema.Source], Source] | None
+    make: Callable[[str, schema.SourceSettings], Source] | None
     if settings.type in BUILT_IN:
         module, _, attribute = BUILT_IN[settings.type].partition(":")
         make = getattr(import_module(module), attribute)

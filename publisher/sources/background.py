@@ -37,15 +37,15 @@ class _Read(msgspec.Struct):
     complete_since: int | None
 
 
-_Order = tuple[str, schema.Source, Cursor, Window | None]
+_Order = tuple[str, schema.SourceSettings, Cursor, Window | None]
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Read)
 
 
-class ReadApart:
+class BackgroundReader:
     """A source as any other, whose long reads are done by another process where there is a core for it."""
 
-    def __init__(self, name: str, settings: schema.Source, *, cores: int | None = None) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings, *, cores: int | None = None) -> None:
         """`cores`: how many this process may use. Raises `ConfigError` as `make_source`."""
         self._here = make_source(name, settings)
         self._settings = settings
@@ -83,7 +83,7 @@ class ReadApart:
         kept.clear()
         order: _Order = (self.name, self._settings, dict(cursor), window)
         try:
-            with subprocess_worker.Apart(__name__, order) as reader:
+            with subprocess_worker.WorkerProcess(__name__, order) as reader:
                 for read in map(_decoder.decode, reader.frames()):
                     self._told, self._told_since = True, read.complete_since
                     page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))

@@ -20,7 +20,7 @@ import msgspec
 
 from formats.job import Job
 from publisher.config import schema
-from publisher.encoded_run import SealedRun, seal
+from publisher.encoded_run import EncodedRun, encode_run
 from publisher.errors import ConfigError
 from publisher.finding import Finding
 from publisher.text import utf8
@@ -114,7 +114,7 @@ class Page(msgspec.Struct, frozen=True):
 class SealedPage(msgspec.Struct, frozen=True):
     """A page whose runs are in the form in which they are stored."""
 
-    runs: tuple[SealedRun, ...]
+    runs: tuple[EncodedRun, ...]
     cursor: Cursor
     read: int
     skipped: int = 0
@@ -130,7 +130,7 @@ def sealed(page: Page | SealedPage, *, classed: bool) -> SealedPage:
         return page
     marks = page.marks or (None,) * len(page.jobs)
     unreadable = tuple([msgspec.structs.replace(each, file=utf8(each.file)) for each in page.unreadable])
-    runs = tuple([seal(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
+    runs = tuple([encode_run(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
     return SealedPage(
         runs, page.cursor, page.read, page.skipped, unreadable, page.at_end, page.recognised, page.recovered
     )
@@ -155,7 +155,7 @@ class Window(msgspec.Struct, frozen=True):
         return (self.from_ is None or end >= self.from_) and (self.until is None or end < self.until)
 
 
-def required_path(name: str, settings: schema.Source, what: str, example: str) -> Path:
+def required_path(name: str, settings: schema.SourceSettings, what: str, example: str) -> Path:
     """The path of a source that cannot do without: of what, and for instance. Raises `ConfigError`."""
     if settings.path is None:
         raise ConfigError(

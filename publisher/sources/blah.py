@@ -19,12 +19,12 @@ import msgspec
 
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.grid_identity import Entry
+from publisher.grid_identity import GridLogEntry
 from publisher.sources.base import Cursor, CutError, LineError, Recovered, Unreadable, decoded
 from publisher.sources.htcondor.lines import GridEntryParser
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, Outcome, Refused, unreadable_of
-from publisher.sources.logs.reader import RAW_BYTES, Chunk, LogReader, Reading
+from publisher.sources.logs.lines import Line, Outcome, UnreadableLine, unreadable_of
+from publisher.sources.logs.reader import RAW_BYTES, LineBlock, LogReader, Reading
 
 MAX_LINE_BYTES: Final = 65_536
 _HELD: Final = "held"
@@ -36,13 +36,13 @@ _ESCAPED: Final = re.compile(r'\\(["\\])')
 class GridPage(msgspec.Struct, frozen=True):
     """Some entries, what could not be read, the cursor behind them, and what is no longer unreadable."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[GridLogEntry, ...]
     unreadable: tuple[Unreadable, ...]
     cursor: Cursor
     recovered: tuple[Recovered, ...] = ()
 
 
-def entry(line: bytes) -> Entry | None:
+def entry(line: bytes) -> GridLogEntry | None:
     """The entry of a line; None for one that names nobody, and for an empty line. Raises `LineError`."""
     if len(line) > MAX_LINE_BYTES:
         raise LineError(f"is longer than {MAX_LINE_BYTES} bytes")
@@ -71,7 +71,7 @@ def entry(line: bytes) -> Entry | None:
     at = _instant(single.get("timestamp", ""))
     if not dn and not fqans:
         return None
-    return Entry(at, lrms_id, dn or None, tuple(fqans), single.get("ceID") or None)
+    return GridLogEntry(at, lrms_id, dn or None, tuple(fqans), single.get("ceID") or None)
 
 
 def _instant(text: str) -> int:
@@ -86,7 +86,7 @@ class _GridParser:
 
     def __init__(self) -> None:
         self.ads = GridEntryParser()
-        self._entries: list[Entry] = []
+        self._entries: list[GridLogEntry] = []
         self._joiner = RecordJoiner(self.parse, _is_rest)
         self.release = self._joiner.release
 
@@ -104,7 +104,7 @@ class _GridParser:
             self._entries.append(found)
         return Line.SKIPPED
 
-    def taken(self) -> tuple[Entry, ...]:
+    def taken(self) -> tuple[GridLogEntry, ...]:
         """The entries that were found since the last call."""
         found = (*self._entries, *self.ads.entries)
         self._entries, self.ads.entries = [], []
@@ -138,7 +138,7 @@ def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iter
     reading = LogReader(path, None, rotated_to).read(cursor)
     parser = _GridParser()
     parser.resume(cursor.get("parser"))
-    last: Chunk | None = None
+    last: LineBlock | None = None
     for chunk in reading:
         if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
             if last is None or chunk.file != last.file:
@@ -149,7 +149,7 @@ def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iter
         unreadable = [unreadable_of(chunk, index, each) for index, each in refused]
         yield GridPage(parser.taken(), (*chunk.set_aside, *unreadable), _cursor(reading, parser))
     yield from _released(last, reading, parser)
-    cut = [each for each in parser.ads.finish() if isinstance(each, Refused)]
+    cut = [each for each in parser.ads.finish() if isinstance(each, UnreadableLine)]
     entries = parser.taken()
     if cut or entries:
         told = [Unreadable(parser.ads.file, None, None, each.reason, (each.raw or b"")[:RAW_BYTES]) for each in cut]
@@ -160,7 +160,7 @@ def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iter
         raise problem
 
 
-def _released(last: Chunk | None, reading: Reading, parser: _GridParser) -> Iterator[GridPage]:
+def _released(last: LineBlock | None, reading: Reading, parser: _GridParser) -> Iterator[GridPage]:
     """What the parser held of the file of which the chunk is the last so far."""
     refused = [] if last is None else _refused(parser.release())
     entries = parser.taken()
@@ -169,8 +169,8 @@ def _released(last: Chunk | None, reading: Reading, parser: _GridParser) -> Iter
         yield GridPage(entries, tuple(unreadable), _cursor(reading, parser))
 
 
-def _refused(outcome: Outcome | list[Outcome]) -> list[Refused]:
-    return [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Refused)]
+def _refused(outcome: Outcome | list[Outcome]) -> list[UnreadableLine]:
+    return [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, UnreadableLine)]
 
 
 def _cursor(reading: Reading, parser: _GridParser) -> Cursor:

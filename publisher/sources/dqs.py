@@ -37,7 +37,7 @@ from publisher.sources.base import LineError, decoded, required_path
 from publisher.sources.gridengine.jobs import LARGEST, RUSAGE, Extras, measures_of, with_measures
 from publisher.sources.limits import require_short
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, LineSource, Outcome, Refused
+from publisher.sources.logs.lines import Line, LineSource, Outcome, UnreadableLine
 from publisher.sources.logs.reader import LogReader
 
 FIELDS: Final = 31
@@ -265,7 +265,7 @@ class DqsParser:
             if len(seen.slaves) < MOST_SLAVES:
                 seen.slaves.append(act)
             else:
-                also.append(Refused(f"job {act.job_number} has more than {MOST_SLAVES} slaves; {_IN_NO_RECORD}"))
+                also.append(UnreadableLine(f"job {act.job_number} has more than {MOST_SLAVES} slaves; {_IN_NO_RECORD}"))
         kept = self._alone if seen.master is None else self._whole
         kept[key] = seen
         while len(kept) > MOST_JOBS:
@@ -278,7 +278,7 @@ class DqsParser:
 class DqsSource(LineSource):
     """An act_file with its rotated copies, its folder, or a pattern."""
 
-    def __init__(self, name: str, settings: schema.Source) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         path = required_path(name, settings, "DQS' act_file", "/usr/local/DQS/common/act_file")
         reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to)
         cluster = settings.cluster or "default"
@@ -301,4 +301,4 @@ def _given_up(seen: _Seen | None) -> list[Outcome]:
         return []
     first = seen.slaves[0]
     reason = f"slave lines ({len(seen.slaves)}) of job {first.job_number} had no master's line; {_IN_NO_RECORD}"
-    return [Refused(reason, msgspec.json.encode(seen.slaves)[:65_536])]
+    return [UnreadableLine(reason, msgspec.json.encode(seen.slaves)[:65_536])]

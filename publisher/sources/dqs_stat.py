@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from publisher.sources.base import Unreadable
-from publisher.sources.logs.reader import Chunk, LogReader
+from publisher.sources.logs.reader import LineBlock, LogReader
 from publisher.sources.logs.sniff import KINDS, looks_like
 
 STATES: Final = {
@@ -83,7 +83,7 @@ def read_samples(path: Path) -> Iterator[QueueSample | Unreadable]:
         raise reading.problems[0]
 
 
-def _found(chunk: Chunk) -> Iterator[QueueSample | Unreadable]:
+def _found(chunk: LineBlock) -> Iterator[QueueSample | Unreadable]:
     for index, line in enumerate(chunk.lines):
         if line.strip():
             try:

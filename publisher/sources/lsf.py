@@ -24,7 +24,7 @@ from formats.job import Host, Job, Status
 from publisher.config import schema
 from publisher.finding import Finding
 from publisher.sources.base import LineError, decoded, instant, integer, required_path
-from publisher.sources.logs.lines import Line, LineSource, Outcome, Refused
+from publisher.sources.logs.lines import Line, LineSource, Outcome, UnreadableLine
 from publisher.sources.logs.reader import LogReader
 
 MAX_SLOTS: Final = 10_000_000
@@ -326,7 +326,9 @@ class LsfParser:
         whole, back = b"\n".join(self._begun), len(self._begun) - 1
         self._forget()
         outcome = self._record(whole, record_type(whole))
-        return msgspec.structs.replace(outcome, raw=whole, back=back) if isinstance(outcome, Refused) else outcome
+        return (
+            msgspec.structs.replace(outcome, raw=whole, back=back) if isinstance(outcome, UnreadableLine) else outcome
+        )
 
     def file_begins(self, file: str) -> None:
         """Nothing depends on the file."""
@@ -357,11 +359,11 @@ class LsfParser:
     def _forget(self) -> None:
         self._begun, self._bytes = [], 0
 
-    def _given_up(self, reason: str, present: int) -> Refused:
+    def _given_up(self, reason: str, present: int) -> UnreadableLine:
         """The record that is not complete. `present`: 1 if the present line is its last, 0 if the one before is."""
         whole, back = b"\n".join(self._begun), len(self._begun) - present
         self._forget()
-        return Refused(reason, raw=whole[:MAX_RECORD_BYTES], back=back)
+        return UnreadableLine(reason, raw=whole[:MAX_RECORD_BYTES], back=back)
 
     def _begins(self, line: bytes, kind: str | None) -> Outcome:
         if kind is not None and goes_on(line):
@@ -371,20 +373,20 @@ class LsfParser:
 
     def _record(self, raw: bytes, kind: str | None) -> Outcome:
         if kind is None:
-            return Refused("does not begin with the type of a record and a version")
+            return UnreadableLine("does not begin with the type of a record and a version")
         if kind != "JOB_FINISH":
             return Line.SKIPPED
         try:
             job = run(fields(raw), self._cluster)
         except LineError as error:
-            return Refused(str(error))
+            return UnreadableLine(str(error))
         return Line.SKIPPED if job is None else job
 
 
 class LsfSource(LineSource):
     """The lsb.acct of an LSF cluster with its archived copies, or the folder they are in."""
 
-    def __init__(self, name: str, settings: schema.Source) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         path = required_path(name, settings, "lsb.acct", "/usr/share/lsf/work/cluster1/logdir/lsb.acct")
         cluster = settings.cluster
         reader = LogReader(path, _NAMES, settings.rotated_to)

@@ -19,12 +19,14 @@ _decoder: Final = msgspec.msgpack.Decoder(Page)
 
 
 class AddedSource:
-    """A `Source` that raises nothing but `SourceError`; `make` is what the add-on brings.
+    """A `SourceSettings` that raises nothing but `SourceError`; `make` is what the add-on brings.
 
     One that cannot be made says why when it is to be read, so that others are read beside it.
     """
 
-    def __init__(self, name: str, settings: schema.Source, make: Callable[[str, schema.Source], Source]) -> None:
+    def __init__(
+        self, name: str, settings: schema.SourceSettings, make: Callable[[str, schema.SourceSettings], Source]
+    ) -> None:
         """Raises `ConfigError` where the add-on does: its settings are wrong."""
         self.name = name
         self.kind = self._added_as = settings.type

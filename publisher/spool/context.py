@@ -17,7 +17,7 @@ from publisher.config.schema import SpoolContext
 from publisher.spool.base import Kind, Object
 
 
-class Context(Protocol):
+class SpoolingContext(Protocol):
     """See the module. A context is used by one thread of one process at a time. Its functions raise `SpoolError`."""
 
     def startup(self) -> None:
@@ -65,42 +65,42 @@ class Context(Protocol):
         ...
 
 
-def make_context(settings: SpoolContext) -> Context:
+def make_context(settings: SpoolContext) -> SpoolingContext:
     """The context of its settings. Nothing is touched yet."""
     return _MAKERS[settings.format](settings)
 
 
-def _classic(settings: SpoolContext) -> Context:
+def _classic(settings: SpoolContext) -> SpoolingContext:
     from publisher.spool.name_value import Classic  # noqa: PLC0415 - only the format that is used
 
     return Classic(settings.folder)
 
 
-def _delimited(settings: SpoolContext) -> Context:
+def _delimited(settings: SpoolContext) -> SpoolingContext:
     from publisher.spool.delimited import Delimited  # noqa: PLC0415
 
     return Delimited(settings.folder, settings.delimiter)
 
 
-def _json_lines(settings: SpoolContext) -> Context:
+def _json_lines(settings: SpoolContext) -> SpoolingContext:
     from publisher.spool.json_lines import JsonLines  # noqa: PLC0415
 
     return JsonLines(settings.folder)
 
 
-def _xml(settings: SpoolContext) -> Context:
+def _xml(settings: SpoolContext) -> SpoolingContext:
     from publisher.spool.xml import Xml  # noqa: PLC0415
 
     return Xml(settings.folder)
 
 
-def _database(settings: SpoolContext) -> Context:
+def _database(settings: SpoolContext) -> SpoolingContext:
     from publisher.spool.database import Database  # noqa: PLC0415
 
     return Database(settings.url)
 
 
-_MAKERS: Final[Mapping[str, Callable[[SpoolContext], Context]]] = {
+_MAKERS: Final[Mapping[str, Callable[[SpoolContext], SpoolingContext]]] = {
     "classic": _classic,
     "delimited": _delimited,
     "json-lines": _json_lines,

@@ -22,7 +22,7 @@ from publisher.errors import UsageError
 from publisher.grid_identity import TOLD
 from publisher.spool import kinds
 from publisher.spool.base import Object, SpoolError
-from publisher.spool.context import FILE_FORMATS, Context, make_context
+from publisher.spool.context import FILE_FORMATS, SpoolingContext, make_context
 from publisher.spool.journal import Journal
 from publisher.spool.kinds import EXPORTED, JOBS, REFERENCES, TABLES, VERSIONS, job_of_values, kind_named
 from publisher.store import dialect
@@ -80,7 +80,7 @@ def _export(store: Store, folder: Path, form: str) -> Manifest:
     return manifest
 
 
-def _context(folder: Path, form: str) -> Context:
+def _context(folder: Path, form: str) -> SpoolingContext:
     if form not in FILE_FORMATS:
         raise UsageError(f"there is no format {form!r} of files", hint=f"There are: {', '.join(FILE_FORMATS)}")
     context = make_context(SpoolContext(format=form, path=folder))  # type: ignore[arg-type]

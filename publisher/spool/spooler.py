@@ -25,7 +25,7 @@ from publisher.config.schema import SpoolContext
 from publisher.errors import PublisherError
 from publisher.spool import kinds as spool_kinds
 from publisher.spool.base import Kind, Object
-from publisher.spool.context import Context, make_context
+from publisher.spool.context import SpoolingContext, make_context
 from publisher.spool.kinds import kind_named
 from publisher.store.database import Store
 from publisher.store.schema import runs, spool_changes
@@ -167,7 +167,7 @@ class Spooler:
         self._store = store
         self._settings = settings
         self._tell = tell
-        self._contexts: dict[str, Context] = {name: make_context(each) for name, each in settings.items()}
+        self._contexts: dict[str, SpoolingContext] = {name: make_context(each) for name, each in settings.items()}
         self._trouble: dict[str, str] = {}
         self._due = threading.Event()
         self._at_work = threading.Lock()
@@ -204,7 +204,7 @@ class Spooler:
             with self._store.write() as connection:
                 set_broken(connection, name, is_broken=False)
 
-    def _fill(self, name: str, context: Context, note: str) -> bool:
+    def _fill(self, name: str, context: SpoolingContext, note: str) -> bool:
         """Write everything; False where another process is at it."""
         with self._store.lock(_LOCK) as held:
             if not held:
@@ -304,7 +304,7 @@ class Spooler:
             context.shutdown()
 
 
-def _write(context: Context, kind: Kind, changed: Iterable[tuple[str, Object | None]]) -> None:
+def _write(context: SpoolingContext, kind: Kind, changed: Iterable[tuple[str, Object | None]]) -> None:
     for key, item in changed:
         if item is None:
             context.delete_object(kind, key)

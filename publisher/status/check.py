@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from publisher.collect.enrich import Enricher, Enrichers
-from publisher.collect.wants import Wish
-from publisher.config.schema import Config, Source
+from publisher.collect.wants import TargetFilter
+from publisher.config.schema import Config, SourceSettings
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
@@ -122,7 +122,7 @@ def _overlap(one: Path | None, other: Path | None) -> bool:
     return first == second or first in second.parents or second in first.parents
 
 
-def _could_collide(one: Source, other: Source, config: Config) -> bool:
+def _could_collide(one: SourceSettings, other: SourceSettings, config: Config) -> bool:
     same_site = (one.site or config.site.name).lower() == (other.site or config.site.name).lower()
     return same_site and one.local_id_prefix.lower() == other.local_id_prefix.lower()
 
@@ -136,7 +136,7 @@ def wishes(config: Config, store: Store, found: Status) -> Iterator[Finding]:
     with store.read() as connection:
         known = [(each.source, each.facts) for each in all_classes(connection)]
     for name in empty:
-        wish = Wish(name, config.targets[name], config)
+        wish = TargetFilter(name, config.targets[name], config)
         reasons = {wish.why_not(source, facts) for source, facts in known}
         if None in reasons:
             why = wish.why_not_end(max(ends))

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, select, update
 from formats import identity
 from formats.identity import DIGEST_BYTES, encode
 from formats.job import Job
-from publisher.encoded_run import LOCAL, SHARED, SealedRun, class_key, hosts_tell, local_tells
+from publisher.encoded_run import LOCAL, SHARED, EncodedRun, class_key, class_needs_hosts, class_needs_local_user
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.store import dialect
 from publisher.store.schema import classes, runs, sources
@@ -119,7 +119,7 @@ class Interner:
         marked = self._join(connection, jobs) if self._join is not None else [(job, None) for job in jobs]
         return self._ids_by_key(connection, [class_key(job, mark) for job, mark in marked], marked.__getitem__)
 
-    def ids_of_sealed(self, connection: Connection, found: Sequence[SealedRun]) -> list[int]:
+    def ids_of_sealed(self, connection: Connection, found: Sequence[EncodedRun]) -> list[int]:
         """The class id of each run, in order. Only those that are met for the first time are opened, without a join."""
         if self._join is not None:
             return self.ids_of(connection, [run.job() for run in found])
@@ -189,9 +189,9 @@ def _facts_of(job: Job, mark: str | None) -> Job:
     facts: dict[str, Any] = dict(zip(SHARED, _shared(job), strict=True))
     if mark is not None:
         facts["extras"] = {GRID_LOG: mark}
-    if local_tells(job):
+    if class_needs_local_user(job):
         facts.update(zip(LOCAL, _local(job), strict=True))
-    if hosts_tell(job):
+    if class_needs_hosts(job):
         facts["hosts"] = job.hosts
     return Job(record_id="", **facts)
 
@@ -204,7 +204,7 @@ def add_hosts(connection: Connection) -> None:
     stale = {
         each.id: each
         for each in all_classes(connection)
-        if each.facts.benchmarks and not each.facts.hosts and hosts_tell(each.facts)
+        if each.facts.benchmarks and not each.facts.hosts and class_needs_hosts(each.facts)
     }
     interners = {name: Interner(source_id, name) for source_id, name in _source_names(connection).items()}
     ids = list(stale)

@@ -42,7 +42,7 @@ from sqlalchemy import (
 )
 
 from publisher.store import dialect
-from publisher.store.runs import Put
+from publisher.store.runs import UpsertedRun
 from publisher.store.schema import ARE_ASSUMED, ASSUMED, OPEN, State, counters, deliveries, groups
 
 CONFIRMED: Final = 101
@@ -195,7 +195,7 @@ class Known(msgspec.Struct, frozen=True):
     reason: str | None
 
 
-def put_down(connection: Connection, target_id: int, rows: Iterable[tuple[Put, State]], now: int) -> None:
+def enqueue(connection: Connection, target_id: int, rows: Iterable[tuple[UpsertedRun, State]], now: int) -> None:
     """Put down deliveries of runs that this target did not have before; what is accepted at once is assumed to be."""
     listed = [
         (target_id, put.run_id, int(state), put.end_time, now, ASSUMED if state is State.ACCEPTED else None)
@@ -283,7 +283,7 @@ def know_assumed(connection: Connection, target_id: int, digests: Mapping[int, b
         connection.execute(update(deliveries).where(theirs).values(sent_digest=digest))
 
 
-def set_end_times(connection: Connection, target_id: int, puts: Iterable[Put]) -> None:
+def set_end_times(connection: Connection, target_id: int, puts: Iterable[UpsertedRun]) -> None:
     """Follow runs whose end time changed."""
     for put in puts:
         connection.execute(
@@ -360,7 +360,7 @@ def move_between(
     return moved
 
 
-class Part(msgspec.Struct, frozen=True):
+class Shard(msgspec.Struct, frozen=True):
     """The runs whose number leaves `index` when divided by `of`. The default is all of them."""
 
     index: int = 0
@@ -371,4 +371,4 @@ class Part(msgspec.Struct, frozen=True):
         return run_id % self.of == self.index
 
 
-WHOLE = Part()
+WHOLE = Shard()

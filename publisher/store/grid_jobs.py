@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
 
 from formats.identity import index_key
-from publisher.grid_identity import Entry, local_id
+from publisher.grid_identity import GridLogEntry, local_id
 from publisher.sources.base import Cursor, cursor_of, text_of
 from publisher.store import dialect
 from publisher.store.admin import erase
@@ -31,7 +31,7 @@ def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
     dialect.upsert(connection, grid_logs, [row], keys=("source_id",))
 
 
-def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> None:
+def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]) -> None:
     """Keep entries; those that are there already stay as they are. Persons who were erased stay erased."""
     veil = erase.veil(connection)
     rows = [
@@ -51,15 +51,15 @@ def keep(connection: Connection, source_id: int, entries: Sequence[Entry]) -> No
     dialect.insert_missing(connection, grid_jobs, rows)
 
 
-def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) -> dict[str, list[Entry]]:
+def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) -> dict[str, list[GridLogEntry]]:
     """The entries kept under these keys."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[GridLogEntry]] = {}
     for part in _parts(sorted(set(keys))):
         query = select(grid_jobs).where(grid_jobs.c.source_id == source_id, grid_jobs.c.key.in_(part))
         for row in connection.execute(query).mappings():
             fqans = msgspec.json.decode(row["fqans"], type=tuple[str, ...])
             told = (row["user_dn"], fqans, row["submit_host"], row["token_subject"], row["token_issuer"])
-            entry = Entry(row["at"], row["lrms_id"], *told)
+            entry = GridLogEntry(row["at"], row["lrms_id"], *told)
             found.setdefault(row["key"], []).append(entry)
     return found
 

@@ -23,8 +23,8 @@ from sqlalchemy import (
 
 from publisher.store import deliveries as store_deliveries
 from publisher.store import dialect
-from publisher.store.deliveries import EVER, ONE, ONE_IN_STATE, WHOLE, ZERO, Part, in_state
-from publisher.store.queries import Waiting, with_runs
+from publisher.store.deliveries import EVER, ONE, ONE_IN_STATE, WHOLE, ZERO, Shard, in_state
+from publisher.store.queries import PendingDelivery, with_runs
 from publisher.store.runs import stored_run
 from publisher.store.schema import OPEN, State, deliveries
 
@@ -122,7 +122,7 @@ def unchanged(connection: Connection, target_id: int, seen: Mapping[int, int]) -
     return found
 
 
-def forget_changes(connection: Connection, target_id: int, part: Part = WHOLE) -> None:
+def forget_changes(connection: Connection, target_id: int, part: Shard = WHOLE) -> None:
     """Let what is in flight count as unchanged, because its present version is sent next."""
     flying = and_(
         deliveries.c.target_id == target_id,
@@ -133,7 +133,7 @@ def forget_changes(connection: Connection, target_id: int, part: Part = WHOLE) -
     connection.execute(update(deliveries).where(flying).values(stale=0))
 
 
-def in_flight(connection: Connection, target_id: int, part: Part = WHOLE) -> list[tuple[int, Waiting]]:
+def in_flight(connection: Connection, target_id: int, part: Shard = WHOLE) -> list[tuple[int, PendingDelivery]]:
     """Every delivery in flight with its batch id, in the order in which they would wait."""
     query = (
         with_runs()
@@ -142,7 +142,7 @@ def in_flight(connection: Connection, target_id: int, part: Part = WHOLE) -> lis
         .order_by(deliveries.c.batch_id, deliveries.c.end_time, deliveries.c.run_id)
     )
     found = connection.execute(query).all()
-    return [(row[-1], Waiting(row[0], stored_run(row[1:-3]), row[-2], row[-3])) for row in found]
+    return [(row[-1], PendingDelivery(row[0], stored_run(row[1:-3]), row[-2], row[-3])) for row in found]
 
 
 def land(
@@ -202,7 +202,7 @@ def _settle(
     return moved
 
 
-def settle_unwanted(connection: Connection, target_id: int, now: int, part: Part = WHOLE) -> None:
+def settle_unwanted(connection: Connection, target_id: int, now: int, part: Shard = WHOLE) -> None:
     """Supersede what is in flight and no longer wanted: the service may have it."""
     unwanted = and_(
         deliveries.c.target_id == target_id,
@@ -213,7 +213,7 @@ def settle_unwanted(connection: Connection, target_id: int, now: int, part: Part
     _settle(connection, target_id, unwanted, State.SUPERSEDED, NO_LONGER_WANTED, now)
 
 
-def put_back(connection: Connection, target_id: int, state: State, now: int, part: Part = WHOLE) -> int:
+def put_back(connection: Connection, target_id: int, state: State, now: int, part: Shard = WHOLE) -> int:
     """Let all deliveries in an open state wait again; gives how many. What is no longer wanted is superseded."""
     chosen = and_(deliveries.c.target_id == target_id, in_state(state), part.has(deliveries.c.run_id))
     if state is State.IN_FLIGHT:

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from publisher.store import dialect
 from publisher.store.classes import Names, names
-from publisher.store.deliveries import WHOLE, Part, in_state
+from publisher.store.deliveries import WHOLE, Shard, in_state
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
 from publisher.store.schema import runs as runs_table
@@ -38,7 +38,7 @@ from publisher.store.schema import runs as runs_table
 _Span = TypeVar("_Span")
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class PendingDelivery(msgspec.Struct, frozen=True):
     """A delivery, as a rule one that waits, with its run. `seen`: how often the run had changed when this was read.
 
     `sent`: the digest of the version that the service has, or may have; known of those that wait or are in flight.
@@ -75,7 +75,7 @@ def _all_waiting(*columns: ColumnElement[Any], behind: ColumnElement[bool] | Non
 _nth_waiting: Final = _all_waiting().limit(1).offset(bindparam("skipped", type_=Integer))
 
 
-def place_of(connection: Connection, target_id: int, number: int, part: Part = WHOLE) -> tuple[int, int] | None:
+def place_of(connection: Connection, target_id: int, number: int, part: Shard = WHOLE) -> tuple[int, int] | None:
     """End time and run id of the delivery that waits as the so many-th; None where fewer wait. An index scan."""
     values = {"target": target_id, "skipped": number - 1, "of": part.of, "index": part.index}
     row = connection.execute(_nth_waiting, values).first()
@@ -103,8 +103,8 @@ _next_waiting: Final = _waiting(behind=True)
 
 
 def waiting(
-    connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int, part: Part = WHOLE
-) -> list[Waiting]:
+    connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int, part: Shard = WHOLE
+) -> list[PendingDelivery]:
     """The next deliveries that wait, oldest end time first, behind `after` (end time, run id): an index scan."""
     values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
     if after is None:
@@ -113,7 +113,7 @@ def waiting(
         query = _next_waiting.params({**values, "end": after[0], "run": after[1]})
     rows = [row for found in dialect.streamed(connection, query, limit) for row in found]
     rows.sort(key=_place)  # by the database, all records would go through its sorter
-    return [Waiting(row[0], stored_run(row[3:]), row[1], row[2]) for row in rows]
+    return [PendingDelivery(row[0], stored_run(row[3:]), row[1], row[2]) for row in rows]
 
 
 def oldest_waiting(connection: Connection, target_id: int) -> int | None:
@@ -160,7 +160,7 @@ def held_for(
     bounds: tuple[int, int],
     after: tuple[int, int] | None,
     limit: int,
-) -> tuple[list[Waiting], tuple[int, int] | None]:
+) -> tuple[list[PendingDelivery], tuple[int, int] | None]:
     """The next of the deliveries that ended within bounds (the second exclusive) and are held for a reason that begins
     so, by end time; and where to go on (end time, run id), None at the end."""
     query = (
@@ -175,7 +175,7 @@ def held_for(
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
         .limit(limit)
     )
-    page = [Waiting(row[0], stored_run(row[1:])) for row in connection.execute(query)]
+    page = [PendingDelivery(row[0], stored_run(row[1:])) for row in connection.execute(query)]
     place = (page[-1].end_time, page[-1].run.run_id) if len(page) == limit else None
     return page, place
 
@@ -235,7 +235,7 @@ def ended_in(
     *,
     changed_since: int | None = None,
     only: ColumnElement[bool] | None = None,
-) -> tuple[list[tuple[State, Waiting]], tuple[int, int] | None]:
+) -> tuple[list[tuple[State, PendingDelivery]], tuple[int, int] | None]:
     """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
     exclusive), by end time; and where to go on (end time, run id), None at the end.
 
@@ -268,14 +268,16 @@ def ended_in(
     query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
     rows = connection.execute(query).all()
     place = (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
-    return [(State(row[2]), Waiting(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None], place
+    return [
+        (State(row[2]), PendingDelivery(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None
+    ], place
 
 
 KEPT_AS: Final = "the service keeps it under the id "
 """How the reason of a delivery begins whose record the service knows by another id than it was sent with."""
 
 
-class Sent(msgspec.Struct, frozen=True, gc=False):
+class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """A run that a target wants, with how its delivery stands.
 
     `sent`: the service took a version of it, or may have; `changed`: that was another than the present one, whose sums
@@ -309,7 +311,7 @@ _DELIVERY = (
 
 def page(
     connection: Connection, target_id: int, bounds: tuple[int, int], after: tuple[int, int] | None, limit: int
-) -> tuple[list[Sent], tuple[int, int] | None]:
+) -> tuple[list[LedgerEntry], tuple[int, int] | None]:
     """The deliveries of the next so many runs that ended within bounds (the second exclusive), by end time and run id;
     and where to go on (end time, run id), None at the end.
 
@@ -337,9 +339,9 @@ def page(
     return [_sent(row) for row in rows if row.state is not None], place
 
 
-def _sent(row: Sequence[Any]) -> Sent:
+def _sent(row: Sequence[Any]) -> LedgerEntry:
     run_id, record_id, class_id, end, present, wall_ms, cpu_ms, state, mark, confirmed_at, batch_id, reason = row
-    return Sent(
+    return LedgerEntry(
         run_id,
         record_id,
         class_id,

@@ -347,7 +347,7 @@ LOG_IN: Final = "log in"
 """To the page: what changes nothing in the store."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class AuditEntry(msgspec.Struct, frozen=True):
     """Something that somebody did."""
 
     at: int
@@ -377,14 +377,14 @@ def count(connection: Connection) -> int:
     return connection.execute(select(func.count()).select_from(audit)).scalar_one()
 
 
-def entries(connection: Connection, limit: int | None = 1000) -> list[Entry]:
+def entries(connection: Connection, limit: int | None = 1000) -> list[AuditEntry]:
     """The latest entries, newest first; None: all."""
     query = (
         select(audit.c.at, audit.c.who, audit.c.action, audit.c.subject, audit.c.detail)
         .order_by(audit.c.id.desc())
         .limit(limit)
     )
-    return [Entry(*row) for row in connection.execute(query)]
+    return [AuditEntry(*row) for row in connection.execute(query)]
 
 
 def known(connection: Connection) -> dict[str, int]:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from formats.identity import index_key, record_key
 from formats.job import Job
-from publisher.encoded_run import SealedRun, class_key
+from publisher.encoded_run import EncodedRun, class_key
 from publisher.grid_identity import TOLD
 from publisher.store import dialect
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode
@@ -44,7 +44,7 @@ _versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 _insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
 
 
-class Put(msgspec.Struct, frozen=True, gc=False):
+class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
     """A run that was put into the store, or changed there. `fresh`: it was not known as finished before.
 
     `before`: the digest of the version that it had until now, where that was finished.
@@ -61,7 +61,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
 class Upserted(msgspec.Struct, frozen=True):
     """What became of a page of runs: those now new or changed, and counts for `collect --json`."""
 
-    put: list[Put]
+    put: list[UpsertedRun]
     new: int
     changed: int
     unchanged: int
@@ -83,7 +83,7 @@ class StoredRun(msgspec.Struct, frozen=True):
     awaits_grid_log: bool = False
 
 
-def upsert(connection: Connection, interner: Interner, found: Sequence[SealedRun], now: int) -> Upserted:
+def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRun], now: int) -> Upserted:
     """Put runs into the store: new ones, new versions of changed ones; unchanged ones cost a look-up.
 
     The last of several with the same record id counts, a finished one before one that is not. An earlier version of a
@@ -92,8 +92,8 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[SealedRun
     """
     by_id = _last_of_each(found)
     known = _known(connection, list(by_id))
-    new: list[SealedRun] = []
-    changed: list[tuple[SealedRun, _Known]] = []
+    new: list[EncodedRun] = []
+    changed: list[tuple[EncodedRun, _Known]] = []
     named: dict[int, bytes] = {}
     marked: list[tuple[bytes, int]] = []
     unchanged = running = 0
@@ -128,7 +128,7 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[SealedRun
     )
 
 
-def _last_of_each(found: Sequence[SealedRun]) -> dict[str, SealedRun]:
+def _last_of_each(found: Sequence[EncodedRun]) -> dict[str, EncodedRun]:
     by_id = {run.record_id: run for run in found}
     if len(by_id) < len(found):
         by_id |= {run.record_id: run for run in found if run.finished}
@@ -158,7 +158,7 @@ def marks_of(connection: Connection, record_ids: Sequence[str]) -> dict[str, tup
     }
 
 
-def _insert_new(connection: Connection, interner: Interner, new: list[SealedRun], now: int) -> list[Put]:
+def _insert_new(connection: Connection, interner: Interner, new: list[EncodedRun], now: int) -> list[UpsertedRun]:
     class_ids = interner.ids_of_sealed(connection, new)
     run_ids = dialect.allocate_run_ids(connection, runs, len(new))
     rows = [
@@ -182,12 +182,14 @@ def _insert_new(connection: Connection, interner: Interner, new: list[SealedRun]
     ]
     _insert_runs.run(connection, rows)
     return [
-        Put(run_id, class_id, run.end, run.finished, run.finished)
+        UpsertedRun(run_id, class_id, run.end, run.finished, run.finished)
         for run, class_id, run_id in zip(new, class_ids, run_ids, strict=True)
     ]
 
 
-def _change(connection: Connection, interner: Interner, changed: list[tuple[SealedRun, _Known]], now: int) -> list[Put]:
+def _change(
+    connection: Connection, interner: Interner, changed: list[tuple[EncodedRun, _Known]], now: int
+) -> list[UpsertedRun]:
     _keep_versions(connection, [before.run_id for _, before in changed if before.finished])
     class_ids = interner.ids_of_sealed(connection, [run for run, _ in changed])
     rows = []
@@ -197,7 +199,7 @@ def _change(connection: Connection, interner: Interner, changed: list[tuple[Seal
         facts = (run.digest, now, run.stored, run.untold, run.mark)
         rows.append((class_id, int(run.finished), run.end, *told, *facts, before.run_id))
         put.append(
-            Put(
+            UpsertedRun(
                 before.run_id,
                 class_id,
                 run.end,

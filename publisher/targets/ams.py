@@ -44,7 +44,7 @@ class AmsTarget:
 
     kind = "ams"
 
-    def __init__(self, name: str, settings: schema.AmsTarget, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: schema.AmsSettings, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send the token in plain text."""
         self.name = name
         base = settings.url.rstrip("/")

@@ -106,7 +106,7 @@ class DaySum(msgspec.Struct, frozen=True):
     within_s: float = 0.0
 
 
-class Untold(msgspec.Struct, frozen=True):
+class EvidenceUnavailable(msgspec.Struct, frozen=True):
     """A service does not tell what it holds, and why. `unauthorised`: because of who we are."""
 
     reason: str
@@ -117,16 +117,16 @@ class Untold(msgspec.Struct, frozen=True):
 class TellsSums(Protocol):
     """A target whose service tells sums of what it holds, by machine and day."""
 
-    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
         """What is held of a machine for the days from `first_day` until `behind_day` (exclusive)."""
         ...
 
-    def last_registration_s(self, machine: str) -> float | Untold | None:
+    def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
         """Seconds since the service last took records of a machine; None: it never did."""
         ...
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptMessage(msgspec.Struct, frozen=True):
     """A message that a target still has, as it travels: its name and its bytes, or why they cannot be read."""
 
     name: str
@@ -142,7 +142,7 @@ class KeepsMessages(Protocol):
 
     taken_away: bool
 
-    def kept(self) -> Iterator[Kept]:
+    def kept(self) -> Iterator[KeptMessage]:
         """The messages that are there, in the order in which they were written. Raises `TargetError`."""
         ...
 

@@ -26,7 +26,7 @@ from publisher.errors import TargetError
 from publisher.finding import Finding
 from publisher.targets import answers
 from publisher.targets.ams import MOST_BODY_BYTES, body_size_bound
-from publisher.targets.base import Accepted, Kept, Message, Outcome, Oversized, Transient, Unauthorised
+from publisher.targets.base import Accepted, KeptMessage, Message, Outcome, Oversized, Transient, Unauthorised
 from publisher.targets.identity import Identity, TargetContext, largest_payload
 
 _QUEUE_DIRECTORY = re.compile(r"[0-9a-f]{8}")
@@ -59,7 +59,7 @@ class DirectoryTarget:
 
     kind = "directory"
 
-    def __init__(self, name: str, settings: schema.DirectoryTarget, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: schema.DirectorySettings, context: TargetContext) -> None:
         """The directory is made when it is first written to; its parent must be there."""
         self.name = name
         self._path = settings.path
@@ -98,7 +98,7 @@ class DirectoryTarget:
             return Unauthorised(answer, misdirected=True) if error.errno in _OUR_TROUBLE else Transient(answer)
         return Accepted(receipt={"file": name})
 
-    def kept(self) -> Iterator[Kept]:
+    def kept(self) -> Iterator[KeptMessage]:
         """The messages that are there, oldest first. Raises `TargetError` where the directory cannot be read.
 
         What is being written, and what is no regular file, is left out.
@@ -106,7 +106,7 @@ class DirectoryTarget:
         try:
             with _opened(self._path) as descriptor:
                 for name in _names(descriptor, queue=self._queue):
-                    yield Kept(name, _content(descriptor, name))
+                    yield KeptMessage(name, _content(descriptor, name))
         except FileNotFoundError:
             return
         except OSError as error:

@@ -28,7 +28,7 @@ class HttpsTarget:
 
     kind = "https"
 
-    def __init__(self, name: str, settings: schema.HttpsTarget, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: schema.HttpsSettings, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send records in plain text."""
         self.name = name
         self._url = settings.url

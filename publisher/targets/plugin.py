@@ -18,14 +18,14 @@ from publisher.plugins import blamed
 from publisher.targets.base import (
     Accepted,
     DaySum,
+    EvidenceUnavailable,
     KeepsMessages,
-    Kept,
+    KeptMessage,
     Message,
     Outcome,
     Target,
     TellsSums,
     Unknown,
-    Untold,
 )
 from publisher.targets.identity import TargetContext
 
@@ -79,15 +79,15 @@ class AddedTarget:
 
 
 class _Teller(AddedTarget):
-    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
         with self._trouble():
-            told: list[DaySum] | Untold = self._made.usage(machine, first_day, behind_day)
-            return told if isinstance(told, Untold) else msgspec.convert(list(told), list[DaySum])
+            told: list[DaySum] | EvidenceUnavailable = self._made.usage(machine, first_day, behind_day)
+            return told if isinstance(told, EvidenceUnavailable) else msgspec.convert(list(told), list[DaySum])
 
-    def last_registration_s(self, machine: str) -> float | Untold | None:
+    def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
         with self._trouble():
-            told: float | Untold | None = self._made.last_registration_s(machine)
-            return told if isinstance(told, Untold) else msgspec.convert(told, float | None)
+            told: float | EvidenceUnavailable | None = self._made.last_registration_s(machine)
+            return told if isinstance(told, EvidenceUnavailable) else msgspec.convert(told, float | None)
 
 
 class _Keeper(AddedTarget):
@@ -96,8 +96,8 @@ class _Keeper(AddedTarget):
         with self._trouble():
             return bool(self._made.taken_away)
 
-    def kept(self) -> Iterator[Kept]:
-        messages: Iterator[Kept] | None = None
+    def kept(self) -> Iterator[KeptMessage]:
+        messages: Iterator[KeptMessage] | None = None
         while True:
             with self._trouble():
                 messages = iter(self._made.kept()) if messages is None else messages

@@ -12,7 +12,7 @@ processors, summed up some 20 s after an insert (the facts on receivers, section
 of each of its rows, which hold one record or more, to 0.01 h before they are summed: a sum of n records is right within
 n x 18 s. The first day is left out by some versions and not by others, so a day more is asked for, and what was not
 asked for is dropped. A service that cannot answer (no plug-in, no right, a version whose query always fails, numbers
-that are not numbers) is `Untold`, with the reason.
+that are not numbers) is `EvidenceUnavailable`, with the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ from publisher.config import schema
 from publisher.finding import Finding
 from publisher.security.http import Failure, Reply
 from publisher.targets import answers
-from publisher.targets.base import Accepted, DaySum, Message, Outcome, Refused, Unauthorised, Unknown, Untold
+from publisher.targets.base import (
+    Accepted,
+    DaySum,
+    EvidenceUnavailable,
+    Message,
+    Outcome,
+    Refused,
+    Unauthorised,
+    Unknown,
+)
 from publisher.targets.identity import Identity, TargetContext
 
 _HOUR_S: Final = 3600
@@ -67,7 +76,7 @@ class _Monitor(msgspec.Struct):
     registration_epoch: int | float
 
 
-def usage(ask: Ask, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+def usage(ask: Ask, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
     """What is held of a machine for the days from `first_day` until `behind_day` (exclusive), counted from 1970.
 
     An answer that is too large is asked for in halves.
@@ -82,18 +91,18 @@ def usage(ask: Ask, machine: str, first_day: int, behind_day: int) -> list[DaySu
     if isinstance(reply, Failure) and reply.kind == "too-large" and behind_day - first_day > 1:
         middle = (first_day + behind_day) // 2
         parts = [usage(ask, machine, *half) for half in ((first_day, middle), (middle, behind_day))]
-        refused = next((part for part in parts if isinstance(part, Untold)), None)
-        return refused or [line for part in parts if not isinstance(part, Untold) for line in part]
+        refused = next((part for part in parts if isinstance(part, EvidenceUnavailable)), None)
+        return refused or [line for part in parts if not isinstance(part, EvidenceUnavailable) for line in part]
     if isinstance(reply, Failure) or reply.status != 200:
         return untold(reply)
     try:
         lines = [_day_sum(line) for line in msgspec.json.decode(reply.body, type=list[_Line])]
     except (msgspec.MsgspecError, ValueError) as error:
-        return Untold(f"the answer to a query cannot be read: {error}")
+        return EvidenceUnavailable(f"the answer to a query cannot be read: {error}")
     return [line for line in lines if line.machine == machine and first_day <= line.day < behind_day]
 
 
-def last_registration_s(ask: Ask, machine: str) -> float | Untold | None:
+def last_registration_s(ask: Ask, machine: str) -> float | EvidenceUnavailable | None:
     """Seconds since the service last took records of a machine; None: it never did."""
     reply = ask(f"/monitor/{quote(machine, safe='')}")
     if isinstance(reply, Reply) and reply.status == 404:
@@ -104,22 +113,22 @@ def last_registration_s(ask: Ask, machine: str) -> float | Untold | None:
         told = msgspec.json.decode(reply.body, type=_Monitor | None)
         return None if told is None else _number("registration_epoch", told.registration_epoch)
     except (msgspec.MsgspecError, ValueError) as error:  # null: LUTS 3.8.1 about a machine that it does not know
-        return Untold(f"the answer of the monitor cannot be read: {error}")
+        return EvidenceUnavailable(f"the answer of the monitor cannot be read: {error}")
 
 
-def untold(reply: Reply | Failure) -> Untold:
+def untold(reply: Reply | Failure) -> EvidenceUnavailable:
     """Why an answer tells nothing."""
     if isinstance(reply, Failure):
         outcome = answers.of_failure(reply)
-        return Untold(getattr(outcome, "answer", ""), unauthorised=isinstance(outcome, Unauthorised))
+        return EvidenceUnavailable(getattr(outcome, "answer", ""), unauthorised=isinstance(outcome, Unauthorised))
     said = answers.describe(reply)
     if reply.status == 403:
-        return Untold(f"{said} ({_WITHOUT_RIGHT})", unauthorised=True)
+        return EvidenceUnavailable(f"{said} ({_WITHOUT_RIGHT})", unauthorised=True)
     if reply.status == 404:
-        return Untold(f"{said} ({_NO_QUERY})")
+        return EvidenceUnavailable(f"{said} ({_NO_QUERY})")
     if reply.status == 500:
-        return Untold(f"{said} ({_FAILS})")
-    return Untold(said, unauthorised=reply.status in {401, 407} or answers.refuses_certificate(reply))
+        return EvidenceUnavailable(f"{said} ({_FAILS})")
+    return EvidenceUnavailable(said, unauthorised=reply.status in {401, 407} or answers.refuses_certificate(reply))
 
 
 def _day_sum(line: _Line) -> DaySum:
@@ -168,7 +177,7 @@ class SgasTarget:
 
     kind = "sgas"
 
-    def __init__(self, name: str, settings: schema.SgasTarget, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: schema.SgasSettings, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send records in plain text."""
         self.name = name
         base = settings.url.rstrip("/").removesuffix("/ur")
@@ -213,11 +222,11 @@ class SgasTarget:
             )
         return findings
 
-    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
         """What SGAS holds of a machine, by user, VO and day. See `publisher.targets.sgas`."""
         return usage(self._ask, machine, first_day, behind_day)
 
-    def last_registration_s(self, machine: str) -> float | Untold | None:
+    def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
         """Seconds since SGAS last took records of a machine; None: it never did."""
         return last_registration_s(self._ask, machine)
 

@@ -28,7 +28,7 @@ def database(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def jobs(database: Path) -> list[Job]:
     """The sample's finished runs, as our source reads them."""
-    source = make_source("ce1", schema.Source(type="arc", path=database))
+    source = make_source("ce1", schema.SourceSettings(type="arc", path=database))
     pages = list(source.pages({}))
     assert sum(page.read for page in pages) == 200
     assert not [one for page in pages for one in page.unreadable]

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from publisher.simulator.pki import make_pki
-from publisher.simulator.server import Request, Response, Server
+from publisher.simulator.server import Request, Response, SimulatorServer
 
 _BASE: Final = "/sgas"
 _ADMIN: Final = "/_simulator"
@@ -27,7 +27,7 @@ _RECORD_ID: Final = re.compile(rb'recordId="([^"]*)"')
 
 
 class Counting:
-    """What is served; see `publisher.simulator.server.Site`."""
+    """What is served; see `publisher.simulator.server.SimulatedSite`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,11 +35,11 @@ class Counting:
         self._received = self._posts = 0
 
     def limit_bytes(self, _path: str) -> int:
-        """See `publisher.simulator.server.Site`."""
+        """See `publisher.simulator.server.SimulatedSite`."""
         return _LIMIT_BYTES
 
     def too_large(self, _path: str) -> Response:
-        """See `publisher.simulator.server.Site`."""
+        """See `publisher.simulator.server.SimulatedSite`."""
         return Response(413, b"")
 
     def handle(self, request: Request) -> Response:
@@ -63,7 +63,7 @@ def main(directory: str) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     pki = make_pki(Path(directory))
-    server = Server(Counting(), pki)
+    server = SimulatorServer(Counting(), pki)
     url = f"https://localhost:{server.port}"
     ready = {
         "sgas_url": url + _BASE,

@@ -48,7 +48,7 @@ def arc_database_of_two_years(bench: Bench) -> Path:
 
 def jobs(bench: Bench) -> list[Job]:
     """So many jobs as the source `arc` reads them, with a benchmark each."""
-    source = make_source("ce1", schema.Source(type="arc", path=arc_database(bench)))
+    source = make_source("ce1", schema.SourceSettings(type="arc", path=arc_database(bench)))
     found: list[Job] = []
     for page in source.pages({}):
         found += [job for job in page.jobs if job.finished and job.benchmarks]

@@ -22,7 +22,7 @@ def read(bench: Bench, kind: str, path: Path, timezone: str | None = None) -> No
     """Read a source from its beginning to its end."""
     settings = {"type": kind, "path": path} | ({"timezone": timezone} if timezone else {})
     for _ in range(RUNS):
-        source = make_source("ce1", schema.Source.model_validate(settings))
+        source = make_source("ce1", schema.SourceSettings.model_validate(settings))
         with bench.timed(bench.size):
             read = sum(page.read for page in source.pages({}))
         assert read >= bench.size

@@ -14,7 +14,7 @@ from formats.apel.text import parse
 from formats.job import Job
 from formats.registry import record_format, report_format, summary_format
 from formats.summary import Fold
-from formats.utilization.measure import Bins, Ran, Sums, Tally, measured
+from formats.utilization.measure import Bins, BinSums, Ran, Tally, measured
 from formats.utilization.report import UtilizationReport
 from formats.view import View
 from publisher.security.credentials import ClientCredentials, load_credentials
@@ -109,7 +109,7 @@ def render_normalised_summary(bench: Bench) -> None:
     summarise(bench, "apel-normalised-summary")
 
 
-def report(bench: Bench, sums: Callable[[Iterable[Ran], Bins], Iterator[Sums]]) -> None:
+def report(bench: Bench, sums: Callable[[Iterable[Ran], Bins], Iterator[BinSums]]) -> None:
     """A month of jobs in bins of an hour, as a report."""
     form = report_format("utilization", VIEW)
     bins = Bins(inputs.FIRST, inputs.FIRST + inputs.MONTH_S, HOUR_S)
@@ -128,7 +128,7 @@ def report(bench: Bench, sums: Callable[[Iterable[Ran], Bins], Iterator[Sums]]) 
             )
 
 
-def _tallied(ran: Iterable[Ran], bins: Bins) -> Iterator[Sums]:
+def _tallied(ran: Iterable[Ran], bins: Bins) -> Iterator[BinSums]:
     tally = Tally(bins)
     for run in ran:
         tally.add(run)

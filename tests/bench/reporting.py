@@ -16,10 +16,10 @@ from formats.utilization.measure import Bins, Ran, measured
 from publisher.api import Publisher
 from publisher.report.archive import ArchiveRuns
 from publisher.report.archive_export import write_month
-from publisher.report.cache import Kept
+from publisher.report.cache import ReportCache
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context, StoreRuns
+from publisher.report.runs import ReportContext, StoreRuns
 from publisher.report.views import make
 from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
 from tests.bench.measure import COMMAND, Bench
@@ -165,10 +165,10 @@ _VIEWS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def _views(publisher: Publisher, bench: Bench, kept: Kept | None) -> None:
+def _views(publisher: Publisher, bench: Bench, kept: ReportCache | None) -> None:
     for view, given in _VIEWS:
         request = ReportRequest(start=_START, stop=_STOP, **given)
-        context = Context(publisher.store, publisher.config, _STOP, None if kept is None else kept.runs)
+        context = ReportContext(publisher.store, publisher.config, _STOP, None if kept is None else kept.runs)
         with bench.timed(bench.size):
             make(view, context, request)
 
@@ -188,7 +188,7 @@ def views_from_store(bench: Bench) -> None:
 def views_kept(bench: Bench) -> None:
     """Five views of all runs, one after the other; they were read into memory before, as `serve` does at its start."""
     with Publisher.from_file(_site(bench), read_only=True) as publisher:
-        kept = Kept(publisher.store, publisher.config, print, lambda: _STOP)
+        kept = ReportCache(publisher.store, publisher.config, print, lambda: _STOP)
         kept.prepare()
         kept.wait()
         _views(publisher, bench, kept)
@@ -203,7 +203,7 @@ def views_kept(bench: Bench) -> None:
 def preparing(bench: Bench) -> None:
     """What `serve` does at its start, beside the first answers: all runs into memory."""
     with Publisher.from_file(_site(bench), read_only=True) as publisher:
-        kept = Kept(publisher.store, publisher.config, print, lambda: _STOP)
+        kept = ReportCache(publisher.store, publisher.config, print, lambda: _STOP)
         with bench.timed(bench.size):
             kept.prepare()
             kept.wait()

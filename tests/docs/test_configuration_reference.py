@@ -14,17 +14,17 @@ from publisher.config.file import load, parse
 from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
 from publisher.config.schema import (
     BUILT_IN_TARGETS,
-    Benchmark,
     BenchmarkRule,
+    BenchmarkSettings,
     Credentials,
     GridLog,
     MapRule,
     ReportingSettings,
     Settings,
-    Site,
-    Source,
+    SiteSettings,
+    SourceSettings,
     SpoolContext,
-    Store,
+    StoreSettings,
     TargetSettings,
     When,
 )
@@ -78,16 +78,16 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
     source = switched_on["sources"]["ce1"]
     targets: dict[str, dict[str, Any]] = {target["type"]: target for target in switched_on["targets"].values()}
     shown: list[tuple[type[Settings], dict[str, Any]]] = [
-        (Site, switched_on["site"]),
-        (Store, switched_on["store"]),
+        (SiteSettings, switched_on["site"]),
+        (StoreSettings, switched_on["store"]),
         (Credentials, switched_on["credentials"]),
         (Node, switched_on["nodes"][0]),
         (Charges, switched_on["charges"]),
         (Price, switched_on["charges"]["prices"][0]),
         (Factor, switched_on["charges"]["group_factors"][0] | switched_on["charges"]["job_factors"][0]),
         (Adjustment, switched_on["charges"]["adjustments"][0]),
-        (Source, source),
-        (Benchmark, source["benchmark"]),
+        (SourceSettings, source),
+        (BenchmarkSettings, source["benchmark"]),
         (BenchmarkRule, source["benchmarks"][0]),
         (MapRule, source["map"][0]),
         (GridLog, source["grid_log"]),

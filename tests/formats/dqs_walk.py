@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from formats.utilization.measure import RATE, Bins, Ran, Sums
+from formats.utilization.measure import RATE, Bins, BinSums, Ran
 
 
-def walk(jobs: Iterable[Ran], bins: Bins) -> list[Sums]:
+def walk(jobs: Iterable[Ran], bins: Bins) -> list[BinSums]:
     """What the jobs used in each bin, CPU rounded as `formats.utilization.measure` says: job by job, bin by bin."""
     used = [[0] * 5 for _ in range(bins.count)]
     for job in jobs:
@@ -20,7 +20,7 @@ def walk(jobs: Iterable[Ran], bins: Bins) -> list[Sums]:
             cell[2] += inside_s * (job.system_ms * RATE // length)
             cell[3] += inside_s * job.slots
             cell[4] += 1
-    return [Sums(*cell) for cell in used]
+    return [BinSums(*cell) for cell in used]
 
 
 def exactly(jobs: Iterable[Ran], bins: Bins) -> list[tuple[Fraction, Fraction, Fraction]]:

@@ -39,7 +39,7 @@ def test_no_value_of_the_golden_records_is_without_a_rule(name: str, job_name: s
 @pytest.mark.parametrize("name", RULES)
 def test_rules_name_facts_and_settings_that_there_are(name: str) -> None:
     facts = set(Job.__struct_fields__)
-    settings = set(schema.AmsTarget.model_fields)
+    settings = set(schema.AmsSettings.model_fields)
     for field, rule in RULES[name].items():
         assert set(rule.facts) <= facts, field
         assert set(rule.settings) <= settings, field

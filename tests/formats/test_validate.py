@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from formats.check.grammar import UnknownGrammarError, Violation, standard_part, validate
+from formats.check.grammar import SchemaViolation, UnknownGrammarError, standard_part, validate
 from formats.job import Job
 from formats.registry import record_format
 from formats.view import View
@@ -93,7 +93,7 @@ def test_base_properties_stand_once() -> None:
     message = renderer.message([renderer.record(job, CREATED).body]).replace(
         b"<Queue>q</Queue>", b"<Queue>q</Queue>" * 2
     )
-    assert validate("ogf-ur", message) == [Violation("ur-1", "Queue", "stands 2 times; once is meant")]
+    assert validate("ogf-ur", message) == [SchemaViolation("ur-1", "Queue", "stands 2 times; once is meant")]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.job import Job
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.sources import make_source
 from tests.publisher.sources.log_reading import Seen, read_on
 

@@ -250,7 +250,7 @@ class Site:
 
     def collect(self, *names: str, window: Window | None = None) -> dict[str, Collected]:
         """`usage-publisher collect`."""
-        with mock.patch("publisher.api.sending.ReadApart", lambda name, _settings: self.sources[name]):
+        with mock.patch("publisher.api.sending.BackgroundReader", lambda name, _settings: self.sources[name]):
             found = self.publisher.collect(names, window)
         assert found is not None
         return found

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from formats.job import Job
-from publisher.grid_identity import AFTER_S, BEFORE_S, Entry, entry_for, local_id, needs_entry
+from publisher.grid_identity import AFTER_S, BEFORE_S, GridLogEntry, entry_for, local_id, needs_entry
 from tests.strategies import hostile_text
 
 END = 1_795_200_000
@@ -69,12 +69,12 @@ def test_any_text_is_an_id(text: str) -> None:
     ],
 )
 def test_the_window_of_an_entry(at: int, *, fits: bool) -> None:
-    entry = Entry(at, "4711", "/CN=Ada")
+    entry = GridLogEntry(at, "4711", "/CN=Ada")
     assert entry_for(job_of(), [entry]) == (entry if fits else None)
 
 
 def test_the_latest_entry_counts() -> None:
-    early, late = Entry(END - 100, "4711", "/CN=Eve"), Entry(END - 50, "4711", "/CN=Ada")
+    early, late = GridLogEntry(END - 100, "4711", "/CN=Eve"), GridLogEntry(END - 50, "4711", "/CN=Ada")
     assert entry_for(job_of(), [late, early]) == late
 
 
@@ -95,7 +95,7 @@ def test_which_runs_need_an_entry(facts: dict[str, object], *, needed: bool) -> 
 
 
 def test_an_entry_overrides_nothing() -> None:
-    entry = Entry(END, "4711", "/CN=Ada", ("/atlas/Role=production", "/atlas"), "ce1:8443/main")
+    entry = GridLogEntry(END, "4711", "/CN=Ada", ("/atlas/Role=production", "/atlas"), "ce1:8443/main")
     given_all = entry.given_to(job_of())
     assert (given_all.user_dn, given_all.vo, given_all.endpoint_url) == ("/CN=Ada", "atlas", "ce1:8443/main")
     assert given_all.fqans == ("/atlas/Role=production", "/atlas")

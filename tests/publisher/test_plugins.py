@@ -22,7 +22,7 @@ from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
     KeepsMessages,
-    Kept,
+    KeptMessage,
     Message,
     Outcome,
     Refused,
@@ -66,7 +66,7 @@ class Crashing(ListSource):
 
 
 def added(source: Any) -> AddedSource:
-    return AddedSource(source.name, schema.Source(type="mine"), lambda _name, _settings: source)
+    return AddedSource(source.name, schema.SourceSettings(type="mine"), lambda _name, _settings: source)
 
 
 @pytest.mark.parametrize("error", [*DEFECTS, UnreachableError("no route")])
@@ -120,10 +120,10 @@ def test_what_could_not_be_read_again_is_not_stored(tmp_path: Path, page: object
 
 @pytest.mark.parametrize("error", [*DEFECTS, SourceError("no log")])
 def test_a_source_that_cannot_be_made_says_so_when_it_is_read(error: Exception) -> None:
-    def make(_name: str, _settings: schema.Source) -> Source:
+    def make(_name: str, _settings: schema.SourceSettings) -> Source:
         raise error
 
-    made = AddedSource("bad", schema.Source(type="mine"), make)
+    made = AddedSource("bad", schema.SourceSettings(type="mine"), make)
     for ask in (lambda: next(made.pages({})), made.complete_since, made.check):
         with pytest.raises(SourceError) as caught:
             ask()
@@ -131,11 +131,11 @@ def test_a_source_that_cannot_be_made_says_so_when_it_is_read(error: Exception) 
 
 
 def test_wrong_settings_of_a_source_are_told_as_such() -> None:
-    def make(name: str, _settings: schema.Source) -> Source:
+    def make(name: str, _settings: schema.SourceSettings) -> Source:
         raise ConfigError("needs a path", key=f"sources.{name}.path")
 
     with pytest.raises(ConfigError, match=r"sources\.bad\.path: needs a path"):
-        AddedSource("bad", schema.Source(type="mine"), make)
+        AddedSource("bad", schema.SourceSettings(type="mine"), make)
 
 
 def test_a_check_and_a_beginning_of_knowledge_that_are_none() -> None:
@@ -153,7 +153,7 @@ def test_an_add_on_whose_import_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     point = EntryPoint("mine", "broken_add_on:Source", plugins.SOURCES)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
-        sources.make_source("x", schema.Source(type="mine"))
+        sources.make_source("x", schema.SourceSettings(type="mine"))
     with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
         plugins.load(plugins.TARGETS, "mine", key="targets.x.type")
 
@@ -258,8 +258,8 @@ class Telling(Receiver):
 class Keeping(Receiver):
     taken_away = False
 
-    def kept(self) -> Iterator[Kept]:
-        yield Kept("a", b"x")
+    def kept(self) -> Iterator[KeptMessage]:
+        yield KeptMessage("a", b"x")
         raise ValueError("torn")
 
     def keeps(self, _name: str) -> bool:
@@ -281,7 +281,7 @@ def test_a_target_can_be_asked_what_its_add_on_can(kind: type[Receiver]) -> None
                 ask()
     if isinstance(made, KeepsMessages):
         messages = made.kept()
-        assert next(messages) == Kept("a", b"x")
+        assert next(messages) == KeptMessage("a", b"x")
         assert made.taken_away is False
         for ask in (lambda: next(messages), lambda: made.keeps("a")):  # type: ignore[assignment,return-value]
             with pytest.raises(TargetError, match="failed as a target"):

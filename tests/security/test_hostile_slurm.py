@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.sources.limits import IDENTITY_CHARACTERS
 from publisher.sources.slurm.sacct import COLUMNS
 from publisher.sources.slurm.source import SlurmSource

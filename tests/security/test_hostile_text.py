@@ -22,7 +22,7 @@ import pytest
 
 from publisher.config import schema
 from publisher.errors import SourceError
-from publisher.grid_identity import Entry
+from publisher.grid_identity import GridLogEntry
 from publisher.sources import blah as sources_blah
 from publisher.sources import make_source
 from publisher.sources.base import Unreadable
@@ -70,7 +70,7 @@ class Written(ABC):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / self.file).write_bytes(content)
-        settings = schema.Source(type=self.kind, path=folder / self.file, cluster="c1", timezone="UTC")
+        settings = schema.SourceSettings(type=self.kind, path=folder / self.file, cluster="c1", timezone="UTC")
         source = make_source("ce1", settings)
         seen = Seen()
         try:
@@ -552,7 +552,7 @@ def blah(escaped: bool, field: str, text: bytes) -> bytes:
     return b"".join(lines)
 
 
-def entries_of(path: Path, content: bytes) -> tuple[list[Entry], list[Unreadable]]:
+def entries_of(path: Path, content: bytes) -> tuple[list[GridLogEntry], list[Unreadable]]:
     path.write_bytes(content)
     pages = list(sources_blah.pages(path, {}))
     return [one for page in pages for one in page.entries], [one for page in pages for one in page.unreadable]

@@ -10,13 +10,13 @@ import msgspec
 from publisher.errors import UsageError
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 
 
-class View(Protocol):
+class ReportView(Protocol):
     """What makes a report of a request. Raises `UsageError`."""
 
-    def __call__(self, context: Context, request: ReportRequest) -> Report:
+    def __call__(self, context: ReportContext, request: ReportRequest) -> Report:
         """The report."""
         ...
 
@@ -26,15 +26,15 @@ _OF_NO_RUNS: Final = frozenset({"load"})
 _MODULES: Final = {name: f"publisher.report.views.{name}" for name in VIEWS}
 
 
-def make(name: str, context: Context, request: ReportRequest) -> Report:
+def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     """The report of a view. Raises `UsageError` for one that there is not, and for what the view cannot do."""
     if name not in _MODULES:
         raise UsageError(f"there is no view {name!r}; there are: {', '.join(VIEWS)}")
-    view: View = importlib.import_module(_MODULES[name]).view
+    view: ReportView = importlib.import_module(_MODULES[name]).view
     return with_purged(view(context, request), context, request)
 
 
-def with_purged(report: Report, context: Context, request: ReportRequest) -> Report:
+def with_purged(report: Report, context: ReportContext, request: ReportRequest) -> Report:
     """A report that says which months of its interval were purged from the store, and how many runs with them."""
     if report.view in _OF_NO_RUNS:
         return report

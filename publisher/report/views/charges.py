@@ -28,7 +28,7 @@ from publisher.errors import UsageError
 from publisher.report.frame import Frame
 from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.selection import Selection, distinct
 from publisher.report.views.nodes import KIB_A_GIB, WANTED, Inventory, Placing
 from publisher.text import iso
@@ -44,7 +44,7 @@ _UNIT_MS: Final = {
 _UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
 
 
-class Item(msgspec.Struct, frozen=True):
+class StatementItem(msgspec.Struct, frozen=True):
     """A line of a statement: so much of a class of resources, at this price, with these factors."""
 
     name: str
@@ -67,9 +67,9 @@ class Statement(msgspec.Struct, frozen=True):
     """What a payer owes for a month."""
 
     payer: str
-    items: tuple[Item, ...]
+    items: tuple[StatementItem, ...]
     adjustments: tuple[Adjusted, ...]
-    left_out: tuple[Item, ...] = ()
+    left_out: tuple[StatementItem, ...] = ()
     """Items that come to something and round to nothing."""
 
     @property
@@ -116,7 +116,7 @@ class Used(msgspec.Struct, frozen=True):
     job_factor: int
 
 
-def statements(context: Context, request: ReportRequest) -> Statements:
+def statements(context: ReportContext, request: ReportRequest) -> Statements:
     """The statements of the month that the interval is. Raises `UsageError`."""
     month = month_of(request.start)
     if (request.start, request.stop) != month_bounds(month):
@@ -167,9 +167,9 @@ def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
 
 def itemised(
     settings: Charges, usage: Mapping[Used, int]
-) -> dict[str, tuple[tuple[Item, ...], tuple[Item, ...]]]:  # fmt: skip
+) -> dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]]:  # fmt: skip
     """By payer the items of amounts of usage times milliseconds, and those that round to nothing."""
-    found: dict[str, tuple[tuple[Item, ...], tuple[Item, ...]]] = {}
+    found: dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]] = {}
     for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
         item, exact = _item(settings, key, amount)
         charged, left_out = found.get(key.payer, ((), ()))
@@ -182,14 +182,14 @@ def _order(key: Used) -> tuple[str, str, int, int, int]:
     return (key.payer, key.resource, key.price, key.group_factor, key.job_factor)
 
 
-def _item(settings: Charges, key: Used, usage: int) -> tuple[Item, Fraction]:
+def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Fraction]:
     """An item, and what it comes to before it is rounded."""
     price = settings.prices[key.price]
     group = settings.group_factors[key.group_factor].factor if key.group_factor >= 0 else Decimal(1)
     job = settings.job_factors[key.job_factor].factor if key.job_factor >= 0 else Decimal(1)
     quantity = Fraction(usage, _UNIT_MS[key.resource])
     exact = quantity * Fraction(price.price) * Fraction(group) * Fraction(job)
-    item = Item(
+    item = StatementItem(
         name=price.name or _called(price),
         quantity=quantity,
         unit=_UNITS[key.resource],
@@ -210,7 +210,7 @@ class _Charging:
     """Adds up what runs used of a resource, by payer, price and factors."""
 
     def __init__(
-        self, context: Context, request: ReportRequest, by: str, resource: Charged, usage: dict[Used, int],
+        self, context: ReportContext, request: ReportRequest, by: str, resource: Charged, usage: dict[Used, int],
         unpriced: dict[tuple[str, str, str], int],
     ) -> None:  # fmt: skip
         self._settings = context.config.charges
@@ -308,7 +308,7 @@ def _left_out(made: Statements) -> tuple[str, ...]:
     return (f"Items that round to {nothing} {made.currency} are left out: {items}, {whose}.",)
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: the items of every statement, its adjustments, and its total."""
     made = statements(context, request)
     rows: list[tuple[Cell, ...]] = []

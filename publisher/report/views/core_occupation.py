@@ -19,11 +19,11 @@ from formats.cores import MOST
 from formats.utilization.columns import Ints
 from formats.utilization.occupation import Occupation
 from publisher.errors import UsageError
-from publisher.report.calendar import Period, edges
+from publisher.report.calendar import ReportPeriod, edges
 from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context, running_note
-from publisher.report.views.nodes import Held, HeldFrame, names_of
+from publisher.report.runs import ReportContext, running_note
+from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
 """Cores times periods: more are no report that anybody reads."""
@@ -35,7 +35,7 @@ _NOT_TOLD: Final = -1
 class CoresHeld:
     """What runs held of each core, and what they held of nodes without naming cores."""
 
-    def __init__(self, periods: list[Period], wanted: Callable[[int], bool]) -> None:
+    def __init__(self, periods: list[ReportPeriod], wanted: Callable[[int], bool]) -> None:
         """`wanted`: whether a node, by its number, is looked at."""
         self._periods = len(periods)
         self._named = Occupation(edges(periods))
@@ -48,7 +48,7 @@ class CoresHeld:
         self.unnamed = 0
         """How many runs named cores of a node, and how many did not."""
 
-    def add(self, frame: HeldFrame) -> None:
+    def add(self, frame: Allocations) -> None:
         """Take what runs held."""
         placed = frame.placed
         looked_at = {node: self._wanted(node) for node in np.unique(placed.node).tolist()}
@@ -117,11 +117,11 @@ def require_cells(cores: int, periods: int) -> None:
         )
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view. Keys beside `core` are those of occupation."""
     if request.resource != "cores":
         raise UsageError(f"{request.resource} is not given by core", hint="Leave --resource away, or `core` in --by")
-    held = Held(context, request, "cores")
+    held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
     held.read(held=cores.add)
     found, beyond = _cores(request.by, held, cores)
@@ -173,7 +173,7 @@ class _Labelled(NamedTuple):
         return self.name if self.name.startswith(self.label[0]) else " ".join(self.label)
 
 
-def _cores(by: tuple[str, ...], held: Held, cores: CoresHeld) -> tuple[list[_Labelled], list[str]]:
+def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tuple[list[_Labelled], list[str]]:
     """The cores of the nodes that the report is about, in the order of their labels, and those beyond their node's."""
     found: dict[tuple[str, ...], _Labelled] = {}
     beyond: list[str] = []
@@ -226,7 +226,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN} more" * (len(names) > _MOST_SHOWN))
 
 
-def _plot(periods: list[Period], found: list[_Labelled]) -> Plot:
+def _plot(periods: list[ReportPeriod], found: list[_Labelled]) -> Plot:
     lengths = {period.inside_s for period in periods}
     return Plot(
         title="Occupation of each core",

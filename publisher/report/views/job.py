@@ -17,7 +17,7 @@ from publisher.errors import UsageError
 from publisher.report.frame import ROW
 from publisher.report.report import Cell, Column, Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.status import jobs
 from publisher.store import queries, runs
 from publisher.text import iso
@@ -31,7 +31,7 @@ _INSTANTS: Final = frozenset(
 _COLUMNS: Final = (Column("record_id", "text"), Column("field", "text"), Column("value", "text"))
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: a row for each fact of each run of the jobs with this id or, in the interval, of this name."""
     request.require_by("job", (), 1)
     name = request.filters.get("job")
@@ -82,7 +82,7 @@ def _is_of(job: Job, owner: str) -> bool:
 
 
 def _runs(
-    context: Context, request: ReportRequest, name: str, wanted: Callable[[runs.StoredRun], bool]
+    context: ReportContext, request: ReportRequest, name: str, wanted: Callable[[runs.StoredRun], bool]
 ) -> Iterator[runs.StoredRun]:
     """Those of this id, whenever they ran; without any, those that ended in the interval and match."""
     with context.store.read() as connection:
@@ -128,7 +128,7 @@ def _ids_stored(connection: Connection, request: ReportRequest, match: _Match) -
         after = (page[-1].end, page[-1].run_id)
 
 
-def _ids_kept(context: Context, request: ReportRequest, match: _Match) -> list[int] | None:
+def _ids_kept(context: ReportContext, request: ReportRequest, match: _Match) -> list[int] | None:
     """The same where runs are kept in memory; None where they are not."""
     found: dict[int, int] = {}
     runs_kept = context.runs(request)

@@ -19,7 +19,7 @@ from formats.utilization.measure import Bins
 from publisher.errors import UsageError
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.selection import MOST_SHOWN, some
 from publisher.report.views.utilization import utilization
 from publisher.sources.base import Unreadable
@@ -85,7 +85,7 @@ class _Met(msgspec.Struct):
         return f"none of the {self.inside} samples in the interval matches; there are: {'; '.join(there)}"
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_by("load", (), 1)
     bins = request.cut()
@@ -121,7 +121,7 @@ def view(context: Context, request: ReportRequest) -> Report:
     )
 
 
-def _paths(context: Context, request: ReportRequest) -> list[Path]:
+def _paths(context: ReportContext, request: ReportRequest) -> list[Path]:
     if unknown := [key for key in request.filters if key not in _KEYS]:
         raise UsageError(f"samples are not selected by {unknown[0]!r}; there are: {', '.join(_KEYS)}")
     if request.stat_file is not None:
@@ -158,7 +158,7 @@ def _sum(looks: _Looks, look: _Look) -> None:
     looks.load += Fraction(sum(look.loads.values()), len(look.loads))
 
 
-def _utilization(context: Context, request: ReportRequest) -> list[float]:
+def _utilization(context: ReportContext, request: ReportRequest) -> list[float]:
     made = utilization(context, msgspec.structs.replace(request, interval=None))
     return [one.queue for one in made.report.bins] if made.jobs else []
 

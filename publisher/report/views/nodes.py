@@ -22,11 +22,11 @@ from formats.job import Host
 from formats.utilization.columns import Ints
 from formats.utilization.occupation import Occupation, most_at_once
 from publisher.config.reports import Node
-from publisher.report.calendar import Period, edges, periods, zone_of
+from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.report import UNTOLD
 from publisher.report.request import ReportRequest, Resource
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.selection import Selection, distinct
 
 KIB_A_GIB: Final = 1 << 20
@@ -46,7 +46,7 @@ class KnownNode(msgspec.Struct, frozen=True):
     told: bool = True
     """Whether the configuration has it."""
 
-    def in_service_s(self, period: Period) -> int:
+    def in_service_s(self, period: ReportPeriod) -> int:
         """For how many seconds of a period it is in service."""
         start = period.start if self.since is None else max(self.since, period.start)
         stop = period.stop if self.until is None else min(self.until, period.stop)
@@ -297,7 +297,7 @@ class OfNode(NamedTuple):
     held: list[int]
 
 
-class HeldFrame(NamedTuple):
+class Allocations(NamedTuple):
     """Of a frame, what its runs held of cores: `start` and `stop` within the service of the node, by entry of `placed`;
     `named` are codes of `numbers`."""
 
@@ -308,11 +308,11 @@ class HeldFrame(NamedTuple):
     numbers: CoreNumbers
 
 
-class Held:
+class NodeAllocations:
     """What runs held of the nodes of a site in each period, and what there is."""
 
     def __init__(
-        self, context: Context, request: ReportRequest, resource: Resource, more: frozenset[str] = frozenset()
+        self, context: ReportContext, request: ReportRequest, resource: Resource, more: frozenset[str] = frozenset()
     ) -> None:
         """`more`: columns that `watch` looks at besides."""
         request.require_interval()
@@ -329,7 +329,7 @@ class Held:
         """By node the highest number of a core that a run named."""
 
     def read(
-        self, watch: Callable[[Frame, Placed], None] | None = None, held: Callable[[HeldFrame], None] | None = None
+        self, watch: Callable[[Frame, Placed], None] | None = None, held: Callable[[Allocations], None] | None = None
     ) -> Self:
         """Take all runs; `watch` sees each frame and where its runs ran, `held` what they held while it was there."""
         placing = Placing(self.selection, self.inventory, self.resource)
@@ -347,7 +347,7 @@ class Held:
                 named = numbers.of(frame, placed)
                 numbers.note_highest(self._highest, placed.node, named)
                 if held is not None:
-                    held(HeldFrame(placed, start, stop, named, numbers))
+                    held(Allocations(placed, start, stop, named, numbers))
             untold = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
             if self.resource in {"cores", "gpus"} and untold.any():
                 unknown.append((placed.node[untold], start[untold], stop[untold], placed.amount[untold]))

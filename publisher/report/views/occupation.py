@@ -11,12 +11,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from publisher.report.calendar import Period
+from publisher.report.calendar import ReportPeriod
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest, Resource
-from publisher.report.runs import Context, running_note
+from publisher.report.runs import ReportContext, running_note
 from publisher.report.views import core_occupation
-from publisher.report.views.nodes import KIB_A_GIB, UNITS, Held, KnownNode, names_of
+from publisher.report.views.nodes import KIB_A_GIB, UNITS, KnownNode, NodeAllocations, names_of
 
 OCCUPATION_BY: Final = ("cluster", "type", "node", "core")
 _TITLES: Final[dict[Resource, str]] = {
@@ -37,7 +37,7 @@ class Share:
         self._shares: list[tuple[int, int]] = []
         """Of each node what was held of it, and of how much."""
 
-    def add(self, node: KnownNode, capacity: int | None, held: int, period: Period) -> None:
+    def add(self, node: KnownNode, capacity: int | None, held: int, period: ReportPeriod) -> None:
         """A node and what was held of it in the period."""
         service_s = node.in_service_s(period)
         if not service_s:
@@ -63,7 +63,7 @@ class Share:
         return self._of_known / self.available if self.available else None
 
 
-def shares(held: Held, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]]:
+def shares(held: NodeAllocations, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]]:
     """By the values of the keys, what was taken in each period."""
     found: dict[tuple[str, ...], list[Share]] = {}
     nodes = held.nodes()
@@ -83,13 +83,13 @@ def in_units(amount: int, time_s: int, resource: Resource) -> float:
     return amount / (time_s * KIB_A_GIB if resource in {"memory", "vmem"} else time_s)
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_by("occupation", OCCUPATION_BY, 2)
     if "core" in request.by:
         return core_occupation.view(context, request)
     resource = request.resource
-    held = Held(context, request, resource).read()
+    held = NodeAllocations(context, request, resource).read()
     found = shares(held, request.by)
     unit = UNITS[resource]
     rows: list[tuple[Cell, ...]] = [
@@ -126,7 +126,9 @@ def view(context: Context, request: ReportRequest) -> Report:
     )  # fmt: skip
 
 
-def _plots(request: ReportRequest, held: Held, found: dict[tuple[str, ...], list[Share]]) -> tuple[Plot, ...]:
+def _plots(
+    request: ReportRequest, held: NodeAllocations, found: dict[tuple[str, ...], list[Share]]
+) -> tuple[Plot, ...]:
     by_node = "node" in request.by
     series = tuple(
         Series(" ".join(label) or held.resource, tuple(share.mean for share in each))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from formats.job import Event
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context, running_note
+from publisher.report.runs import ReportContext, running_note
 
 MEANINGS: Final = {
     "Q": "queued", "S": "started", "E": "ended", "D": "deleted", "A": "aborted by the server", "R": "run again",
@@ -35,7 +35,7 @@ def _written(kinds: tuple[str, ...]) -> str:
     return " ".join(kind + ("+" if len(list(some)) > 1 else "") for kind, some in groupby(kinds))
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: each path and how many jobs took it; with a filter for jobs, every event of each that matches."""
     request.require_interval()
     request.require_by("paths", (), 1)

@@ -16,8 +16,8 @@ from publisher.report.calendar import unit_for
 from publisher.report.frame import Frame
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest, Resource
-from publisher.report.runs import Context
-from publisher.report.views.nodes import Held, Placed
+from publisher.report.runs import ReportContext
+from publisher.report.views.nodes import NodeAllocations, Placed
 from publisher.report.views.occupation import shares
 from publisher.report.views.waiting import WAITED, Waits, percentile
 
@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 )
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: one row a class, the scarcest first."""
     request.require_by("scarce", (), 1)
     whole = msgspec.structs.replace(request, period="year", zone="UTC")
@@ -46,7 +46,7 @@ def view(context: Context, request: ReportRequest) -> Report:
     notes: dict[str, None] = {}
     nothing = None
     for resource in _RESOURCES:
-        held = Held(context, whole, resource, WAITED)
+        held = NodeAllocations(context, whole, resource, WAITED)
         classes = _Classes(held, request)
         found = shares(held.read(classes.watch), _BY)
         waits = classes.waits()
@@ -88,7 +88,7 @@ class _Classes:
     A job on several hosts counts under its first.
     """
 
-    def __init__(self, held: Held, request: ReportRequest) -> None:
+    def __init__(self, held: NodeAllocations, request: ReportRequest) -> None:
         self._inventory = held.inventory
         self._start, self._stop = request.start, request.stop
         self._numbers: dict[tuple[str, ...], int] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from formats.utilization.occupation import plain
 from publisher.errors import OutputError
-from publisher.report.views.charges import Item, Statement, Statements
+from publisher.report.views.charges import Statement, StatementItem, Statements
 from publisher.whole_file import require_own_folder, write_whole
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def left_out_of(one: Statement) -> list[str]:
     return [f"{item.name}, {_quantity(item)} {item.unit}" for item in one.left_out]
 
 
-def _quantity(item: Item) -> str:
+def _quantity(item: StatementItem) -> str:
     """So many decimals as show that it is something."""
     amount = float(item.quantity)
     return f"{amount:.3f}" if amount >= _SMALL else f"{amount:.2g}"

@@ -15,7 +15,7 @@ from formats.utilization.columns import Ints, sum_by
 from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.report import UNTOLD, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.selection import BY_PERIOD, Groups, Met, Selection, columns_of
 
 _WANTED: Final = frozenset(
@@ -106,7 +106,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Summed:
-    """What some runs used, group by group: `publisher.report.runs.Part`."""
+    """What some runs used, group by group: `publisher.report.runs.PartialReport`."""
 
     def __init__(self) -> None:
         self.labels: list[tuple[str, ...]] = []
@@ -150,7 +150,7 @@ def sum_part(selection: Selection, request: ReportRequest) -> Summed:
     return found
 
 
-def totals(context: Context, request: ReportRequest) -> Totals:
+def totals(context: ReportContext, request: ReportRequest) -> Totals:
     """What the runs of the interval used. Raises `UsageError`."""
     request.require_interval()
     request.require_by("totals", BY_PERIOD, 2)
@@ -186,7 +186,7 @@ def _summed(frame: Frame, name: str, group: Ints, count: int) -> list[int]:
     return sum_by(group, frame.numbers[name], count)
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     made = totals(context, request)
     rows = made.rows if made.by else (made.all,)

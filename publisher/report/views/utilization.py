@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 from formats.utilization.columns import ColumnTally
-from formats.utilization.measure import Bin, Sums, measured
+from formats.utilization.measure import Bin, BinSums, measured
 from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
 from publisher.report.frame import CPU_UNKNOWN
 from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.selection import GROUPED_BY, Groups, Met, Selection, columns_of
 
 _WANTED: Final = frozenset({"user_ms", "system_ms", "slots", "incomplete"})
@@ -38,14 +38,14 @@ class Utilization(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def utilization(context: Context, request: ReportRequest) -> Utilization:
+def utilization(context: ReportContext, request: ReportRequest) -> Utilization:
     """Utilization of all runs that match. Memory does not grow with their number. Raises `UsageError`."""
     if request.by:
         raise UsageError("this is not given by a key", hint="Use `report --view utilization --by KEY`")
     return _utilization(context, request, _tallied(context, request))
 
 
-def _utilization(context: Context, request: ReportRequest, found: Tallied) -> Utilization:
+def _utilization(context: ReportContext, request: ReportRequest, found: Tallied) -> Utilization:
     tally, met = found.tally, found.met
     bins = tally.bins
     report = UtilizationReport(
@@ -60,7 +60,7 @@ def _utilization(context: Context, request: ReportRequest, found: Tallied) -> Ut
 
 
 class Tallied:
-    """The utilization of some runs: `publisher.report.runs.Part`. `labels`: its groups, where there is a key."""
+    """The utilization of some runs: `runs.PartialReport`. `labels`: its groups, where there is a key."""
 
     def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
         self.tally = tally
@@ -103,19 +103,19 @@ def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
     return found
 
 
-def _tallied(context: Context, request: ReportRequest) -> Tallied:
+def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
     request.cut()  # what makes no sense is told before anything is read
     return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: without a key every bin; with one, each value in the bins in which anything of it ran."""
     request.require_by("utilization", GROUPED_BY, 1)
     found = _tallied(context, request)
     return _by_key(context, request, found) if request.by else _whole(context, _utilization(context, request, found))
 
 
-def _whole(context: Context, made: Utilization) -> Report:
+def _whole(context: ReportContext, made: Utilization) -> Report:
     report = made.report
     told = builtins(report)
     del told["bins"]
@@ -143,7 +143,7 @@ def _whole(context: Context, made: Utilization) -> Report:
     )
 
 
-def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
+def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> Report:
     tally = found.tally
     (key,) = request.by
     named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are measures too
@@ -162,7 +162,7 @@ def _by_key(context: Context, request: ReportRequest, found: Tallied) -> Report:
         Series(name or UNTOLD, tuple(_amount(request, one) for one in measured(bins, iter(each))))
         for name, each in _largest(request, sums)
     ]
-    whole = next(iter(cells.values()), ()) or measured(bins, iter([Sums(0, 0, 0, 0, 0)] * bins.count))
+    whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))
     return Report(
         view="utilization",
         title=f"{_title(request.measure)} by {key}",
@@ -193,7 +193,7 @@ def _lacks(request: ReportRequest) -> int:
     return CPU_UNKNOWN if request.measure == "cpu" else 0
 
 
-def _largest(request: ReportRequest, sums: dict[str, list[Sums]]) -> list[tuple[str, list[Sums]]]:
+def _largest(request: ReportRequest, sums: dict[str, list[BinSums]]) -> list[tuple[str, list[BinSums]]]:
     """The values that were used most, largest first, and the rest added up."""
     totals = {
         name: sum(cell.seconds if request.measure == "queue" else cell.user + cell.system for cell in each)
@@ -205,7 +205,7 @@ def _largest(request: ReportRequest, sums: dict[str, list[Sums]]) -> list[tuple[
     found = [(name, sums[name]) for name in order[:most]]
     if rest := order[most:]:
         added = [
-            Sums(*map(sum, zip(*cells, strict=True))) for cells in zip(*(sums[name] for name in rest), strict=True)
+            BinSums(*map(sum, zip(*cells, strict=True))) for cells in zip(*(sums[name] for name in rest), strict=True)
         ]
         found.append((others(len(rest)), added))
     return found

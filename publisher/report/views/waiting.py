@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.utilization.columns import Ints
-from publisher.report.calendar import Period, periods, unit_for, zone_of
+from publisher.report.calendar import ReportPeriod, periods, unit_for, zone_of
 from publisher.report.frame import UNKNOWN, Frame
 from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
 from publisher.report.request import PERIODS, ReportRequest
-from publisher.report.runs import Context, running_note
+from publisher.report.runs import ReportContext, running_note
 from publisher.report.selection import BY_PERIOD, Groups, columns_of
 
 SIZE: Final = "size"
@@ -118,7 +118,7 @@ def amounts(waits: Ints, eligible: Ints) -> tuple[Cell, ...]:
     )
 
 
-def view(context: Context, request: ReportRequest) -> Report:
+def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
     request.require_by("waiting", (*BY_PERIOD, SIZE), 2)
@@ -190,7 +190,7 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
 
     title = f"Wait by {key}"
     if key in PERIODS:
-        cut: list[Period] = periods(request.start, request.stop, key, zone_of(request.zone))  # type: ignore[arg-type]
+        cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.zone))  # type: ignore[arg-type]
         by_name = {row[0]: row for row in rows}
         series = tuple(
             Series(name, tuple(in_units(by_name.get(one.name), place) for one in cut)) for name, place in places.items()

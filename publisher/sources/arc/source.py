@@ -47,7 +47,7 @@ from publisher.errors import PublisherError
 from publisher.finding import Finding
 from publisher.sources.arc.database import AAR_COLUMNS, DENSE, PERMISSION_HINT, ArcDatabase, Row, Rows, find_database
 from publisher.sources.arc.jobs import RowReader, UnreadableRowError
-from publisher.sources.arc.unchanged import Marks, RowMarks, Sifted, sift
+from publisher.sources.arc.unchanged import ComparedRows, Marks, RowMarks, sift
 from publisher.sources.base import Cursor, Known, Page, Unreadable, Window, required_path
 
 Slice = tuple[int, int | None, str]
@@ -134,7 +134,7 @@ class ArcSource:
     def __init__(
         self,
         name: str,
-        settings: schema.Source,
+        settings: schema.SourceSettings,
         *,
         clock: Callable[[], float] = time.time,
         page_rows: int = PAGE_ROWS,
@@ -332,7 +332,7 @@ class _Reading:
 
     def page_of_window(self, rows: Rows, cursor: Cursor, window: Window, known: Known | None) -> Page:
         """The page of those of the rows that ended in a window and are not known."""
-        sifted = Sifted(rows, self._marks.of(rows))
+        sifted = ComparedRows(rows, self._marks.of(rows))
         if known is not None:
             sifted = sift(rows, sifted.marks, self._reader, known, window)
         page = self._page(sifted.rows, sifted.marks, cursor)

@@ -75,7 +75,7 @@ class RowMarks:
         return digest
 
 
-class Sifted(msgspec.Struct, frozen=True):
+class ComparedRows(msgspec.Struct, frozen=True):
     """The rows that were not recognised with their marks, and what is told of the others; `outside`: of the window."""
 
     rows: Rows
@@ -84,7 +84,7 @@ class Sifted(msgspec.Struct, frozen=True):
     outside: int = 0
 
 
-def sift(rows: Rows, marks: Marks, reader: RowReader, known: Known, window: Window) -> Sifted:
+def sift(rows: Rows, marks: Marks, reader: RowReader, known: Known, window: Window) -> ComparedRows:
     """Leave out the rows that are stored as they are.
 
     Where two rows are of one run, which ARC does not write, the last one counts, and both are read.
@@ -104,7 +104,7 @@ def sift(rows: Rows, marks: Marks, reader: RowReader, known: Known, window: Wind
             ends.append(found[1])
     inside = [end for end in ends if window.holds(end)]
     recognised = Recognised(len(ends), len(inside), max(inside, default=None))
-    return Sifted(Rows(left, rows.sides), left_marks, recognised, len(ends) - len(inside))
+    return ComparedRows(Rows(left, rows.sides), left_marks, recognised, len(ends) - len(inside))
 
 
 def _twice(ids: Iterable[str | None]) -> frozenset[str | None]:

@@ -26,7 +26,7 @@ from publisher.sources.gridengine import colon, jsonl
 from publisher.sources.gridengine.jobs import Cluster, PeTask, Slave, with_measures
 from publisher.sources.limits import LimitError
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, LineSource, Outcome, Refused, Waiting
+from publisher.sources.logs.lines import Line, LineSource, Outcome, PendingSlaves, UnreadableLine
 from publisher.sources.logs.reader import LogReader
 
 _COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"
@@ -47,7 +47,7 @@ class GridEngineParser:
 
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
-        self._waiting = Waiting(PeTask)
+        self._waiting = PendingSlaves(PeTask)
         self._joiner = RecordJoiner(self.parse, self._is_rest)
         self.release = self._joiner.release
 
@@ -142,7 +142,7 @@ def folded(job: Job, slaves: list[PeTask]) -> Job:
 class GridEngineSource(LineSource):
     """A cell's accounting file, its folder, or a pattern; without a path, that of $SGE_ROOT and $SGE_CELL."""
 
-    def __init__(self, name: str, settings: schema.Source, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings, environ: Mapping[str, str] = os.environ) -> None:
         path = settings.path or default_path(name, environ)
         cluster = settings.cluster or cell_of(path)
         reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to)
@@ -175,9 +175,9 @@ def _as_shown(slaves: list[PeTask]) -> bytes:
     return msgspec.json.encode([msgspec.structs.astuple(slave)[:-1] for slave in slaves[:_TASKS_SHOWN]])
 
 
-def _given_up(job: str, slaves: list[PeTask]) -> Refused:
+def _given_up(job: str, slaves: list[PeTask]) -> UnreadableLine:
     reason = f"{len(slaves)} slave records of parallel job {job} had no master record; they are set aside here"
-    return Refused(reason, _as_shown(slaves)[:65_536])
+    return UnreadableLine(reason, _as_shown(slaves)[:65_536])
 
 
 def _sum(extras: Mapping[str, object], name: str, more: Any) -> float:

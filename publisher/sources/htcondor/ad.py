@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from formats.identity import run_record_id
 from formats.job import Benchmark, Host, Job, Status
-from publisher.grid_identity import Entry
+from publisher.grid_identity import GridLogEntry
 from publisher.sources.base import LineError
 
 Value = str | int | float | bool | dict[str, Any] | None
@@ -148,7 +148,7 @@ def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:
     )
 
 
-def grid_entry(ad: Mapping[str, Value]) -> Entry | None:
+def grid_entry(ad: Mapping[str, Value]) -> GridLogEntry | None:
     """Whose job it is that a computing element handed to its batch system, by the ad of the routed job in its history.
 
     GridJobId names it there: `batch slurm ce_9619_ce#12.0#1790000000 slurm/20261101/4711`, `condor schedd pool 77.0`.
@@ -165,7 +165,7 @@ def grid_entry(ad: Mapping[str, Value]) -> Entry | None:
     if not at:
         raise LineError("the ad has neither a start nor QDate")
     lrms_id = f"{words[1]}#{words[-1]}#" if words[0] == "condor" else words[-1]
-    return Entry(at, lrms_id, dn, fqans, _identity(ad)[1], subject, issuer)
+    return GridLogEntry(at, lrms_id, dn, fqans, _identity(ad)[1], subject, issuer)
 
 
 def apel_job(text: str, cluster: str | None) -> Job | None:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.grid_identity import Entry
+from publisher.grid_identity import GridLogEntry
 from publisher.sources.base import LineError, decoded
 from publisher.sources.htcondor import ad as htcondor_ad
 from publisher.sources.limits import EXTRA_CHARACTERS
-from publisher.sources.logs.lines import Line, Outcome, Refused
+from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
 
 _NAME: Final = re.compile(rb"[A-Za-z_][\w.]*")
 _APEL: Final = re.compile(rb"(?:[^|=\s]*#)?\d{1,12}\.\d{1,12}(?:#\d*)?\|")
@@ -28,7 +28,7 @@ _LONGEST: Final = 4 * EXTRA_CHARACTERS + 64
 _MOST_ATTRIBUTES: Final = 512
 
 
-class State(msgspec.Struct):
+class AdState(msgspec.Struct):
     """The ad that is not complete and whether that was told, and complete ones of files that ended."""
 
     ad: dict[str, str] = {}
@@ -57,14 +57,14 @@ class HTCondorParser:
 
     def state(self) -> Any:
         """The ad that is not complete."""
-        return msgspec.to_builtins(State(self._ad, self._whole, self._told)) if self._ad or self._whole else None
+        return msgspec.to_builtins(AdState(self._ad, self._whole, self._told)) if self._ad or self._whole else None
 
     def resume(self, state: Any) -> None:
         """Go on with an ad that was not complete."""
         try:
-            found = State() if state is None else msgspec.convert(state, State)
+            found = AdState() if state is None else msgspec.convert(state, AdState)
         except msgspec.ValidationError:
-            found = State()
+            found = AdState()
         self._ad, self._whole, self._told = found.ad, found.whole, found.told
 
     def waiting(self) -> str | None:
@@ -93,7 +93,7 @@ class HTCondorParser:
         if self._told:
             return ready
         self._told = True
-        return [*ready, Refused("the last ad is not complete so far; it is read when it is", raw=_raw(self._ad))]
+        return [*ready, UnreadableLine("the last ad is not complete so far; it is read when it is", raw=_raw(self._ad))]
 
     def _close_whole(self) -> list[Outcome]:
         """The runs of files that are one ad each and have ended."""
@@ -114,7 +114,7 @@ class HTCondorParser:
         name, equals, value = line[:_LONGEST].partition(b"=")
         name = name.strip()
         if not equals or _NAME.fullmatch(name) is None:
-            return [Refused("is no attribute of an ad")]
+            return [UnreadableLine("is no attribute of an ad")]
         key = name.decode("ascii", "replace").lower()
         return self._put(key, value.strip()) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
 
@@ -122,7 +122,7 @@ class HTCondorParser:
         """Keep an attribute. One that is there already is of another ad: the banner between them is damaged."""
         closed = self._close() if key in self._ad else []
         if b"\0" in value or len(self._ad) >= _MOST_ATTRIBUTES:
-            return [*closed, Refused("holds NUL bytes, or the ad has too many attributes")]
+            return [*closed, UnreadableLine("holds NUL bytes, or the ad has too many attributes")]
         self._ad[key] = _shown(value)
         return closed or [Line.MORE]
 
@@ -142,7 +142,7 @@ class HTCondorParser:
         try:
             return htcondor_ad.apel_job(decoded(line), self._cluster) or Line.SKIPPED
         except LineError as error:
-            return Refused(str(error))
+            return UnreadableLine(str(error))
 
     def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
         """The run of a complete ad, or why there is none."""
@@ -152,15 +152,17 @@ class HTCondorParser:
         """The ad is complete: its run, or what else it is."""
         texts, self._ad, self._told = self._ad, {}, False
         if not texts:
-            return [Refused("a banner without an ad before it")]
+            return [UnreadableLine("a banner without an ad before it")]
         ad = {name: htcondor_ad.value_of(value) for name, value in texts.items()}
         if (named := _BANNER_ID.search(banner)) and (
             ad.setdefault("clusterid", int(named[1])) != int(named[1])
             or ad.setdefault("procid", int(named[2])) != int(named[2])
         ):
-            return [Refused("the banner behind the ad names another job", raw=_raw(texts) + banner)]
+            return [UnreadableLine("the banner behind the ad names another job", raw=_raw(texts) + banner)]
         outcome = self.made_of(ad)
-        return [Refused(outcome.reason, raw=_raw(texts) + banner) if isinstance(outcome, Refused) else outcome]
+        return [
+            UnreadableLine(outcome.reason, raw=_raw(texts) + banner) if isinstance(outcome, UnreadableLine) else outcome
+        ]
 
 
 class GridEntryParser(HTCondorParser):
@@ -168,14 +170,14 @@ class GridEntryParser(HTCondorParser):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self.entries: list[Entry] = []
+        self.entries: list[GridLogEntry] = []
 
     def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
         """Keep the entry of an ad, if it is one."""
         try:
             entry = htcondor_ad.grid_entry(ad)
         except LineError as error:
-            return Refused(str(error))
+            return UnreadableLine(str(error))
         if entry is not None:
             self.entries.append(entry)
         return Line.SKIPPED
@@ -203,7 +205,7 @@ def from_ad(ad: dict[str, htcondor_ad.Value], cluster: str | None) -> Outcome:
     try:
         return htcondor_ad.job(ad, cluster) or Line.SKIPPED
     except LineError as error:
-        return Refused(str(error))
+        return UnreadableLine(str(error))
 
 
 def _json_value(value: Any) -> htcondor_ad.Value:

@@ -15,7 +15,7 @@ from publisher.sources.base import required_path
 from publisher.sources.htcondor import lines, xml
 from publisher.sources.logs.documents import SavedSource
 from publisher.sources.logs.json_stream import Damaged, JsonElements
-from publisher.sources.logs.lines import Outcome, Refused
+from publisher.sources.logs.lines import Outcome, UnreadableLine
 from publisher.sources.logs.open_log import OpenLog
 
 _HEAD: Final = 4_096
@@ -24,7 +24,7 @@ _HEAD: Final = 4_096
 class HTCondorSource(SavedSource):
     """History of a schedd: a file, a folder or a pattern."""
 
-    def __init__(self, name: str, settings: schema.Source) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         path = required_path(
             name, settings, "a history, or of the PER_JOB_HISTORY_DIR", "/var/lib/condor/spool/history"
         )
@@ -45,10 +45,10 @@ def _document(log: OpenLog, cluster: str | None) -> Iterator[Outcome]:
     log.unread(head)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         for ad in xml.ads(log.read):
-            yield ad if isinstance(ad, Refused) else lines.from_ad(ad, cluster)
+            yield ad if isinstance(ad, UnreadableLine) else lines.from_ad(ad, cluster)
         return
     for element in JsonElements(log.read):
         if isinstance(element, Damaged):
-            yield Refused(element.reason, raw=element.begin.encode(errors="replace"))
+            yield UnreadableLine(element.reason, raw=element.begin.encode(errors="replace"))
         else:
             yield lines.from_json(element, cluster)

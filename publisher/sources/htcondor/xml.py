@@ -20,7 +20,7 @@ from typing import Any, Final
 from lxml import etree
 
 from publisher.sources.htcondor.ad import Value, is_wanted
-from publisher.sources.logs.lines import Refused
+from publisher.sources.logs.lines import UnreadableLine
 
 _BLOCK: Final = 1 << 16
 _MOST_BYTES: Final = 16 * 2**20
@@ -36,8 +36,8 @@ _PLACE: Final = re.compile(r", line \d+, column \d+$")
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
-def ads(read: Callable[[int], bytes]) -> Iterator[dict[str, Value] | Refused]:
-    """The attributes of each ad, names in lower case; what cannot be read ends its document with a `Refused`."""
+def ads(read: Callable[[int], bytes]) -> Iterator[dict[str, Value] | UnreadableLine]:
+    """The attributes of each ad, names in lower case; what cannot be read ends its document with a `UnreadableLine`."""
     document = _Document(line=1)
     for kind, piece in _pieces(read):
         if kind == "begin":  # the one before may have been cut off
@@ -63,7 +63,7 @@ class _Document:
         self._since = 0
         self._over = False
 
-    def feed(self, piece: bytes) -> Iterator[dict[str, Value] | Refused]:
+    def feed(self, piece: bytes) -> Iterator[dict[str, Value] | UnreadableLine]:
         """The ads that end in the next piece of it."""
         if self._parser is None and not self._head:
             bare = piece.lstrip(_BLANK)
@@ -85,20 +85,20 @@ class _Document:
         if self._since > _MOST_BYTES:
             yield from self.refuse(f"an ad of more than {_MOST_BYTES} bytes")
 
-    def close(self) -> Iterator[dict[str, Value] | Refused]:
+    def close(self) -> Iterator[dict[str, Value] | UnreadableLine]:
         """What is missing at its end."""
         if self._parser is not None:
             yield from self._parsed(self._parser.close)
         elif self._head:
             yield from self.refuse(f"the document in line {self._begins} of the file holds nothing")
 
-    def refuse(self, reason: str) -> Iterator[Refused]:
+    def refuse(self, reason: str) -> Iterator[UnreadableLine]:
         """Read no more of it, and say why; once."""
         if not self._over:
             self._over, self._parser = True, None
-            yield Refused(reason)
+            yield UnreadableLine(reason)
 
-    def _parsed(self, step: Callable[..., Any], *piece: bytes) -> Iterator[dict[str, Value] | Refused]:
+    def _parsed(self, step: Callable[..., Any], *piece: bytes) -> Iterator[dict[str, Value] | UnreadableLine]:
         """The ads that end in a step of the parser, those before a damage too; then the damage."""
         damage: etree.XMLSyntaxError | None = None
         events = self._parser.read_events()

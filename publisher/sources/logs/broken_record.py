@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from publisher.sources.logs.lines import Line, Outcome, Refused
+from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
 
 MAX_HELD_BYTES: Final = 1 << 17
 
@@ -42,7 +42,7 @@ class RecordJoiner:
     def refused(self, line: bytes, reason: str, *, cut: bool) -> Outcome:
         """What a line is that is no record. `cut`: it ends within a user's text."""
         if not cut or self._deciding:
-            return Refused(reason, cut=cut)
+            return UnreadableLine(reason, cut=cut)
         self._hold(line)
         self.holds = True
         return Line.IGNORED
@@ -96,10 +96,10 @@ class RecordJoiner:
             return []
         count, whole = len(self._held), b"\n".join(self._held)
         outcome = self._parse(whole)
-        if type(outcome) is Refused:
+        if type(outcome) is UnreadableLine:
             if outcome.cut:
                 return self._all_given_up(present=1)
-            outcome = Refused(f"{outcome.reason} (the record goes over {count} lines)", whole, back=count - 1)
+            outcome = UnreadableLine(f"{outcome.reason} (the record goes over {count} lines)", whole, back=count - 1)
         self._clear()
         return outcome if isinstance(outcome, list) else [outcome]
 
@@ -125,14 +125,16 @@ class RecordJoiner:
         while self._held:
             line, back = self._held[0], len(self._held) - present
             outcome = self._parse(line)
-            if not first and type(outcome) is Refused and outcome.cut:
+            if not first and type(outcome) is UnreadableLine and outcome.cut:
                 break
             first = False
             self._held.popleft()
             self._bytes -= len(line) + 1
             for each in outcome if isinstance(outcome, list) else [outcome]:
-                if isinstance(each, Refused):
-                    outcomes.append(Refused(each.reason, line if each.raw is None else each.raw, each.hint, back))
+                if isinstance(each, UnreadableLine):
+                    outcomes.append(
+                        UnreadableLine(each.reason, line if each.raw is None else each.raw, each.hint, back)
+                    )
                 else:
                     outcomes.append(each)
         return outcomes

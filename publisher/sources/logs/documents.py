@@ -19,7 +19,15 @@ from publisher.errors import SourceError, SourceFormatError
 from publisher.finding import Finding
 from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window, waiting_in
 from publisher.sources.logs.compression import DamagedError
-from publisher.sources.logs.lines import PAGE_RECORDS, Line, LineParser, LineSource, Outcome, Refused, within_limits
+from publisher.sources.logs.lines import (
+    PAGE_RECORDS,
+    Line,
+    LineParser,
+    LineSource,
+    Outcome,
+    UnreadableLine,
+    within_limits,
+)
 from publisher.sources.logs.open_log import OpenLog, open_log
 from publisher.sources.logs.reader import RAW_BYTES, LogReader
 from publisher.sources.logs.sniff import KINDS, document_kind
@@ -146,7 +154,7 @@ class SavedSource:
                 continue
             if first is None:
                 findings.append(Finding(self.name, "yellow", f"{file}: the document holds no job"))
-            elif isinstance(first, Refused):
+            elif isinstance(first, UnreadableLine):
                 findings.append(Finding(self.name, "red", f"{file}: the first job is not understood: {first.reason}"))
             else:
                 findings.append(Finding(self.name, "green", f"{file}: the document is understood"))
@@ -188,7 +196,7 @@ class SavedSource:
         cut = [
             Unreadable(parser.file, None, None, outcome.reason, (outcome.raw or b"")[:RAW_BYTES])
             for outcome in kept
-            if isinstance(outcome, Refused)
+            if isinstance(outcome, UnreadableLine)
         ]
         return msgspec.structs.replace(
             page,
@@ -226,7 +234,7 @@ class SavedSource:
                     jobs.append(outcome)
                 else:
                     skipped += 1
-            elif isinstance(outcome, Refused):
+            elif isinstance(outcome, UnreadableLine):
                 reason = f"job {number} of the document: {outcome.reason}"
                 unreadable.append(Unreadable(str(file), None, number, reason, (outcome.raw or b"")[:RAW_BYTES]))
             elif outcome is Line.SKIPPED:

@@ -23,7 +23,7 @@ from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources.base import FUTURE_S, WAITING, Cursor, Page, Recovered, Unreadable, Window
 from publisher.sources.limits import SHORT_BYTES, LimitError, bounded
-from publisher.sources.logs.reader import RAW_BYTES, Chunk, LogReader, Reading
+from publisher.sources.logs.reader import RAW_BYTES, LineBlock, LogReader, Reading
 from publisher.sources.logs.sniff import KINDS, looks_like
 
 PAGE_RECORDS: Final = 2_000
@@ -42,7 +42,7 @@ class Line(enum.Enum):
     MORE = enum.auto()
 
 
-class Refused(msgspec.Struct, frozen=True):
+class UnreadableLine(msgspec.Struct, frozen=True):
     """A line that is no record, and why: one sentence without the line's content.
 
     `raw` replaces the line where the parser gives up an earlier one, which stands `back` lines before the present one.
@@ -58,7 +58,7 @@ class Refused(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
-Outcome = Job | Line | Refused
+Outcome = Job | Line | UnreadableLine
 
 
 class LineParser(Protocol):
@@ -155,7 +155,7 @@ class LineSource:
             parser.resume(cursor.get("parser"))
         reading = self.reader.read(cursor if window is None else {})
         page = _Page(window)
-        last: Chunk | None = None
+        last: LineBlock | None = None
         for chunk in reading:
             if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
                 if last is None or chunk.file != last.file:
@@ -222,17 +222,17 @@ class _Part(msgspec.Struct):
     unreadable: list[Unreadable]
     skipped: int
     understood: bool
-    head: Refused | None
+    head: UnreadableLine | None
     """A head of a table that cannot be used."""
 
-    def take(self, outcome: Outcome | list[Outcome], chunk: Chunk, index: int) -> None:
+    def take(self, outcome: Outcome | list[Outcome], chunk: LineBlock, index: int) -> None:
         """Add what the line at an index of the chunk gave."""
         for each in outcome if isinstance(outcome, list) else (outcome,):
             if isinstance(each, Job):
                 each = within_limits(each)  # noqa: PLW2901
             if isinstance(each, Job):
                 self.jobs.append(each)
-            elif isinstance(each, Refused):
+            elif isinstance(each, UnreadableLine):
                 self.unreadable.append(unreadable_of(chunk, index, each))
                 self.head = each if each.hint else self.head
             elif each is Line.SKIPPED:
@@ -271,7 +271,7 @@ class _Page:
         )
 
 
-def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
+def _parsed(chunk: LineBlock, parser: LineParser, window: Window | None) -> _Part:
     part = _Part([], list(chunk.set_aside), 0, understood=False, head=None)
     jobs = part.jobs
     parse = parser.parse
@@ -287,7 +287,7 @@ def _parsed(chunk: Chunk, parser: LineParser, window: Window | None) -> _Part:
     return part.inside(window)
 
 
-def _released(chunk: Chunk | None, parser: LineParser, window: Window | None) -> _Part:
+def _released(chunk: LineBlock | None, parser: LineParser, window: Window | None) -> _Part:
     """What a parser held of the file of which the chunk is the last so far."""
     part = _Part([], [], 0, understood=False, head=None)
     if chunk is not None and isinstance(parser, LineHolder):
@@ -295,15 +295,15 @@ def _released(chunk: Chunk | None, parser: LineParser, window: Window | None) ->
     return part.inside(window)
 
 
-def within_limits(job: Job) -> Job | Refused:
+def within_limits(job: Job) -> Job | UnreadableLine:
     """A run without a text that is too long, or why it is no record."""
     try:
         return bounded(job)
     except LimitError as error:
-        return Refused(str(error))
+        return UnreadableLine(str(error))
 
 
-def unreadable_of(chunk: Chunk, index: int, refused: Refused) -> Unreadable:
+def unreadable_of(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unreadable:
     """A line that is no record, with its place; without its offset where it stands in an earlier chunk."""
     at = index - refused.back
     if 0 <= at < len(chunk.lines):
@@ -313,7 +313,7 @@ def unreadable_of(chunk: Chunk, index: int, refused: Refused) -> Unreadable:
     return place if refused.raw is None else msgspec.structs.replace(place, raw=refused.raw[:RAW_BYTES])
 
 
-def _is_refused(chunk: Chunk, part: _Part, parser: LineParser, reading: Reading) -> bool:
+def _is_refused(chunk: LineBlock, part: _Part, parser: LineParser, reading: Reading) -> bool:
     """Whether the beginning of a file, not understood, shows that all of it cannot be used; it is then refused.
 
     It is of something else, or a table whose head lacks what is needed.
@@ -357,7 +357,7 @@ MOST_SLAVES: Final = 20_000
 SlaveT = TypeVar("SlaveT", bound=msgspec.Struct)
 
 
-class Waiting(Generic[SlaveT]):
+class PendingSlaves(Generic[SlaveT]):
     """Slave records by job, in the order in which the jobs' first slaves came."""
 
     def __init__(self, slave_type: type[SlaveT]) -> None:

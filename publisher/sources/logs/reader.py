@@ -11,8 +11,8 @@ A file that may have grown after it was read and is no longer in its place is lo
 whatever its name (`publisher.sources.logs.moved`). If it is not found, what was not read of it is reported once, and it
 is looked for in every reading from then on.
 
-`LogReader(path).read(cursor)` gives a `Reading`; it is iterated for `Chunk`s of whole lines, and its `cursor()` is, at
-any time, the one behind the chunk given last.
+`LogReader(path).read(cursor)` gives a `Reading`; it is iterated for `LineBlock`s of whole lines, and its `cursor()` is,
+at any time, the one after the block given last.
 
 An unfinished last line waits for its end. In a compressed file, which does not grow, it is set aside; so is a line that
 is longer than 1 MiB.
@@ -47,7 +47,7 @@ _MISSING_KEPT: Final = 16
 """Files that were reported as not read to their end and are looked for, the latest ones."""
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class LineBlock(msgspec.Struct, frozen=True):
     """Whole lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
 
     `set_aside` holds what is no line to parse: too long, or the torn end of a compressed file.
@@ -146,7 +146,7 @@ class Reading:
         self._refused = True
         self.problems.append(SourceFormatError(reason, hint=hint))
 
-    def __iter__(self) -> Iterator[Chunk]:
+    def __iter__(self) -> Iterator[LineBlock]:
         """Chunks of all files from where the cursor stood to their present ends."""
         reported = list(self._missing)
         for path in self._moved_files():
@@ -162,7 +162,7 @@ class Reading:
             yield from self._find_missing(mark, search=any(mark is each for each in reported))
         del self._gone[:-_GONE_KEPT], self._missing[:-_MISSING_KEPT]
 
-    def _try(self, path: Path, *, moved: bool = False) -> Iterator[Chunk]:
+    def _try(self, path: Path, *, moved: bool = False) -> Iterator[LineBlock]:
         """What is new in a file, as far as it can be read."""
         try:
             yield from self._file(path, moved=moved)
@@ -171,7 +171,7 @@ class Reading:
         except OSError as error:
             self.problems.append(SourceError(f"{path}: {error.strerror or error}"))
 
-    def _file(self, path: Path, *, moved: bool) -> Iterator[Chunk]:
+    def _file(self, path: Path, *, moved: bool) -> Iterator[LineBlock]:
         with open_log(path) as log:
             key = log.device, log.inode
             if key in self._met:
@@ -246,14 +246,14 @@ class Reading:
         paths = {Path(mark.path): mark for mark in self._marks.values() if mark.moved}
         return [path for path, mark in paths.items() if str(path) not in self._listed and mark.is_at(path)]
 
-    def _replaced(self, before: Mark, now: Mark) -> Iterator[Chunk]:
+    def _replaced(self, before: Mark, now: Mark) -> Iterator[LineBlock]:
         """Other content is where the content of a file was: it was cut, or its inode is used again."""
         self._gone.append(before)
         was_cut = before.path == now.path and before.offset > 0
         if was_cut or self._is_open(before):
             yield from self._find(before, was_cut=was_cut)
 
-    def _left(self, mark: Mark) -> Iterator[Chunk]:
+    def _left(self, mark: Mark) -> Iterator[LineBlock]:
         """What becomes of a file that was not met: it cannot be read, was moved, or is gone."""
         if mark.is_at(Path(mark.path)):
             return
@@ -271,7 +271,7 @@ class Reading:
         """Whether all of a file was read in this pass under its name or another: see `Copies` for what proves that."""
         return id(mark) in self._continued or any(copy.end > mark.end for copy in self._copied.get(id(mark), ()))
 
-    def _find(self, mark: Mark, *, was_cut: bool = False) -> Iterator[Chunk]:
+    def _find(self, mark: Mark, *, was_cut: bool = False) -> Iterator[LineBlock]:
         """Go on in a file that is no longer in its place, wherever it lies now; report it if it is not found whole.
 
         If the file itself is there with other content, it was copied and emptied: a copy with a name of the log is
@@ -291,9 +291,9 @@ class Reading:
             return
         self._missing.append(mark)
         report = not_read(mark, self._log, copies.paths, was_cut=was_cut)
-        yield Chunk(mark.path, [], mark.offset, mark.line + 1, (report,))
+        yield LineBlock(mark.path, [], mark.offset, mark.line + 1, (report,))
 
-    def _find_missing(self, mark: Mark, *, search: bool) -> Iterator[Chunk]:
+    def _find_missing(self, mark: Mark, *, search: bool) -> Iterator[LineBlock]:
         """Whether a file that was reported as not read to its end was found; with `search`, look for it again."""
         is_continued = mark.is_certain and self._is_continued(mark)
         copies = (self._copies_of(mark, is_continued=is_continued) if search else None) or NO_COPIES
@@ -313,7 +313,7 @@ class Reading:
             self.problems.append(error)
             return None
 
-    def _read_copies(self, paths: list[Path]) -> Iterator[Chunk]:
+    def _read_copies(self, paths: list[Path]) -> Iterator[LineBlock]:
         for path in paths:
             if str(path) not in self._listed:  # else it is read in its turn
                 yield from self._try(path, moved=True)
@@ -322,7 +322,7 @@ class Reading:
         known = [*([before] if before is not None else []), *self._by_lead.get("", []), *self._by_lead.get(lead, [])]
         return sorted(known, key=lambda mark: (mark is not before, mark.path != path, -mark.offset))
 
-    def _lines(self, log: OpenLog, mark: Mark) -> Iterator[Chunk]:
+    def _lines(self, log: OpenLog, mark: Mark) -> Iterator[LineBlock]:
         rest = tail = b""
         aside: tuple[Unreadable, ...] = ()
         while block := log.read(self._block_bytes):
@@ -349,7 +349,7 @@ class Reading:
             before = mark.offset, before_line, mark.tail_bytes, mark.tail
             mark.offset += used
             mark.tail_bytes, mark.tail = len(tail), digest(tail)
-            yield Chunk(mark.path, lines, offset, line + 1, aside)
+            yield LineBlock(mark.path, lines, offset, line + 1, aside)
             aside = ()
             if self._refused:
                 self._refused = False
@@ -366,7 +366,7 @@ class Reading:
         mark.size, mark.mtime_ns = log.size, log.mtime_ns
         mark.unfinished = 0 if log.compressed else len(rest)
         if aside:
-            yield Chunk(mark.path, [], mark.offset, mark.line + 1, aside)
+            yield LineBlock(mark.path, [], mark.offset, mark.line + 1, aside)
 
 
 def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes]:

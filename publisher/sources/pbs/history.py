@@ -22,9 +22,9 @@ from publisher.sources.limits import SHORT_BYTES, bounded
 from publisher.sources.pbs import jobs as pbs_jobs
 from publisher.sources.pbs import values
 from publisher.sources.pbs.lines import (
-    Entry,
     ForgedEndError,
     LocalClock,
+    PbsLogEntry,
     attributes,
     require_whole_end,
     require_whole_start,
@@ -96,7 +96,7 @@ class Completed(msgspec.Struct, array_like=True):
     left_out: int = 0
 
 
-class State(msgspec.Struct, array_like=True):
+class HistoryState(msgspec.Struct, array_like=True):
     """All that is remembered: open jobs, ended ones, the instant the log has reached, and those that ended well. In the
     order they came."""
 
@@ -108,7 +108,7 @@ class State(msgspec.Struct, array_like=True):
     """The last jobs whose start record tells an end."""
 
 
-_decoder: Final = msgspec.json.Decoder(State)
+_decoder: Final = msgspec.json.Decoder(HistoryState)
 
 
 class JobPaths:
@@ -118,7 +118,7 @@ class JobPaths:
         self._dialect = dialect
         self._clock = LocalClock(zone)
         self._cluster = cluster
-        self._state = _decoder.decode(state) if state else State()
+        self._state = _decoder.decode(state) if state else HistoryState()
         self._weight = sum(job.weight for job in self._state.open.values())
 
     def dump(self) -> str:
@@ -135,7 +135,7 @@ class JobPaths:
                     runs.append(msgspec.structs.replace(self._begun(key, job), events=tuple(job.events)))
         return runs
 
-    def take(self, line: Entry) -> tuple[Job, ...] | None:
+    def take(self, line: PbsLogEntry) -> tuple[Job, ...] | None:
         """The runs that a line tells of: empty where it tells of none, None where it is remembered for later lines.
 
         Raises `LineError` where it makes no sense; the state is then as it was before.
@@ -164,7 +164,7 @@ class JobPaths:
         self._state.at = at
         return jobs
 
-    def _read(self, line: Entry) -> tuple[dict[str, str], str]:
+    def _read(self, line: PbsLogEntry) -> tuple[dict[str, str], str]:
         """The attributes of a record that needs them all, and the instant in it that is nearest to its stamp."""
         kind, quoted = line.kind, self._dialect.quoted
         if kind in {"S", "s"}:
@@ -203,7 +203,7 @@ class JobPaths:
             job.note(at, "Q")
         return jobs
 
-    def _start(self, line: Entry, written: str) -> tuple[Job, ...]:
+    def _start(self, line: PbsLogEntry, written: str) -> tuple[Job, ...]:
         """A run begins. It is kept as it is written: most runs end with a record that tells all."""
         start = instant(written)
         if start is None:
@@ -273,7 +273,7 @@ class JobPaths:
         job.close_run()
         return (lost,)
 
-    def _end(self, line: Entry, ident: pbs_jobs.JobId, found: Mapping[str, str]) -> tuple[Job, ...]:
+    def _end(self, line: PbsLogEntry, ident: pbs_jobs.JobId, found: Mapping[str, str]) -> tuple[Job, ...]:
         span = pbs_jobs.instants(found)
         if span is None:
             self._forget(line.job_id)
@@ -316,7 +316,7 @@ class JobPaths:
             _remember(state.completed, line.job_id, Completed(job.events, job.starts, job.left_out), MAX_COMPLETED)
         return (*before, run)
 
-    def _happen(self, line: Entry, found: Mapping[str, str], at: int) -> bool:
+    def _happen(self, line: PbsLogEntry, found: Mapping[str, str], at: int) -> bool:
         """Records that neither begin nor end a run, but belong to its path or tell of a phase of it.
 
         False where the job is over without having run.

@@ -76,7 +76,7 @@ class ForgedEndError(CutError):
     """A start record tells an end, which only a user's text can: so the end record will tell the same."""
 
 
-class Entry(NamedTuple):
+class PbsLogEntry(NamedTuple):
     """One line of the log: its local stamp, record type, job id as written, and the rest."""
 
     stamp: str
@@ -85,7 +85,7 @@ class Entry(NamedTuple):
     text: str
 
 
-def frame(raw: bytes) -> Entry:
+def frame(raw: bytes) -> PbsLogEntry:
     """The four parts of a line, decoded; bytes that are no UTF-8 are kept as `\\xNN`.
 
     Raises `LineError` for anything else, and for a torn line with another record glued behind it.
@@ -100,7 +100,7 @@ def frame(raw: bytes) -> Entry:
         raise LineError("the record type is not one letter, or the job id is missing")
     if ";" in text and _GLUED.search(text):
         raise LineError("a torn record with another one glued behind it")
-    return Entry(stamp, kind, job_id, text)
+    return PbsLogEntry(stamp, kind, job_id, text)
 
 
 def require_whole_start(text: str, *, quoted: bool) -> None:

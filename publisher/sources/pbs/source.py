@@ -93,7 +93,7 @@ class PbsParser:
 class PbsSource:
     """Runs of an accounting folder (or of a file, or of a pattern) in a dialect."""
 
-    def __init__(self, name: str, settings: schema.Source, dialect: Dialect) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings, dialect: Dialect) -> None:
         self.name = name
         self.kind: str = dialect.system
         self._dialect = dialect
@@ -189,12 +189,12 @@ def _apart(raw: bytes, clock: LocalClock) -> int | None:
 class PbsProSource(PbsSource):
     """The accounting folder of a PBS Pro or OpenPBS server."""
 
-    def __init__(self, name: str, settings: schema.Source) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         super().__init__(name, settings, PBS)
 
 
 class TorqueSource(PbsSource):
     """The accounting folder of a TORQUE server."""
 
-    def __init__(self, name: str, settings: schema.Source) -> None:
+    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         super().__init__(name, settings, TORQUE)

@@ -12,7 +12,7 @@ import msgspec
 
 from formats.job import Job
 from publisher.sources.base import LineError
-from publisher.sources.logs.lines import Line, Outcome, Refused
+from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
 from publisher.sources.slurm.run import Run
 from publisher.sources.slurm.table import Layout, Step
 from publisher.sources.slurm.values import Clock
@@ -42,7 +42,7 @@ def outcome(element: dict[str, Any], cluster: str) -> Outcome:
             return Line.SKIPPED
         return _with_steps(job, element)
     except LineError as error:
-        return Refused(str(error), raw=msgspec.json.encode(element))
+        return UnreadableLine(str(error), raw=msgspec.json.encode(element))
 
 
 def _with_steps(job: Job, element: dict[str, Any]) -> Job:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from publisher.sources.base import LineError, decoded
-from publisher.sources.logs.lines import Line, Outcome, Refused
+from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
 from publisher.sources.slurm import sacct
 from publisher.sources.slurm.run import Allocations, Run
 from publisher.sources.slurm.table import MOST_EXCESS, Layout
@@ -132,7 +132,7 @@ WITHOUT_HEADER: Final = tuple(
 _ASSUMED: Final = frozenset(layout.header for layout in WITHOUT_HEADER)
 
 
-class State(msgspec.Struct):
+class ParserState(msgspec.Struct):
     """What the parser remembers from page to page."""
 
     headers: dict[str, str] = {}
@@ -187,7 +187,7 @@ class SlurmParser:
         begun = [line.decode("latin-1") for line in self._begun]
         if not headers and self._runs.run is None and not begun and not self._completion:
             return None
-        kept = State(headers, self._runs.run, begun, self._told, self._completion, self._doubtful)
+        kept = ParserState(headers, self._runs.run, begun, self._told, self._completion, self._doubtful)
         return msgspec.to_builtins(kept)
 
     def waiting(self) -> str | None:
@@ -197,10 +197,10 @@ class SlurmParser:
     def resume(self, state: Any) -> None:
         """Go on where another parser stood."""
         try:
-            found = State() if state is None else msgspec.convert(state, State)
+            found = ParserState() if state is None else msgspec.convert(state, ParserState)
             begun = [line.encode("latin-1") for line in found.begun]
         except (msgspec.ValidationError, UnicodeEncodeError):
-            found, begun = State(), []
+            found, begun = ParserState(), []
         self._runs.run, self._told = found.run, found.told
         self._completion, self._doubtful = found.completion, found.doubtful
         self._layouts = {}
@@ -225,7 +225,7 @@ class SlurmParser:
             except LineError as error:
                 if Layout.of(line.decode(errors="replace")) is None:
                     self._runs.refuse()
-                    return Refused(str(error))
+                    return UnreadableLine(str(error))
         return self._slow(line)
 
     def finish(self) -> list[Outcome]:
@@ -237,7 +237,9 @@ class SlurmParser:
         if self._begun and not self._told:
             self._told = True
             outcomes.append(
-                Refused(self._why(self._begun, "the last record is not complete so far"), raw=b"\n".join(self._begun))
+                UnreadableLine(
+                    self._why(self._begun, "the last record is not complete so far"), raw=b"\n".join(self._begun)
+                )
             )
         return outcomes
 
@@ -250,7 +252,9 @@ class SlurmParser:
             return self._in_table(self._layout, line) if self._layout is not None else self._give_up(_NO_HEADER)
         if begins(line):
             in_table = self.file in self._layouts
-            return Refused("a record of the job completion log in a table") if in_table else self._log_record(line)
+            return (
+                UnreadableLine("a record of the job completion log in a table") if in_table else self._log_record(line)
+            )
         return self._table_line(line) if line.strip() else Line.IGNORED
 
     def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
@@ -259,25 +263,25 @@ class SlurmParser:
         if header is not None:
             return self._header(header)
         if self.file in self._doubtful:
-            return Refused(_DOUBTFUL)
+            return UnreadableLine(_DOUBTFUL)
         if self._unusable is not None:
-            return Refused(_lacking(self._unusable))
+            return UnreadableLine(_lacking(self._unusable))
         return self._begins(line)
 
     def _header(self, header: Layout) -> Outcome:
         """A line that is a header, if no user wrote it: in the last column its text may be any."""
         before = self._layouts.get(self.file)
         if self.file in self._completion:
-            return Refused("a header of a table in a job completion log")
+            return UnreadableLine("a header of a table in a job completion log")
         alike = before is not None and before.columns == header.columns
         if before is not None and before.free_last and before.names != header.names and not (alike and header.missing):
             if alike:
                 self._doubtful = [*self._doubtful[1 - _MOST_FILES :], self.file]
                 self._layout = None
-            return Refused(_DOUBTFUL)
+            return UnreadableLine(_DOUBTFUL)
         self._use(header)
         if self._unusable is not None:
-            return Refused(_lacking(self._unusable), hint=_WRITTEN_BY)
+            return UnreadableLine(_lacking(self._unusable), hint=_WRITTEN_BY)
         return Line.IGNORED
 
     @property
@@ -289,7 +293,7 @@ class SlurmParser:
         """A line that is no row by itself, behind a whole record."""
         layout = self._layout or _without_header(line)
         if layout is None:
-            return Refused(_NO_HEADER)
+            return UnreadableLine(_NO_HEADER)
         if self._layout is None:
             self._use(layout)
         return self._first(layout, line)
@@ -302,7 +306,7 @@ class SlurmParser:
                 return self._runs.add(layout, layout.fields(text.split(layout.delimiter)))
         except LineError as error:
             self._runs.refuse()
-            return Refused(str(error))
+            return UnreadableLine(str(error))
         self._begin([line])
         return Line.MORE
 
@@ -374,7 +378,7 @@ class SlurmParser:
             fields = layout.fields(decoded(raw).split(layout.delimiter))
         except LineError as error:
             self._runs.refuse()
-            return [Refused(str(error), raw=raw)]
+            return [UnreadableLine(str(error), raw=raw)]
         return self._put_together(layout, fields, lines)
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
@@ -384,7 +388,7 @@ class SlurmParser:
             if fields is not None:
                 return [*self._other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
         self._runs.refuse()
-        return [Refused("the lines make no record together", raw=b"\n".join(lines))]
+        return [UnreadableLine("the lines make no record together", raw=b"\n".join(lines))]
 
     def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
         """A record of several lines."""
@@ -393,7 +397,7 @@ class SlurmParser:
             return _all(self._runs.add(layout, fields))
         except LineError as error:
             self._runs.refuse()
-            return [Refused(str(error), raw=b"\n".join(lines))]
+            return [UnreadableLine(str(error), raw=b"\n".join(lines))]
 
     def _fields(self, layout: Layout, joined: bytes) -> list[str] | None:
         """The fields of lines that make a record; None if they make none."""
@@ -426,7 +430,7 @@ class SlurmParser:
         try:
             outcome = self._runs.add(LAYOUT, fields(decoded(raw)))
         except LineError as error:
-            return Refused(str(error), raw=raw if b"\n" in raw else None)
+            return UnreadableLine(str(error), raw=raw if b"\n" in raw else None)
         if not self._is_modern and ends(raw, modern=True):
             self._completion = [*self._completion[1 - _MOST_FILES :], self.file]
         return outcome
@@ -439,8 +443,8 @@ class SlurmParser:
         """Lines that make no record; those behind the first that are records by themselves are read as such."""
         begun, self._begun = self._begun, []
         if not self._holds_others:
-            return [Refused(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
-        outcomes: list[Outcome] = [Refused(self._why(begun[:1], reason), raw=begun[0])]
+            return [UnreadableLine(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
+        outcomes: list[Outcome] = [UnreadableLine(self._why(begun[:1], reason), raw=begun[0])]
         for line in begun[1:]:
             outcomes += _all(self.parse(line))
         return outcomes
@@ -448,7 +452,7 @@ class SlurmParser:
     def _other_lines(self, lines: Sequence[bytes]) -> list[Outcome]:
         """Lines that belong to no record."""
         return [
-            Refused(self._why([line], "has another number of fields than the header has columns"), raw=line)
+            UnreadableLine(self._why([line], "has another number of fields than the header has columns"), raw=line)
             for line in lines
         ]
 

@@ -25,7 +25,7 @@ from publisher.finding import Finding
 from publisher.sources.base import Cursor, LineError, Page, Unreadable, Window
 from publisher.sources.logs.documents import SavedSource
 from publisher.sources.logs.json_stream import Damaged, JsonElements
-from publisher.sources.logs.lines import PAGE_RECORDS, Line, Outcome, Refused
+from publisher.sources.logs.lines import PAGE_RECORDS, Line, Outcome, UnreadableLine
 from publisher.sources.logs.open_log import OpenLog
 from publisher.sources.logs.reader import RAW_BYTES
 from publisher.sources.slurm import json, sacct, values
@@ -61,7 +61,7 @@ class SlurmSource:
     def __init__(
         self,
         name: str,
-        settings: schema.Source,
+        settings: schema.SourceSettings,
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
         silent_s: float = SILENT_S,
@@ -118,7 +118,7 @@ class SlurmSource:
         cluster = self._settings.cluster or ""
         for element in JsonElements(log.read, json.KEY):
             if isinstance(element, Damaged):
-                yield Refused(element.reason, raw=element.begin.encode(errors="replace"))
+                yield UnreadableLine(element.reason, raw=element.begin.encode(errors="replace"))
             else:
                 yield json.outcome(element, cluster)
 
@@ -207,10 +207,10 @@ def _outcome(numbers: list[str], texts: Texts, allocations: Allocations) -> Outc
         allocations.refuse()
         job = _LAYOUT.job([*numbers, *_NO_TEXT, ""], Clock("UTC"), cluster)
     except LineError as error:
-        return Refused(str(error), raw=_shown(numbers))
+        return UnreadableLine(str(error), raw=_shown(numbers))
     if job is None or job.end is None:
         return Line.SKIPPED  # it began between the two answers
-    return Refused(_WITHOUT_TEXT, raw=_shown(numbers))
+    return UnreadableLine(_WITHOUT_TEXT, raw=_shown(numbers))
 
 
 def _shown(numbers: list[str]) -> bytes:
@@ -253,7 +253,7 @@ class _Filling:
                 self._jobs.append(outcome)
             else:
                 self._skipped += 1
-        elif isinstance(outcome, Refused):
+        elif isinstance(outcome, UnreadableLine):
             self.read += 1
             raw = (outcome.raw or b"")[:RAW_BYTES]
             self._unreadable.append(Unreadable(self._program, None, None, outcome.reason, raw))

@@ -25,9 +25,9 @@ from formats.identity import digest, encode
 from formats.job import Job
 from formats.names import to_rfc2253, to_slash
 from formats.summary import Group
-from publisher.encoded_run import SealedRun, local_tells, seal
+from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run
 from publisher.errors import UsageError
-from publisher.grid_identity import Entry
+from publisher.grid_identity import GridLogEntry
 from publisher.store import groups, registry
 from publisher.store.classes import JobClass, all_classes, decode, facts_digest
 from publisher.store.schema import (
@@ -83,7 +83,7 @@ def veiled(job: Job, names: Iterable[str], pseudonym: str) -> Job:
     Local users stay where mapping rules may look at them: who is paid for a job does not change with its user's name.
     """
     told = {spelling: pseudonym for name in names for spelling in (name, to_slash(name), to_rfc2253(name))}
-    if job.local_user and not local_tells(job):
+    if job.local_user and not class_needs_local_user(job):
         job = msgspec.structs.replace(job, local_user=pseudonym)
     changes = {
         field: changed
@@ -109,24 +109,24 @@ def _replaced(value: Any, told: dict[str, str]) -> Any:
     return value
 
 
-class Veil:
+class PseudonymMap:
     """Puts pseudonyms in place of the names of erased persons, in what is read of the time before they were erased."""
 
     def __init__(self, found: Sequence[ErasedRow]) -> None:
         self._rows = found
         self._known: dict[str, list[ErasedRow]] = {}
 
-    def over(self, found: Sequence[SealedRun]) -> Sequence[SealedRun]:
+    def over(self, found: Sequence[EncodedRun]) -> Sequence[EncodedRun]:
         """The runs as they are stored."""
         return [self.sealed(run) for run in found] if self._rows else found
 
-    def sealed(self, run: SealedRun) -> SealedRun:
+    def sealed(self, run: EncodedRun) -> EncodedRun:
         """The run as it is stored."""
         if not self._rows:
             return run
         job = run.job()
         as_stored = self(job)
-        return run if as_stored is job else seal(as_stored)
+        return run if as_stored is job else encode_run(as_stored)
 
     def __call__(self, job: Job) -> Job:
         """The job as it is stored."""
@@ -138,7 +138,7 @@ class Veil:
                 job = veiled(job, [name], row.pseudonym)
         return job
 
-    def entry(self, entry: Entry) -> Entry:
+    def entry(self, entry: GridLogEntry) -> GridLogEntry:
         """An entry of a grid log as it is stored."""
         if not self._rows:
             return entry
@@ -160,9 +160,9 @@ class Veil:
         return next((row for row in self._known[name] if at <= row.erased_at), None)
 
 
-def veil(connection: Connection) -> Veil:
+def veil(connection: Connection) -> PseudonymMap:
     """Of everybody who was erased until now."""
-    return Veil(rows(connection))
+    return PseudonymMap(rows(connection))
 
 
 Same = Callable[[JobClass, Job], str | None]

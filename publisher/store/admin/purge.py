@@ -37,14 +37,14 @@ from sqlalchemy import (
 )
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
-from publisher.encoded_run import SealedRun
+from publisher.encoded_run import EncodedRun
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.grid_identity import local_id
 from publisher.store import dialect, groups, registry
 from publisher.store.admin import engine
-from publisher.store.admin.erase import Veil
+from publisher.store.admin.erase import PseudonymMap
 from publisher.store.deliveries import CONFIRMED, move
-from publisher.store.runs import Put
+from publisher.store.runs import UpsertedRun
 from publisher.store.schema import (
     OPEN,
     BatchState,
@@ -71,10 +71,10 @@ _KEY_BYTES: Final = 16
 _MANY: Final = 500
 
 
-class Sifted(msgspec.Struct, frozen=True):
+class UnpurgedRuns(msgspec.Struct, frozen=True):
     """A page of runs without those that were purged as they are. `changed`: record ids of those purged otherwise."""
 
-    runs: Sequence[SealedRun]
+    runs: Sequence[EncodedRun]
     unchanged: int = 0
     changed: frozenset[str] = frozenset()
 
@@ -95,13 +95,13 @@ def runs_of_months(connection: Connection) -> dict[Month, int]:
     return {month_numbered(number): runs for number, runs in connection.execute(query)}
 
 
-def sift(connection: Connection, found: Sequence[SealedRun], veil: Veil) -> Sifted:
+def drop_purged(connection: Connection, found: Sequence[EncodedRun], veil: PseudonymMap) -> UnpurgedRuns:
     """Leave out what was purged and is unchanged, be it in an earlier version: a log tells all of them.
 
     `veil` gives a run as it is stored where its person was erased.
     """
     if not found or not months(connection):
-        return Sifted(found)
+        return UnpurgedRuns(found)
     listed = list({key_of(run.record_id): None for run in found})
     known: defaultdict[bytes, set[bytes]] = defaultdict(set)
     for start in range(0, len(listed), _MANY):
@@ -110,7 +110,7 @@ def sift(connection: Connection, found: Sequence[SealedRun], veil: Veil) -> Sift
         )
         for key, mark in connection.execute(query):
             known[bytes(key)].add(bytes(mark))
-    kept: list[SealedRun] = []
+    kept: list[EncodedRun] = []
     changed: set[str] = set()
     for run in found:
         marks = known.get(key_of(run.record_id))
@@ -119,10 +119,10 @@ def sift(connection: Connection, found: Sequence[SealedRun], veil: Veil) -> Sift
         elif marks.isdisjoint({run.digest, veil.sealed(run).digest}):
             kept.append(run)
             changed.add(run.record_id)
-    return Sifted(kept, len(found) - len(kept), frozenset(changed))
+    return UnpurgedRuns(kept, len(found) - len(kept), frozenset(changed))
 
 
-def hold_late(connection: Connection, target_id: int, put: Iterable[Put], now: int) -> None:
+def hold_late(connection: Connection, target_id: int, put: Iterable[UpsertedRun], now: int) -> None:
     """Hold what waits of runs that were just stored and ended in a purged month."""
     gone = months(connection)
     if not gone:
@@ -132,7 +132,7 @@ def hold_late(connection: Connection, target_id: int, put: Iterable[Put], now: i
 
 
 def hold_changed(
-    connection: Connection, target_ids: Iterable[int], put: Iterable[Put], changed: frozenset[str], now: int
+    connection: Connection, target_ids: Iterable[int], put: Iterable[UpsertedRun], changed: frozenset[str], now: int
 ) -> int:
     """Hold what waits of runs that were just stored and are in another version than when they were purged.
 

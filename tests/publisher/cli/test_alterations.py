@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from formats.base import Note
 from publisher.cli.alterations import held_lines, note_lines
-from publisher.preview.render import Held, Noted
+from publisher.preview.render import HeldPreview, Noted
 
 
 def test_held_records_are_told_by_reason() -> None:
-    held = [Held("a", "no benchmark"), Held("b", "no end"), Held("c", "no benchmark")]
+    held = [HeldPreview("a", "no benchmark"), HeldPreview("b", "no end"), HeldPreview("c", "no benchmark")]
     assert list(held_lines(held)) == ["held: 2 records, the first a: no benchmark", "held: b: no end"]
     assert list(held_lines([])) == []
 

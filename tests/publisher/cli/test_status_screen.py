@@ -12,7 +12,7 @@ from publisher.cli.publish_cmd import show_delivered
 from publisher.cli.status_cmd import show_status, status_json
 from publisher.page.html import status_page
 from publisher.publish.publish import Delivery
-from publisher.publish.stats import Sent
+from publisher.publish.stats import DeliveryStats
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.text import iso
 
@@ -49,7 +49,7 @@ def test_all_is_delivered_only_where_nothing_is_left(capsys: pytest.CaptureFixtu
     assert "all delivered" not in screen(capsys, {}, left)
 
 
-def done(total: dict[str, Any], sent: Sent) -> str:
+def done(total: dict[str, Any], sent: DeliveryStats) -> str:
     """The last column of what `run` and `publish` show."""
     target = msgspec.structs.replace(TARGET, **total)
     with mock.patch("publisher.cli.publish_cmd.show") as shown:
@@ -59,9 +59,9 @@ def done(total: dict[str, Any], sent: Sent) -> str:
 
 
 def test_a_run_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    assert done({}, Sent(accepted=5)) == "done"
-    assert done({"held": 8_076}, Sent()) == "done; 8,076 held"
-    assert done({"held": 1, "rejected": 2}, Sent()) == "done; 2 rejected, 1 held"
+    assert done({}, DeliveryStats(accepted=5)) == "done"
+    assert done({"held": 8_076}, DeliveryStats()) == "done; 8,076 held"
+    assert done({"held": 1, "rejected": 2}, DeliveryStats()) == "done; 2 rejected, 1 held"
 
 
 @pytest.mark.parametrize("complete", [True, False])

@@ -324,7 +324,7 @@ def test_a_second_collector_leaves_at_once(tmp_path: Path) -> None:
         other.table = site.table
         from unittest import mock
 
-        with mock.patch("publisher.api.sending.ReadApart", lambda name, _settings: other.sources[name]):
+        with mock.patch("publisher.api.sending.BackgroundReader", lambda name, _settings: other.sources[name]):
             assert other.publisher.collect() is None
 
 

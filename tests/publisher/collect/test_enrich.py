@@ -15,9 +15,9 @@ from formats.job import Benchmark, Host, Job
 from formats.summary import SyncFold
 from formats.view import View
 from publisher.collect.enrich import ENRICHING, Enrichers
-from publisher.collect.wants import _DECIDING, Wish
+from publisher.collect.wants import _DECIDING, TargetFilter
 from publisher.config.file import parse
-from publisher.config.schema import BUILT_IN_TARGETS, Config, Source
+from publisher.config.schema import BUILT_IN_TARGETS, Config, SourceSettings
 from publisher.errors import ConfigError
 from publisher.store.classes import JobClass, _facts_of
 from tests.strategies import jobs
@@ -222,8 +222,8 @@ def test_a_class_is_given_what_its_runs_are(
         "infrastructure", "site", "status", "system", "nodes", "cores", "slots",
     )  # fmt: skip
     assert [getattr(run, name) for name in names] == [getattr(of_class, name) for name in names]
-    by_class = Wish("spool", config.targets["spool"], config).wants_class(JobClass(1, "ce1", facts))
-    by_run = Wish("spool", config.targets["spool"], config).wants_class(JobClass(1, "ce1", job))
+    by_class = TargetFilter("spool", config.targets["spool"], config).wants_class(JobClass(1, "ce1", facts))
+    by_run = TargetFilter("spool", config.targets["spool"], config).wants_class(JobClass(1, "ce1", job))
     assert by_class == by_run
     assert _counted(run) == _counted(msgspec.structs.replace(of_class, end=job.end))
 
@@ -247,7 +247,7 @@ READING = {
 
 
 def test_every_key_of_a_source_either_decides_or_only_says_how_to_read() -> None:
-    assert set(Source.model_fields) == READING | _DECIDING
+    assert set(SourceSettings.model_fields) == READING | _DECIDING
     assert ENRICHING <= _DECIDING
     assert not _DECIDING & READING
 
@@ -268,7 +268,10 @@ def test_every_key_of_a_source_either_decides_or_only_says_how_to_read() -> None
 )
 def test_a_change_of_what_is_added_changes_the_wishes(source: dict[str, Any], common: list[Any]) -> None:
     plain, changed = config_of({}), config_of(source, common=common)
-    assert Wish("spool", plain.targets["spool"], plain).text != Wish("spool", changed.targets["spool"], changed).text
+    assert (
+        TargetFilter("spool", plain.targets["spool"], plain).text
+        != TargetFilter("spool", changed.targets["spool"], changed).text
+    )
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def test_classes_of_an_earlier_version_get_the_hosts_that_rules_go_by(
     site.configure("apel", records="apel-summary", sync=False)
     with monkeypatch.context() as earlier:
         earlier.setattr("publisher.collect.wants.RULES_VERSION", 1)
-        for module in ("publisher.encoded_run", "publisher.store.classes", "publisher.enrich"):
-            earlier.setattr(f"{module}.hosts_tell", lambda job: not job.benchmarks)
+        for module in ("publisher.encoded_run", "publisher.store.classes", "publisher.collect.enrich"):
+            earlier.setattr(f"{module}.class_needs_hosts", lambda job: not job.benchmarks)
         site.collect()
         site.publish()
     assert site.counted("apel") == {State.HELD: 3}

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from formats.xml.read import MAX_BYTES
 from publisher.errors import CredentialError, UsageError
 from publisher.inspect.inspect import Inspected, inspect_content, inspect_files
-from publisher.inspect.unwrap import DEEPEST, MOST_MESSAGES, Keys, load_keys
+from publisher.inspect.unwrap import DEEPEST, MOST_MESSAGES, DecryptionKeys, load_keys
 from publisher.security.credentials import load_credentials
 from publisher.security.sign import Signer
 from publisher.simulator.pki import Credential, Pki, make_pki
 
 NOW = int(datetime.now(UTC).timestamp())
 SYNC = b"APEL-sync-message: v0.1\nSite: EXAMPLE-SITE\nSubmitHost: ce1\nNumberOfJobs: 7\nMonth: 10\nYear: 2026\n"
-NO_KEYS = Keys()
+NO_KEYS = DecryptionKeys()
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def signer(credential: Credential) -> Signer:
     return Signer(load_credentials(credential.certificate, credential.key, now_s=NOW), clock=lambda: NOW)
 
 
-def only(content: bytes, keys: Keys = NO_KEYS, now: int = NOW) -> Inspected:
+def only(content: bytes, keys: DecryptionKeys = NO_KEYS, now: int = NOW) -> Inspected:
     (inspected,) = inspect_content("m", content, keys, now)
     return inspected
 

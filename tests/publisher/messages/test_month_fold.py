@@ -19,11 +19,11 @@ from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.job import Benchmark, Host, Job
 from formats.summary import LATEST_END, LONGEST_MS, Fold
-from publisher.collect.wants import Demand
+from publisher.collect.wants import RunPreparer
 from publisher.config.file import parse
 from publisher.config.schema import Config
-from publisher.encoded_run import seal
-from publisher.grid_identity import Entry
+from publisher.encoded_run import encode_run
+from publisher.grid_identity import GridLogEntry
 from publisher.messages.due import NOT_OWED, ended_in
 from publisher.messages.item import Members, view_of
 from publisher.messages.month_fold import MonthFolder
@@ -39,7 +39,7 @@ TARGET: Final = 1
 MONTHS: Final = (Month(2026, 11), Month(2038, 1), Month(1969, 12))
 """An ordinary one, the one in which the instants of APEL end, and one before they begin."""
 PAGE: Final = 3
-ENTRY: Final = Entry(
+ENTRY: Final = GridLogEntry(
     0, "1", "/DC=org/CN=Bo", ("/cms/Role=pilot",), "ce9.example.org", token_subject="t1", token_issuer="https://i"
 )
 
@@ -213,7 +213,7 @@ def fill(store: Store, known: Sequence[Known]) -> None:
                     for job, mark in zip(jobs, marks, strict=True)
                 ]
 
-            upsert(connection, Interner(number, name, join), [seal(one.job) for one in mine.values()], 0)
+            upsert(connection, Interner(number, name, join), [encode_run(one.job) for one in mine.values()], 0)
         ids = {row[0]: row[1] for row in connection.execute(select(runs.c.record_id, runs.c.id))}
         rows = [
             {
@@ -227,7 +227,7 @@ def fill(store: Store, known: Sequence[Known]) -> None:
 
 
 def folded_one_by_one(
-    store: Store, demand: Demand, month: Month, fold: Fold
+    store: Store, demand: RunPreparer, month: Month, fold: Fold
 ) -> tuple[dict[str, Members], dict[str, Members], int]:
     """The month folded from the record of each run, and how many of its runs are owed."""
     members: dict[str, Members] = {}
@@ -240,7 +240,7 @@ def folded_one_by_one(
             continue
         run = delivery.run
         try:
-            place, name = members, fold.add(demand.meet(run)).text
+            place, name = members, fold.add(demand.prepare(run)).text
         except CannotRenderError as error:
             place, name = held, str(error)
         if state is State.WAITING:
@@ -256,7 +256,7 @@ def assert_folds_alike(store: Store, site: tuple[Month, Config, list[Known]]) ->
     month, config, known = site
     fill(store, known)
     settings = config.targets["apel"]
-    view, demand = view_of(settings, config), Demand(config, settings)
+    view, demand = view_of(settings, config), RunPreparer(config, settings)
     normalised = settings.records == "apel-normalised-summary"
     quick = MonthFolder(store, TARGET, demand, page=PAGE).fold(month, Fold(view, normalised=normalised))
     plain = Fold(view, normalised=normalised)
@@ -316,7 +316,7 @@ def test_memory_does_not_grow_with_the_runs(on_sqlite: Store) -> None:
     peaks = []
     for number in (200, 200, 8_000):  # the first fills caches
         _many(on_sqlite, number, month_bounds(month)[0])
-        folder = MonthFolder(on_sqlite, TARGET, Demand(config, settings), page=100)
+        folder = MonthFolder(on_sqlite, TARGET, RunPreparer(config, settings), page=100)
         tracemalloc.start()
         folded = folder.fold(month, Fold(view_of(settings, config)))
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -330,6 +330,6 @@ def test_records_are_not_looked_at(on_sqlite: Store) -> None:
     with on_sqlite.write() as connection:
         connection.execute(update(runs).values(job=b"no record"))
     config = parse({"site": {"name": "S"}, "targets": {"a": {"type": "directory", "path": "o"}}}, Path("p.toml"))
-    folder = MonthFolder(on_sqlite, TARGET, Demand(config, None))
+    folder = MonthFolder(on_sqlite, TARGET, RunPreparer(config, None))
     folded = folder.fold(MONTHS[0], Fold(view_of(config.targets["a"], config)))
     assert [group.jobs for group in folded.fold.groups()] == [50]

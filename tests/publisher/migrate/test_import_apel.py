@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.config.schema import AmsTarget, DirectoryTarget
+from publisher.config.schema import AmsSettings, DirectorySettings
 from publisher.errors import UsageError
 from publisher.migrate.apel import from_apel
 from publisher.migrate.proposal import Proposal
@@ -50,7 +50,7 @@ def test_the_configuration(fixtures: Path, tmp_path: Path) -> None:
     assert source.grid_log is not None
     assert str(source.grid_log.path) == "/var/log/accounting/blahp.log*"
     target = config.targets["apel"]
-    assert isinstance(target, AmsTarget)
+    assert isinstance(target, AmsSettings)
     assert (target.url, target.project, target.topic) == ("https://msg.example.org", "accounting", "gLite-APEL")
     assert (target.records, target.version, target.vo) == ("apel-summary", "0.4", ("atlas", "cms", "lhcb"))
     assert str(target.encrypt_to) == "/etc/grid-security/servercert.pem"
@@ -133,7 +133,7 @@ def test_excluded_vos_and_scaling_have_no_counterpart(fixtures: Path, tmp_path: 
 def test_without_ssm_messages_go_to_its_queue(fixtures: Path, tmp_path: Path) -> None:
     for paths in (changed(fixtures, tmp_path, ssm__enabled="false"), files(fixtures, "client.cfg", "parser.cfg")):
         target = from_apel(paths).config(tmp_path / "publisher.toml").targets["apel"]
-        assert isinstance(target, DirectoryTarget)
+        assert isinstance(target, DirectorySettings)
         assert (str(target.path), target.layout) == ("/var/spool/apel/outgoing", "dirq")
 
 

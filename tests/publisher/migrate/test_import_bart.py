@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.config.schema import SgasTarget
+from publisher.config.schema import SgasSettings
 from publisher.errors import UsageError
 from publisher.migrate.bart import from_bart
 from publisher.migrate.proposal import Proposal
@@ -54,7 +54,7 @@ def test_the_configuration(conf: Path, tmp_path: Path) -> None:
     ]
     assert len(slurm.map) == 2
     everything, some = config.targets["sgas"], config.targets["icecube"]
-    assert isinstance(everything, SgasTarget)
+    assert isinstance(everything, SgasSettings)
     assert (everything.url, everything.batch_records, everything.timeout) == (
         "https://sgas.example.org:6143/sgas", 200, 60
     )  # fmt: skip

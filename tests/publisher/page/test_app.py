@@ -17,7 +17,7 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import StoreMissingError
-from publisher.page.app import Site, application
+from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions
 from publisher.page.cache import Answers
 from publisher.report.report import VIEWS, Report
@@ -39,7 +39,7 @@ class Page:
         self.now = NOW
         self.made = 0
         answers = Answers(publisher.store, self._counting(publisher), lambda: self.now)
-        self.site = Site(
+        self.site = PageContent(
             publisher.config.site.name, lambda: answers, publisher.status, self._came_in, self.said.append, people,
             Sessions(3600, lambda: self.now), lambda: self.now,
         )  # fmt: skip
@@ -218,7 +218,9 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
         def missing() -> Answers:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
 
-        empty = Site("S", missing, reading.status, lambda *_: None, site.said.append, None, Sessions(1, int), int)
+        empty = PageContent(
+            "S", missing, reading.status, lambda *_: None, site.said.append, None, Sessions(1, int), int
+        )
         site.app = application(empty, ())
         found = site.ask("/")
         assert "there is no store" in found.text

@@ -85,7 +85,7 @@ def impatient(site: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     stop = threading.Event()
     tools = Tools(lambda: int(time.time()), lambda _: None, stopping=stop.is_set)
     with Publisher.from_file(site.config, tools, read_only=True) as publisher:
-        server = page_server.Server(publisher, publisher.config.serve, lambda _: None)
+        server = page_server.PageServer(publisher, publisher.config.serve, lambda _: None)
         thread = threading.Thread(target=server.run)
         url = server.url
         thread.start()

@@ -12,7 +12,7 @@ from publisher import subprocess_worker
 from publisher.errors import StoreMissingError
 from publisher.publish import background, queue
 from publisher.publish.background import RenderedPages, RenderOrder
-from publisher.store.deliveries import WHOLE, Part
+from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets.base import Message, Transient
 from tests.publisher.receivers import Receiver
@@ -125,7 +125,7 @@ def site(tmp_path: Path) -> Site:
     return made
 
 
-def _pages(site: Site, waiting: int, url: str | None = None, part: Part = WHOLE, cores: int = 2) -> RenderedPages:
+def _pages(site: Site, waiting: int, url: str | None = None, part: Shard = WHOLE, cores: int = 2) -> RenderedPages:
     config = site.config
     if url is not None:
         config = config.model_copy(update={"store": config.store.model_copy(update={"url": url})})
@@ -141,7 +141,7 @@ def test_the_parts_of_a_backlog_are_all_of_it(site: Site, waiting: int, cores: i
     found = [
         [
             item.run_id
-            for page in _pages(site, waiting, part=Part(index, 2), cores=cores).pages(False)
+            for page in _pages(site, waiting, part=Shard(index, 2), cores=cores).pages(False)
             for item in page.items
         ]
         for index in range(2)

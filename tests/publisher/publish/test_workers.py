@@ -10,7 +10,7 @@ import pytest
 
 from publisher.errors import CredentialError
 from publisher.events import BatchAnswered, BatchInFlight, Event
-from publisher.publish.post import Patience
+from publisher.publish.post import RetryBudget
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Refused, Throttled, Transient, Unknown
 from tests.publisher.receivers import Receiver, always
@@ -303,13 +303,13 @@ def test_a_service_that_asks_for_too_long_a_pause_gets_no_message_more(
     service = Limited(11, 86_400.0)
     site = site_of(tmp_path, 60, service)
     site.configure("neic", workers=2, batch_records=10, attempts=2)
-    end = Patience.end
+    end = RetryBudget.end
 
-    def end_and_tell(patience: Patience, outcome: Outcome) -> None:
+    def end_and_tell(patience: RetryBudget, outcome: Outcome) -> None:
         end(patience, outcome)
         service.asked.set()
 
-    monkeypatch.setattr(Patience, "end", end_and_tell)
+    monkeypatch.setattr(RetryBudget, "end", end_and_tell)
     assert site.publish_to("neic").sent.paused == "HTTP 429"
     assert site.counted("neic") == {State.ACCEPTED: 10, State.WAITING: 50}
     assert service.posts == 1, "beside the one that was asked to wait"

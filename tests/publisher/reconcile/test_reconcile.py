@@ -14,7 +14,7 @@ from publisher.errors import StoppedError, TargetBusyError, UsageError
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.store.schema import State, purged_months
-from publisher.targets.base import DaySum, Untold
+from publisher.targets.base import DaySum, EvidenceUnavailable
 from publisher.targets.sgas import SgasTarget
 from tests.publisher.reconcile.reconciling import (
     DAY,
@@ -121,9 +121,15 @@ def test_all_months_have_the_same_measure_where_the_service_stops_answering(
     )
     usage, asked_for = SgasTarget.usage, []
 
-    def fails_after(target: SgasTarget, machine: str, first_day: int, behind_day: int) -> list[DaySum] | Untold:
+    def fails_after(
+        target: SgasTarget, machine: str, first_day: int, behind_day: int
+    ) -> list[DaySum] | EvidenceUnavailable:
         asked_for.append(machine)
-        return usage(target, machine, first_day, behind_day) if len(asked_for) <= answered else Untold("no more")
+        return (
+            usage(target, machine, first_day, behind_day)
+            if len(asked_for) <= answered
+            else EvidenceUnavailable("no more")
+        )
 
     monkeypatch.setattr(SgasTarget, "usage", fails_after)
     found, _ = reconciled(site, OCT, NOV)

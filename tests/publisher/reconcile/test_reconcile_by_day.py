@@ -7,19 +7,19 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.reconcile.by_day import Cell, Finding, Sums, judged, verdict_on
+from publisher.reconcile.by_day import Cell, DayCell, DayDifference, judged, verdict_on
 
 ADA = Cell("ce1", "ada", "atlas", 1)
 BO = Cell("ce1", "bo", "cms", 1)
 TOMORROW = Cell("ce1", "ada", "atlas", 2)
 
 
-def sums(jobs: int, wall_s: float = -1, perhaps: int = 0, within_s: float = 0) -> Sums:
+def sums(jobs: int, wall_s: float = -1, perhaps: int = 0, within_s: float = 0) -> DayCell:
     wall_s = jobs * 100 if wall_s < 0 else wall_s
-    return Sums(jobs, wall_s, wall_s / 2, perhaps, within_s)
+    return DayCell(jobs, wall_s, wall_s / 2, perhaps, within_s)
 
 
-def verdicts(found: dict[Cell, Finding]) -> dict[Cell, str]:
+def verdicts(found: dict[Cell, DayDifference]) -> dict[Cell, str]:
     return {cell: one.verdict for cell, one in found.items()}
 
 
@@ -29,8 +29,8 @@ def test_each_verdict() -> None:
     assert verdict_on(sums(3), sums(2)) == "short"
     assert verdict_on(sums(3), sums(4)) == "over"
     assert verdict_on(sums(3), sums(3, 302)) == "hours"
-    assert verdict_on(sums(3), Sums(3, 300, 155)) == "hours"
-    assert verdict_on(sums(3), Sums(3, 300.9, 153.5)) == "agrees", "seconds are rounded"
+    assert verdict_on(sums(3), DayCell(3, 300, 155)) == "hours"
+    assert verdict_on(sums(3), DayCell(3, 300.9, 153.5)) == "agrees", "seconds are rounded"
     assert verdict_on(sums(3, perhaps=2), sums(3)) == "unclear"
     assert verdict_on(sums(3, perhaps=2), sums(5)) == "unclear"
     assert verdict_on(sums(3, perhaps=2), sums(6)) == "over"
@@ -39,18 +39,18 @@ def test_each_verdict() -> None:
 
 def test_sums_may_be_off_by_what_rounding_each_row_makes_of_them_and_not_by_more() -> None:
     rounded = 4 * 18
-    assert verdict_on(sums(4), Sums(4, 400 + rounded, 200 - rounded, within_s=rounded)) == "agrees"
-    assert verdict_on(sums(4), Sums(4, 400 + rounded + 1, 200, within_s=rounded)) == "hours"
-    assert verdict_on(sums(4), Sums(4, 400, 200 + rounded + 5, within_s=rounded)) == "hours"
-    assert verdict_on(sums(4), Sums(3, 400, 200, within_s=3 * 18)) == "short", "jobs are never rounded"
-    assert verdict_on(sums(4), Sums(5, 400, 200, within_s=5 * 18)) == "over"
+    assert verdict_on(sums(4), DayCell(4, 400 + rounded, 200 - rounded, within_s=rounded)) == "agrees"
+    assert verdict_on(sums(4), DayCell(4, 400 + rounded + 1, 200, within_s=rounded)) == "hours"
+    assert verdict_on(sums(4), DayCell(4, 400, 200 + rounded + 5, within_s=rounded)) == "hours"
+    assert verdict_on(sums(4), DayCell(3, 400, 200, within_s=3 * 18)) == "short", "jobs are never rounded"
+    assert verdict_on(sums(4), DayCell(5, 400, 200, within_s=5 * 18)) == "over"
 
 
 def test_what_rounding_explains_of_a_day_does_not_hide_the_hours_of_a_user() -> None:
     many, few = sums(1000), sums(2)
     told = {ADA: sums(1000, within_s=1000 * 18), BO: sums(2, 4000, within_s=2 * 18)}
     found = judged({ADA: many, BO: few}, told)
-    assert verdict_on(sums(1002), Sums(1002, 104000, 52000, within_s=1002 * 18)) == "agrees", "the day as a whole"
+    assert verdict_on(sums(1002), DayCell(1002, 104000, 52000, within_s=1002 * 18)) == "agrees", "the day as a whole"
     assert verdicts(found) == {ADA: "agrees", BO: "hours"}
 
 
@@ -119,13 +119,13 @@ HOLDINGS = st.dictionaries(CELLS, st.integers(1, 5).map(sums), max_size=12)
 
 
 @given(HOLDINGS)
-def test_what_is_held_as_sent_agrees(held: dict[Cell, Sums]) -> None:
+def test_what_is_held_as_sent_agrees(held: dict[Cell, DayCell]) -> None:
     assert set(verdicts(judged(held, copy.deepcopy(held))).values()) <= {"agrees"}
 
 
 @given(HOLDINGS, HOLDINGS)
 def test_missing_less_foreign_is_the_difference_and_nothing_short_agrees(
-    sent: dict[Cell, Sums], has: dict[Cell, Sums]
+    sent: dict[Cell, DayCell], has: dict[Cell, DayCell]
 ) -> None:
     found = {id(one): one for one in judged(sent, has).values()}.values()
     balance = sum(one.sent.jobs - one.has.jobs for one in found)
@@ -136,28 +136,28 @@ def test_missing_less_foreign_is_the_difference_and_nothing_short_agrees(
 
 @given(HOLDINGS, st.data())
 def test_with_the_same_names_on_both_sides_every_count_is_judged_by_itself(
-    sent: dict[Cell, Sums], data: st.DataObject
+    sent: dict[Cell, DayCell], data: st.DataObject
 ) -> None:
     has = {cell: sums(data.draw(st.integers(1, 5))) for cell in sent}
     assert verdicts(judged(sent, has)) == {cell: verdict_on(one, has[cell]) for cell, one in sent.items()}
 
 
 @given(HOLDINGS, st.data())
-def test_what_differs_only_in_spelling_is_never_sent_again(sent: dict[Cell, Sums], data: st.DataObject) -> None:
+def test_what_differs_only_in_spelling_is_never_sent_again(sent: dict[Cell, DayCell], data: st.DataObject) -> None:
     machine_days = sorted({(cell.machine, cell.day) for cell in sent})
-    has: dict[Cell, Sums] = {}
+    has: dict[Cell, DayCell] = {}
     for machine, day in machine_days:
         spelling = data.draw(st.sampled_from("abc"))
         renamed = data.draw(st.sampled_from("ab"))
         for cell, one in sent.items():
             if (cell.machine, cell.day) == (machine, day):
                 user = spelling if cell.user == renamed else cell.user
-                has.setdefault(Cell(machine, user, cell.vo, day), Sums()).plus(one)
+                has.setdefault(Cell(machine, user, cell.vo, day), DayCell()).plus(one)
     assert set(verdicts(judged(sent, has)).values()) <= {"agrees"}
 
 
 @given(HOLDINGS, st.data())
-def test_a_lost_job_is_always_among_those_that_go_again(sent: dict[Cell, Sums], data: st.DataObject) -> None:
+def test_a_lost_job_is_always_among_those_that_go_again(sent: dict[Cell, DayCell], data: st.DataObject) -> None:
     if not sent:
         return
     cell = data.draw(st.sampled_from(sorted(sent)))

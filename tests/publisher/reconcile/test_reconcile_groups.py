@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from publisher.errors import UsageError
-from publisher.reconcile.evidence import Scratch
+from publisher.reconcile.evidence import EvidenceDatabase
 from publisher.reconcile.evidence_files import read_file
 from publisher.reconcile.reconcile import Reconciliation
 from publisher.simulator import Simulator
@@ -222,7 +222,7 @@ def test_a_file_that_cannot_be_used_is_refused_by_row_and_column(tmp_path: Path,
 def test_fields_and_lines_of_a_file_have_a_most_length(tmp_path: Path, text: Callable[[], str], said: str) -> None:
     file = tmp_path / "told.csv"
     file.write_text(text())
-    with Scratch() as scratch, pytest.raises(UsageError, match=said):
+    with EvidenceDatabase() as scratch, pytest.raises(UsageError, match=said):
         read_file(file, "neic", "ogf-ur", frozenset(), scratch)
 
 

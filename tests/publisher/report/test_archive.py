@@ -15,7 +15,7 @@ from publisher.report.archive import ArchiveRuns
 from publisher.report.archive_export import Written, export_month
 from publisher.report.frame import NUMBERS, OBJECTS, WORDS, Coding, Frame
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context, StoreRuns
+from publisher.report.runs import ReportContext, StoreRuns
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Program
 
@@ -49,7 +49,7 @@ def archive(publisher: Publisher, tmp_path_factory: pytest.TempPathFactory) -> P
     ],
 )
 def test_views_of_an_archive(publisher: Publisher, archive: Path, view: str, asked: dict[str, object]) -> None:
-    context = Context(publisher.store, publisher.config, UNTIL)
+    context = ReportContext(publisher.store, publisher.config, UNTIL)
     found = [
         make(view, context, ReportRequest(start=SINCE, stop=UNTIL, archive=read, **asked))  # type: ignore[arg-type]
         for read in (None, archive)
@@ -60,7 +60,7 @@ def test_views_of_an_archive(publisher: Publisher, archive: Path, view: str, ask
 
 
 def test_an_interval_beyond_an_archive_says_what_it_has(publisher: Publisher, archive: Path) -> None:
-    context = Context(None, publisher.config, UNTIL)
+    context = ReportContext(None, publisher.config, UNTIL)
     made = make("totals", context, ReportRequest(start=UNTIL + 10**9, stop=UNTIL + 2 * 10**9, archive=archive))
     assert made.nothing == "no run lies in the interval; the archive has those that ended from 2001-09 to 2027-01"
 
@@ -141,7 +141,7 @@ def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:
 def test_what_is_no_archive(publisher: Publisher, tmp_path: Path) -> None:
     def asked(archive: Path) -> None:
         request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive)
-        make("totals", Context(None, publisher.config, UNTIL), request)
+        make("totals", ReportContext(None, publisher.config, UNTIL), request)
 
     with pytest.raises(UsageError, match="there is no archive in"):
         asked(tmp_path)

@@ -16,8 +16,8 @@ from publisher.api import Publisher
 from publisher.config.reports import Charges, Factor, Price
 from publisher.errors import UsageError
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
-from publisher.report.views.charges import Adjusted, Item, Statement, Statements, Used, itemised, statements
+from publisher.report.runs import ReportContext
+from publisher.report.views.charges import Adjusted, Statement, StatementItem, Statements, Used, itemised, statements
 from publisher.report.views.statements import to_html, to_pdf, to_text, write
 from tests.publisher.report.torque_site import NOW, table, torque_site, view
 
@@ -70,7 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
 
 def month(publisher: Publisher, **asked: object) -> Statements:
     request = ReportRequest(**{"start": MARCH, "stop": APRIL, **asked})  # type: ignore[arg-type]
-    return statements(Context(publisher.store, publisher.config, NOW), request)
+    return statements(ReportContext(publisher.store, publisher.config, NOW), request)
 
 
 def test_to_the_cent(site: Publisher) -> None:
@@ -127,7 +127,7 @@ def test_months_without_runs_and_intervals_that_are_none(site: Publisher) -> Non
         month(site, by=("host",))
     without = site.config.model_copy(update={"charges": type(site.config.charges)()})
     with pytest.raises(UsageError, match="no price list"):
-        statements(Context(site.store, without, NOW), ReportRequest(start=MARCH, stop=APRIL))
+        statements(ReportContext(site.store, without, NOW), ReportRequest(start=MARCH, stop=APRIL))
 
 
 class _Text(HTMLParser):
@@ -154,7 +154,7 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
     assert "Adjustment: Outage | of the 2nd" in text
     assert "rounds to nothing" not in text
     assert "The month is not over: runs that ended up to 2026-03-03T18:00:00Z." in text.splitlines()
-    over = statements(Context(site.store, site.config, APRIL), ReportRequest(start=MARCH, stop=APRIL))
+    over = statements(ReportContext(site.store, site.config, APRIL), ReportRequest(start=MARCH, stop=APRIL))
     assert "not over" not in to_text(over, over.all[0]) + to_html(over, over.all[0])
     bob = (tmp_path / "2026-03" / "bob.txt").read_text().splitlines()
     assert bob[-2:] == ["Each of these rounds to nothing and is not charged:", "memory (compute), 0.008 GiB h"]
@@ -166,7 +166,7 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
 
 
 def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
-    item = Item("<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00"))  # type: ignore[arg-type]
+    item = StatementItem("<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00"))  # type: ignore[arg-type]
     names = ("../../etc/passwd", ".hidden", "<script>alert(1)</script>", "名前\x1b[31m", "a/b", "a_b", "x" * 300)
     made = Statements(
         month="2026-03", site="S & <i>", by="owner", currency="EUR", decimals=2, unpriced=(), nothing=None,
@@ -187,7 +187,7 @@ def test_a_statement_of_nothing_but_crumbs_has_cents(site: Publisher) -> None:
     """Everything so cheap that every item rounds to nothing."""
     prices = (Price(resource="cores", price=Decimal("0.000001")),)
     cheap = site.config.model_copy(update={"charges": Charges(prices=prices)})
-    made = statements(Context(site.store, cheap, NOW), ReportRequest(start=MARCH, stop=APRIL))
+    made = statements(ReportContext(site.store, cheap, NOW), ReportRequest(start=MARCH, stop=APRIL))
     assert {(one.payer, one.items, str(one.total)) for one in made.all} == {("ada", (), "0.00"), ("bob", (), "0.00")}
     total, *below = to_text(made, made.all[0]).splitlines()[-4:]
     assert total.split() == ["Total", "0.00"]

@@ -17,7 +17,7 @@ from publisher.errors import UsageError
 from publisher.report import dask as scale_cluster
 from publisher.report.dask import Task, program, work
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.report.views.totals import sum_part
 
@@ -56,7 +56,7 @@ REPORTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 
 def test_the_same_reports(every_source: Publisher, archive: Path, scheduler: str) -> None:
     """All in one test: to start the cluster is what takes its time."""
-    context = Context(None, every_source.config, UNTIL)
+    context = ReportContext(None, every_source.config, UNTIL)
     for view, asked in REPORTS:
         request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, **asked)
         alone = make(view, context, request)
@@ -68,7 +68,7 @@ def test_the_same_reports(every_source: Publisher, archive: Path, scheduler: str
 def test_an_interval_after_all_runs(every_source: Publisher, archive: Path) -> None:
     """No month is asked for, and no cluster."""
     request = ReportRequest(start=UNTIL + 10**8, stop=UNTIL + 2 * 10**8, archive=archive, dask="tcp://127.0.0.1:1")
-    made = make("totals", Context(None, every_source.config, UNTIL), request)
+    made = make("totals", ReportContext(None, every_source.config, UNTIL), request)
     assert made.nothing == "no run lies in the interval"
     assert made.facts["all"]["jobs"] == 0
 
@@ -81,7 +81,7 @@ def test_workers_that_see_no_archive(
     monkeypatch.setattr(scale_cluster, "months_about", lambda _, start: seen)
     request = ReportRequest(start=SINCE, stop=UNTIL, archive=tmp_path / "not-there", dask=scheduler)
     with pytest.raises(UsageError, match=r"a worker on \S+ cannot read .*not-there.*No such file.*same path"):
-        make("totals", Context(None, every_source.config, UNTIL), request)
+        make("totals", ReportContext(None, every_source.config, UNTIL), request)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_worker_that_has_something_else(archive: Path, change: dict[str, objec
 def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(view: str = "totals", dask: str = "tcp://127.0.0.1:1") -> None:
         request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask=dask)
-        make(view, Context(None, every_source.config, UNTIL), request)
+        make(view, ReportContext(None, every_source.config, UNTIL), request)
 
     monkeypatch.setattr(scale_cluster, "CONNECT_S", 0.1)
     with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1"):
@@ -119,4 +119,4 @@ def test_a_cluster_without_workers(every_source: Publisher, archive: Path) -> No
     with LocalCluster(n_workers=0, **ON_ANY_PORT) as empty:
         request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask=empty.scheduler_address)
         with pytest.raises(UsageError, match="has no workers"):
-            make("totals", Context(None, every_source.config, UNTIL), request)
+            make("totals", ReportContext(None, every_source.config, UNTIL), request)

@@ -21,7 +21,7 @@ from publisher.report.columns import ColumnMaker
 from publisher.report.frame import Coding, Frame, Runs
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import core_occupation, make
 from publisher.report.views import nodes as views_nodes
 from tests.publisher.cli.program import BASE
@@ -118,7 +118,7 @@ class _Listed:
             yield maker.frame([maker.slim_of(job) for job in self._jobs[place : place + 3]], None, running_until)
 
 
-class _Given(Context):
+class _Given(ReportContext):
     def __init__(self, jobs: Sequence[Job], nodes: str) -> None:
         super().__init__(None, config_file.parse(tomllib.loads(BASE + nodes), Path("/x/publisher.toml")), at(9))
         self._jobs = jobs

@@ -10,7 +10,7 @@ from publisher.api import Publisher
 from publisher.report.archive import months_about
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.sources.dqs import SEVERAL_LINES, act_lines
 from publisher.store.runs import find
@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
 
 def asked(site: Publisher, start: int, stop: int, archive: Path | None) -> Report:
     request = ReportRequest(start=start, stop=stop, bins=1, archive=archive)
-    return make("utilization", Context(site.store, site.config, BEGIN + 10**9), request)
+    return make("utilization", ReportContext(site.store, site.config, BEGIN + 10**9), request)
 
 
 @pytest.mark.parametrize("archived", [False, True])

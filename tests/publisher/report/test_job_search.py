@@ -10,7 +10,7 @@ from formats.identity import encode
 from publisher.api import Publisher
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.store import queries
 from publisher.store.classes import Names, names
@@ -30,7 +30,7 @@ def test_jobs_found_by_a_pattern_are_those_that_reading_every_run_finds(every_so
     ]
     for pattern in ("*1*", "ge-*", "*job*", "?", "*", "[a-m]*", "nothing*"):
         request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": pattern})
-        found = make("job", Context(every_source.store, every_source.config, UNTIL), request)
+        found = make("job", ReportContext(every_source.store, every_source.config, UNTIL), request)
         expected = []
         for run in runs:
             local_id = run.job.local_id

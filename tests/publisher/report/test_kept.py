@@ -15,12 +15,12 @@ from sqlalchemy import update
 
 from formats.job import Event, Host, Job
 from publisher.api import Publisher
-from publisher.report.cache import Kept
-from publisher.report.compact import Chunk
+from publisher.report.cache import ReportCache
+from publisher.report.compact import ColumnChunk
 from publisher.report.frame import NUMBERS, ROW, WORDS, Frame
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.store import registry
 from publisher.store.schema import runs
@@ -51,14 +51,16 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def asked(publisher: Publisher, view: str, given: dict[str, Any], kept: Kept | None = None) -> Report:
+def asked(publisher: Publisher, view: str, given: dict[str, Any], kept: ReportCache | None = None) -> Report:
     request = ReportRequest(**{**ALWAYS, **given})
-    return make(view, Context(publisher.store, publisher.config, NOW, None if kept is None else kept.runs), request)
+    return make(
+        view, ReportContext(publisher.store, publisher.config, NOW, None if kept is None else kept.runs), request
+    )
 
 
-def ready(publisher: Publisher, **given: int) -> Kept:
+def ready(publisher: Publisher, **given: int) -> ReportCache:
     said: list[str] = []
-    kept = Kept(publisher.store, publisher.config, said.append, publisher.tools.clock, **given)
+    kept = ReportCache(publisher.store, publisher.config, said.append, publisher.tools.clock, **given)
     kept.prepare()
     kept.wait()
     assert said == []
@@ -68,7 +70,7 @@ def ready(publisher: Publisher, **given: int) -> Kept:
 class Reads:
     """Counts how often the store was read for a report."""
 
-    def __init__(self, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, kept: ReportCache, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         tell = kept.being_read
 
@@ -80,13 +82,13 @@ class Reads:
 
 
 @pytest.fixture(scope="module")
-def kept(every_source: Publisher) -> Kept:
+def kept(every_source: Publisher) -> ReportCache:
     return ready(every_source)
 
 
 @pytest.mark.parametrize(("view", "given_"), ASKED, ids=lambda value: value if isinstance(value, str) else None)
 def test_every_view_of_every_source_is_the_same(
-    every_source: Publisher, kept: Kept, monkeypatch: pytest.MonkeyPatch, view: str, given_: dict[str, Any]
+    every_source: Publisher, kept: ReportCache, monkeypatch: pytest.MonkeyPatch, view: str, given_: dict[str, Any]
 ) -> None:
     reads = Reads(kept, monkeypatch)
     assert asked(every_source, view, given_, kept) == asked(every_source, view, given_)
@@ -106,7 +108,7 @@ VIEWS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def same(site: Site, kept: Kept) -> None:
+def same(site: Site, kept: ReportCache) -> None:
     for view, given_ in VIEWS:
         assert asked(site.publisher, view, given_, kept) == asked(site.publisher, view, given_)
 
@@ -183,7 +185,7 @@ def test_trouble_in_preparing_is_told_once_and_reports_go_on(tmp_path: Path) -> 
     with site.publisher.store.write() as connection:
         connection.execute(update(runs).where(runs.c.id == 2).values(job=b"\x01\xc1"))
     said: list[str] = []
-    kept = Kept(site.publisher.store, site.config, said.append, lambda: NOW)
+    kept = ReportCache(site.publisher.store, site.config, said.append, lambda: NOW)
     kept.prepare()
     kept.wait()
     (told,) = said
@@ -197,7 +199,7 @@ def test_trouble_in_preparing_is_told_once_and_reports_go_on(tmp_path: Path) -> 
 
 def test_closing_stops_preparing(tmp_path: Path) -> None:
     site, _ = collected(tmp_path, make_jobs(5))
-    kept = Kept(site.publisher.store, site.config, pytest.fail, lambda: NOW)
+    kept = ReportCache(site.publisher.store, site.config, pytest.fail, lambda: NOW)
     kept.close()
     kept.prepare()
     kept.wait()
@@ -226,7 +228,7 @@ def frames(columns: list[list[int]]) -> Iterator[Frame]:
 @given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=20), st.data())
 def test_a_chunk_holds_what_it_was_given(rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
     columns = [list(column) for column in zip(*rows, strict=True)]
-    chunk = Chunk(list(frames(columns)))
+    chunk = ColumnChunk(list(frames(columns)))
     start, stop = data.draw(VALUES), data.draw(st.none() | VALUES)
     inside = [place for place, end in enumerate(columns[1]) if end >= start and (stop is None or end < stop)]
     found = chunk.ended(start, stop)
@@ -253,7 +255,7 @@ def test_jobs_by_a_pattern_are_found_in_what_is_kept(tmp_path: Path, monkeypatch
         given_ = {"filters": {"job": pattern}}
         monkeypatch.undo()
         from_store = asked(site.publisher, "job", given_)
-        monkeypatch.setattr("publisher.status.jobs.names_in", lambda *_: pytest.fail("the store was searched"))
+        monkeypatch.setattr("publisher.store.queries.names_in", lambda *_: pytest.fail("the store was searched"))
         assert asked(site.publisher, "job", given_, kept) == from_store
     assert reads.count == 0
 

@@ -10,7 +10,7 @@ from publisher.api import Publisher
 from publisher.errors import SourceFormatError, SourceMissingError, UsageError
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Inside
 from tests.publisher.report.torque_site import table
@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Publisher:
 
 def asked(publisher: Publisher, name: str, **given: object) -> Report:
     request = ReportRequest(**{"start": START, "stop": START + 1800, **given})  # type: ignore[arg-type]
-    return make(name, Context(publisher.store, publisher.config, START + 10**6), request)
+    return make(name, ReportContext(publisher.store, publisher.config, START + 10**6), request)
 
 
 def test_active_and_all_queues_load_and_utilization(site: Publisher) -> None:
@@ -69,7 +69,7 @@ def test_samples_are_selected(site: Publisher) -> None:
 def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
     config = site.config.model_copy(update={"sources": {}})
     with pytest.raises(UsageError, match="no source has a stat_file"):
-        make("load", Context(site.store, config, START), ReportRequest(start=START, stop=START + 60))
+        make("load", ReportContext(site.store, config, START), ReportRequest(start=START, stop=START + 60))
     lines = tmp_path / "stat_file"
     lines.write_text(f"{START + 5}:a:q:2:1:1::r\nno sample\n")
     found = asked(site, "load", bins=1, stat_file=lines)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from publisher.api import Publisher
-from publisher.report.cache import Kept
+from publisher.report.cache import ReportCache
 from publisher.report.frame import Interval
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob, instant
@@ -55,9 +55,9 @@ def job(name: str, events: dict[str, int], **facts: object) -> ArcJob:
     return ArcJob(job_id, at(1), local_id=job_id, cores=CORES, events=written, extra=extra, **facts)  # type: ignore[arg-type]
 
 
-def view(site: Publisher, name: str, kept: Kept | None = None, **more: object) -> Report:
+def view(site: Publisher, name: str, kept: ReportCache | None = None, **more: object) -> Report:
     asked: dict[str, object] = {"start": at(1), "stop": at(4), "period": "day", **more}
-    context = Context(site.store, site.config, NOW, None if kept is None else kept.runs)
+    context = ReportContext(site.store, site.config, NOW, None if kept is None else kept.runs)
     return make(name, context, ReportRequest(**asked))  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_occupation(site: Publisher, by: tuple[str, ...]) -> None:
 
 
 def test_occupation_from_memory(site: Publisher) -> None:
-    kept = Kept(site.store, site.config, pytest.fail, lambda: NOW)
+    kept = ReportCache(site.store, site.config, pytest.fail, lambda: NOW)
     assert table(view(site, "occupation", kept), "used_h") == USED_H
 
 

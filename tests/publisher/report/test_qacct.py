@@ -9,7 +9,7 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE
 
@@ -41,7 +41,7 @@ def said_by_qacct(path: Path) -> Iterator[tuple[str, dict[str, tuple[float, ...]
 
 def totals(publisher: Publisher, by: tuple[str, ...], **filters: str) -> dict[str, tuple[float, ...]]:
     request = ReportRequest(start=SINCE, stop=UNTIL, by=by, filters=filters)
-    found = make("totals", Context(publisher.store, publisher.config, UNTIL), request)
+    found = make("totals", ReportContext(publisher.store, publisher.config, UNTIL), request)
     names = [column.name for column in found.columns]
     places = [names.index(name) for name in COLUMNS]
     return {str(row[0]) if by else "": tuple(float(str(row[place])) for place in places) for row in found.rows}
@@ -114,7 +114,7 @@ def test_every_record_of_qacct_j_is_a_run_that_is_told_in_full(ours: tuple[Publi
     alone = [record for record in told if record.get("jobnumber", "").strip() == "26"]
     (record,) = alone
     request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": "26"})
-    found = make("job", Context(publisher.store, publisher.config, UNTIL), request)
+    found = make("job", ReportContext(publisher.store, publisher.config, UNTIL), request)
     facts = {row[1]: row[2] for row in found.rows}
     assert facts["queue"] == record["qname"].strip()
     assert facts["local_user"] == record["owner"].strip()
@@ -129,7 +129,7 @@ def test_a_job_is_found_by_the_id_that_services_know(every_source: Publisher) ->
 
     def sources(name: str) -> set[str]:
         request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": name})
-        found = make("job", Context(every_source.store, every_source.config, UNTIL), request)
+        found = make("job", ReportContext(every_source.store, every_source.config, UNTIL), request)
         return {str(row[2]) for row in found.rows if row[1] == "source"}
 
     assert sources("ge-17") == {"ge"}

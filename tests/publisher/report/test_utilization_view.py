@@ -13,7 +13,7 @@ from publisher.api import Publisher
 from publisher.report.archive_export import Written
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.report.views.utilization import MOST_SERIES
 from tests.publisher.cli.program import BASE
@@ -23,7 +23,7 @@ SINCE, UNTIL = 1_792_800_000, 1_796_000_000
 
 def asked(publisher: Publisher, view: str = "utilization", **given: object) -> Report:
     request = ReportRequest(**{"start": SINCE, "stop": UNTIL, "bins": 40, **given})  # type: ignore[arg-type]
-    return make(view, Context(publisher.store, publisher.config, UNTIL), request)
+    return make(view, ReportContext(publisher.store, publisher.config, UNTIL), request)
 
 
 @pytest.mark.parametrize("key", ["owner", "queue", "host", "status", "slots", "cluster"])

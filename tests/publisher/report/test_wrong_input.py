@@ -14,7 +14,7 @@ from publisher.page.html import table
 from publisher.report.output import json_object, text_rows, to_csv, to_markdown
 from publisher.report.report import VIEWS, Column, Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Program
 
@@ -23,7 +23,7 @@ NOW = 1_800_000_000
 
 def asked(publisher: Publisher, view: str, **given: object) -> Report:
     request = ReportRequest(**{"start": NOW - 10**7, "stop": NOW, **given})  # type: ignore[arg-type]
-    return make(view, Context(publisher.store, publisher.config, NOW), request)
+    return make(view, ReportContext(publisher.store, publisher.config, NOW), request)
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"job", "load", "charges"}))

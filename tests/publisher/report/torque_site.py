@@ -15,7 +15,7 @@ from pathlib import Path
 from publisher.api import Publisher
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
-from publisher.report.runs import Context
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE
 
@@ -89,7 +89,7 @@ def view(publisher: Publisher, name: str, **asked: object) -> Report:
     """A view of the cluster as it is at `NOW`; from 1 to 4 March unless asked otherwise."""
     given: dict[str, object] = {"start": at(1), "stop": at(4), "period": "day", **asked}
     request = ReportRequest(**given)  # type: ignore[arg-type]
-    return make(name, Context(publisher.store, publisher.config, NOW), request)
+    return make(name, ReportContext(publisher.store, publisher.config, NOW), request)
 
 
 def table(report: Report, *names: str) -> list[tuple[object, ...]]:

@@ -16,7 +16,9 @@ NOW = 1_795_200_000
 
 def source(path: Path, *, now: float = NOW, page_rows: int = 2_000, **settings: Any) -> ArcSource:
     """The source of a database, at a fixed time."""
-    return ArcSource("ce1", schema.Source(type="arc", path=path, **settings), clock=lambda: now, page_rows=page_rows)
+    return ArcSource(
+        "ce1", schema.SourceSettings(type="arc", path=path, **settings), clock=lambda: now, page_rows=page_rows
+    )
 
 
 class Read:

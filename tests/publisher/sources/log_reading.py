@@ -15,7 +15,7 @@ import msgspec
 from formats.identity import decode, encode
 from formats.job import Job
 from publisher.sources.base import Source, Unreadable
-from publisher.sources.logs.lines import Line, LineHolder, LineParser, Outcome, Refused
+from publisher.sources.logs.lines import Line, LineHolder, LineParser, Outcome, UnreadableLine
 
 
 class Seen(msgspec.Struct):
@@ -59,7 +59,7 @@ def parse_all(parser: LineParser, lines: Sequence[bytes]) -> tuple[Seen, list[in
         for each in outcome if isinstance(outcome, list) else [outcome]:
             if isinstance(each, Job):
                 seen.add([each])
-            elif isinstance(each, Refused):
+            elif isinstance(each, UnreadableLine):
                 assert each.reason
                 refused.append(index - each.back)
             else:
@@ -91,7 +91,7 @@ def fuzz_records(parser: LineParser, records: Sequence[bytes], rounds: int) -> i
 def fed(parser: LineParser, raw: bytes) -> int:
     """How many runs a line gives; each can be stored."""
     outcome = parser.parse(raw)
-    if isinstance(outcome, Line | Refused):
+    if isinstance(outcome, Line | UnreadableLine):
         return 0
     runs = [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Job)]
     for run in runs:

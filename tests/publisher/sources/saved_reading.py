@@ -8,7 +8,7 @@ from pathlib import Path
 from formats.job import Job
 from publisher.sources.base import Source
 from publisher.sources.logs.documents import EndingParser
-from publisher.sources.logs.lines import Refused
+from publisher.sources.logs.lines import UnreadableLine
 from tests.publisher.sources.log_reading import Seen, parse_all, read_on
 
 
@@ -19,7 +19,7 @@ def parse_to_end(parser: EndingParser, lines: Sequence[bytes]) -> Seen:
         if isinstance(outcome, Job):
             seen.add([outcome])
         else:
-            assert isinstance(outcome, Refused)
+            assert isinstance(outcome, UnreadableLine)
     return seen
 
 

@@ -76,7 +76,7 @@ def test_a_file_its_folder_or_the_control_directory(tmp_path: Path) -> None:
 
 def test_no_path() -> None:
     with pytest.raises(ConfigError, match=r"sources\.ce1\.path: .* needs the path"):
-        make_source("ce1", schema.Source(type="arc"))
+        make_source("ce1", schema.SourceSettings(type="arc"))
 
 
 def test_nothing_there(tmp_path: Path) -> None:

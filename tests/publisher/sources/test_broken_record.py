@@ -28,7 +28,7 @@ def record(number: int, account: str, *, start: int = START - 100, end: int = ST
 
 def read(path: Path, content: str, cursor: dict[str, object] | None = None) -> Seen:
     path.write_text(content, encoding="utf-8")
-    source = TorqueSource("t", schema.Source(type="torque", path=path, timezone="UTC"))
+    source = TorqueSource("t", schema.SourceSettings(type="torque", path=path, timezone="UTC"))
     return read_on(source, Seen(cursor=cursor or {}))
 
 
@@ -88,7 +88,7 @@ def test_between_two_pages_and_in_a_window(tmp_path: Path) -> None:
     whole = before + broken(1, "a jobname=x\n" + "b\n" * 50_000 + "c") + broken(2, "x")
     path = tmp_path / "log"
     path.write_text(whole, encoding="utf-8")
-    source = TorqueSource("t", schema.Source(type="torque", path=path, timezone="UTC"))
+    source = TorqueSource("t", schema.SourceSettings(type="torque", path=path, timezone="UTC"))
     cursors = [json.loads(json.dumps(dict(page.cursor))) for page in source.pages({})]
     assert any('"held"' in json.dumps(cursor) for cursor in cursors)
     for cursor in cursors[:-1]:
@@ -110,7 +110,7 @@ def test_grid_engine(tmp_path: Path) -> None:
 
     path = tmp_path / "accounting"
     path.write_text(line(1, "a\nb") + line(2, f"a\n{line(7, 'x')}b") + line(3, "x"), encoding="utf-8")
-    seen = read_on(GridEngineSource("ge", schema.Source(type="gridengine", path=path)), Seen())
+    seen = read_on(GridEngineSource("ge", schema.SourceSettings(type="gridengine", path=path)), Seen())
     assert [(job.local_id, job.name) for job in seen.jobs.values()] == [("1", "a\nb"), ("3", "x")]
     assert [each.line for each in seen.unreadable] == [3]
 
@@ -122,6 +122,6 @@ def test_dqs(tmp_path: Path) -> None:
 
     path = tmp_path / "act_file"
     path.write_text(line(1, "a\nb") + line(2, f"a\n{line(7, 'x')}b") + line(3, "x"), encoding="utf-8")
-    seen = read_on(DqsSource("dqs", schema.Source(type="dqs", path=path)), Seen())
+    seen = read_on(DqsSource("dqs", schema.SourceSettings(type="dqs", path=path)), Seen())
     assert [(job.local_id, job.name) for job in seen.jobs.values()] == [("1", "a\nb"), ("3", "x")]
     assert [each.line for each in seen.unreadable] == [3]

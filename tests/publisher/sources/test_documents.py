@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from formats.identity import decode, encode
 from formats.job import Job
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import SourceFormatError
 from publisher.sources import make_source
 from publisher.sources.htcondor import lines, xml
 from publisher.sources.logs import json_stream
 from publisher.sources.logs.json_stream import Damaged, JsonElements
-from publisher.sources.logs.lines import Outcome, Refused
+from publisher.sources.logs.lines import Outcome, UnreadableLine
 from publisher.sources.slurm import json as slurm_json
 from tests.publisher.sources.log_reading import JSON_VALUE, Seen, changed, odd_value, read_on, watched
 
@@ -132,17 +132,17 @@ def _xml_pieces(content: bytes) -> list[bytes]:
 
 def _slurm(content: bytes) -> Iterator[Outcome]:
     for each in JsonElements(io.BytesIO(content).read, slurm_json.KEY):
-        yield Refused(each.reason) if isinstance(each, Damaged) else slurm_json.outcome(each, "c1")
+        yield UnreadableLine(each.reason) if isinstance(each, Damaged) else slurm_json.outcome(each, "c1")
 
 
 def _condor(content: bytes) -> Iterator[Outcome]:
     for each in JsonElements(io.BytesIO(content).read):
-        yield Refused(each.reason) if isinstance(each, Damaged) else lines.from_json(each, None)
+        yield UnreadableLine(each.reason) if isinstance(each, Damaged) else lines.from_json(each, None)
 
 
 def _condor_xml(content: bytes) -> Iterator[Outcome]:
     for ad in xml.ads(io.BytesIO(content).read):
-        yield ad if isinstance(ad, Refused) else lines.from_ad(ad, None)
+        yield ad if isinstance(ad, UnreadableLine) else lines.from_ad(ad, None)
 
 
 DOCUMENTS: Final = {
@@ -208,4 +208,4 @@ def test_numbers_in_every_shape() -> None:
         '{"job_id": 5, "state": {"current": ["COMPLETED"]}, "time": {"start": 10, "end": {"set": true, "number": 20}}}'
     )
     found = slurm_json.outcome(job, "c1")
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, UnreadableLine)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from formats.job import Job
 from formats.utilization.measure import Ran
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
 from publisher.messages.entries import entries_of, rans_of
 from publisher.sources import dqs
@@ -23,7 +23,7 @@ from publisher.sources.base import Unreadable
 from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource, act_lines, parse_line, without_slaves
 from publisher.sources.dqs_stat import QueueSample, StatError, parse_sample, read_samples
 from publisher.sources.gridengine.jobs import RUSAGE
-from publisher.sources.logs.lines import Refused
+from publisher.sources.logs.lines import UnreadableLine
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, mutated, parse_all, read_on
 
 
@@ -206,7 +206,7 @@ def test_slaves_without_master_are_given_up_aloud(lines: list[bytes]) -> None:
     parser = DqsParser("c")
     outcomes = [parser.parse(slave.replace(b"DQS.6", b"DQS.%d" % n)) for n in range(MOST_JOBS + 1)]
     assert isinstance(outcomes[-1], list)
-    assert any(isinstance(each, Refused) and "had no master" in each.reason for each in outcomes[-1])
+    assert any(isinstance(each, UnreadableLine) and "had no master" in each.reason for each in outcomes[-1])
     assert all(isinstance(each, Job) and each.slave for each in outcomes[:-1])
 
 
@@ -221,7 +221,7 @@ def test_slaves_without_master_are_given_up_aloud(lines: list[bytes]) -> None:
 )
 def test_what_is_no_line(line: bytes, reason: str) -> None:
     outcome = DqsParser("c").parse(line)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, UnreadableLine)
     assert reason in outcome.reason
 
 

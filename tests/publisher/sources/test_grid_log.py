@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.job import Job
-from publisher.grid_identity import Entry, entry_for
+from publisher.grid_identity import GridLogEntry, entry_for
 from publisher.sources.base import LineError
 from publisher.sources.blah import MAX_LINE_BYTES, entry, pages
 from publisher.sources.htcondor.lines import GridEntryParser
@@ -29,7 +29,7 @@ def test_a_line_of_blah() -> None:
         '"userFQAN=/atlas/no/Role=NULL" "userFQAN=/atlas/Role=NULL/Capability=NULL" "ceID=ce:8443/cream-pbs-long" '
         '"jobID=https://ce:9000/x=y" "lrmsID=9575064.lrms1" "localUser=11999" "clientID=c"'
     )
-    assert entry(line.encode()) == Entry(
+    assert entry(line.encode()) == GridLogEntry(
         1_795_200_000,
         "9575064.lrms1",
         "/DC=org/O=Grid/CN=Ada Byron/Email=ada@example.org",
@@ -114,7 +114,7 @@ AuthTokenSubject = "5f3c"
 AuthTokenIssuer = "https://atlas-auth.example.org/"
 *** Offset = 0 ClusterId = 12 ProcId = 0 Owner = "atlprd" CompletionDate = 1795203600
 """
-OF_ADA = Entry(
+OF_ADA = GridLogEntry(
     1_795_200_000,
     "slurm/20261120/4711",
     "/DC=org/CN=Ada",

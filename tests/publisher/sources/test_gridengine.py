@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from formats.identity import run_record_id
 from formats.job import Job
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
 from publisher.sources.base import Window
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource, cell_of
-from publisher.sources.logs.lines import MOST_GROUPS, Line, Refused
+from publisher.sources.logs.lines import MOST_GROUPS, Line, UnreadableLine
 from tests.publisher.sources.log_reading import Seen, compare, fed, fuzz, odd_value, parse_all, read_on, watched
 
 FILES = ("accounting-8.1.9", "accounting-variants", "accounting.jsonl")
@@ -132,7 +132,7 @@ def test_a_wrong_field_is_named(plain: bytes, field: int, value: str, reason: st
     fields = plain.decode().split(":")
     fields[field] = value
     outcome = GridEngineParser("c").parse(":".join(fields).encode())
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, UnreadableLine)
     assert reason in outcome.reason
 
 
@@ -212,7 +212,7 @@ def test_slaves_without_master_are_given_up_aloud(folder: Path) -> None:
         assert parser.parse(slave.replace(b":mpi:20:", f":mpi:{number + 1000}:".encode())) is Line.SKIPPED
     outcome = parser.parse(slave)
     assert isinstance(outcome, list)
-    assert isinstance(outcome[1], Refused)
+    assert isinstance(outcome[1], UnreadableLine)
     assert "had no master record" in outcome[1].reason
 
 
@@ -224,7 +224,7 @@ def test_slaves_of_an_earlier_run_are_not_added(folder: Path) -> None:
     assert isinstance(outcome, list)
     job, stray = outcome
     assert isinstance(job, Job)
-    assert isinstance(stray, Refused)
+    assert isinstance(stray, UnreadableLine)
     assert job.cpu_ms == 1000
 
 

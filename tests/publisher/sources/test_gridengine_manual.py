@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from publisher.cli.jobs_cmd import facts, show_run
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.sources.gridengine.jobs import RUSAGE
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource
 from tests.publisher.receivers import Receiver

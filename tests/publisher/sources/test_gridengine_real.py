@@ -11,7 +11,7 @@ from time import gmtime, strftime
 import pytest
 
 from formats.job import Job
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.sources.base import Page
 from publisher.sources.gridengine.source import GridEngineSource
 

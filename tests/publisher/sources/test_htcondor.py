@@ -19,7 +19,7 @@ from publisher.errors import ConfigError
 from publisher.sources.htcondor.lines import HTCondorParser
 from publisher.sources.htcondor.source import HTCondorSource
 from publisher.sources.htcondor.xml import ads
-from publisher.sources.logs.lines import Line, Refused
+from publisher.sources.logs.lines import Line, UnreadableLine
 from publisher.sources.logs.sniff import looks_like
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_records, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
@@ -29,7 +29,7 @@ LOST_ENDS = {"the last ad is not complete so far; it is read when it is"}
 
 
 def source(path: Path) -> HTCondorSource:
-    return HTCondorSource("condor", schema.Source(type="htcondor", path=path))
+    return HTCondorSource("condor", schema.SourceSettings(type="htcondor", path=path))
 
 
 def parser() -> HTCondorParser:
@@ -127,7 +127,7 @@ def test_apels_line() -> None:
     assert (job.global_id, job.exit_code) == ("schedd#12.3#1793491000", None)
     never = b"schedd#12.4#1793491000|alice|0|0|0|undefined|1793491400|undefined|0|1|1|"
     assert parser().parse(never) is Line.SKIPPED
-    assert isinstance(parser().parse(b"schedd#12.5#1793491000|alice|x|0|0|1|2|3|4|1|1|"), Refused)
+    assert isinstance(parser().parse(b"schedd#12.5#1793491000|alice|x|0|0|1|2|3|4|1|1|"), UnreadableLine)
 
 
 def test_what_it_looks_like(fixtures: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_banner_of_another_job_is_told() -> None:
     reading = parser()
     for line in (b"ClusterId = 1", b"ProcId = 0", b"JobStatus = 4"):
         reading.parse(line)
-    assert isinstance(reading.parse(b"*** Offset = 0 ClusterId = 2 ProcId = 0 Owner = x"), Refused)
+    assert isinstance(reading.parse(b"*** Offset = 0 ClusterId = 2 ProcId = 0 Owner = x"), UnreadableLine)
 
 
 def test_entities_are_refused(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_damaged_document_costs_no_other(content: bytes, expected: list[int], 
     file = io.BytesIO(content)
     told: list[object] = []
     for each in ads(lambda most: file.read(min(most, size))):
-        if isinstance(each, Refused):
+        if isinstance(each, UnreadableLine):
             told.append(int(each.reason.removeprefix(_CUT).split()[0]) if each.reason.startswith(_CUT) else 0)
         else:
             told.append(each["clusterid"])
@@ -290,7 +290,7 @@ def _fuzzed(file: Path, rounds: int) -> int:
 
 def test_the_path_is_needed() -> None:
     with pytest.raises(ConfigError, match=r"sources\.condor\.path"):
-        HTCondorSource("condor", schema.Source(type="htcondor"))
+        HTCondorSource("condor", schema.SourceSettings(type="htcondor"))
 
 
 def test_check(fixtures: Path) -> None:

@@ -142,7 +142,7 @@ def test_long_lists_that_are_the_administrators_are_read(tmp_path: Path) -> None
     text += f" exec_host={hosts} session=1 end=9 Exit_status=0"
     path = tmp_path / "20261101"
     path.write_text(f"11/01/2026 00:00:00;E;1.s;{text}\n", encoding="utf-8")
-    settings = schema.Source(type="torque", path=path, timezone="UTC")
+    settings = schema.SourceSettings(type="torque", path=path, timezone="UTC")
     seen = read_on(make_source("ce1", settings), Seen())
     (job,) = seen.jobs.values()
     assert (job.nodes, job.cores, SHORTENED in job.extras) == (5_000, 80_000, False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import SourceError, SourceFormatError, SourceMissingError
 from publisher.sources.base import Page
 from publisher.sources.dqs import DqsSource

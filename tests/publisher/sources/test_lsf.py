@@ -13,13 +13,13 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError
 from publisher.sources import lsf
-from publisher.sources.logs.lines import Line, Refused
+from publisher.sources.logs.lines import Line, UnreadableLine
 from publisher.sources.lsf import MAX_RECORD_BYTES, LsfParser, LsfSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 
 
 def source(path: Path) -> LsfSource:
-    return LsfSource("lsf", schema.Source(type="lsf", path=path, cluster="c1"))
+    return LsfSource("lsf", schema.SourceSettings(type="lsf", path=path, cluster="c1"))
 
 
 def parser() -> LsfParser:
@@ -105,13 +105,15 @@ def test_a_quote_that_is_never_closed_is_bounded() -> None:
     given_up = parser()
     assert given_up.parse(b'"JOB_FINISH" "10.1" 17 "open') is Line.MORE
     outcomes = [given_up.parse(b"x" * 1000) for _ in range(300)]
-    assert [isinstance(outcome, Refused) for outcome in outcomes].count(True) == 1, "the record, not each of its lines"
+    assert [isinstance(outcome, UnreadableLine) for outcome in outcomes].count(True) == 1, (
+        "the record, not each of its lines"
+    )
     again = parser()
     again.resume(json.loads(json.dumps(given_up.state())))
     for each in (given_up, again):
         assert each.parse(b"still open") is Line.IGNORED
         assert each.parse(b'and closed here" 5') is Line.IGNORED
-        assert isinstance(each.parse(b"no record"), Refused)
+        assert isinstance(each.parse(b"no record"), UnreadableLine)
         assert each.state() is None
 
 
@@ -153,9 +155,9 @@ def test_a_damaged_line_costs_only_its_own_job(lines: list[bytes], damage: bytes
 
 def test_the_path_is_needed_and_the_cluster_should_have_a_name(fixtures: Path) -> None:
     with pytest.raises(ConfigError, match=r"sources\.lsf\.path"):
-        LsfSource("lsf", schema.Source(type="lsf"))
+        LsfSource("lsf", schema.SourceSettings(type="lsf"))
     path = fixtures / "lsf"
-    nameless = LsfSource("lsf", schema.Source(type="lsf", path=path))
+    nameless = LsfSource("lsf", schema.SourceSettings(type="lsf", path=path))
     assert any("cluster" in finding.hint for finding in nameless.check())
     assert not any("cluster" in finding.hint for finding in source(path / "lsb.acct").check())
 

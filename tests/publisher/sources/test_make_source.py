@@ -28,7 +28,7 @@ def test_every_built_in_type_can_be_loaded() -> None:
 
 
 def test_a_built_in_type(tmp_path: Path) -> None:
-    made = sources.make_source("ce1", schema.Source(type="arc", path=tmp_path))
+    made = sources.make_source("ce1", schema.SourceSettings(type="arc", path=tmp_path))
     assert isinstance(made, ArcSource)
     assert (made.name, made.kind) == ("ce1", "arc")
 
@@ -37,19 +37,19 @@ def test_an_unknown_type_names_the_known_and_the_nearest() -> None:
     with pytest.raises(
         ConfigError, match=r"sources\.ce1\.type: unknown type of source 'ark'; known are .*arc"
     ) as caught:
-        sources.make_source("ce1", schema.Source(type="ark"))
+        sources.make_source("ce1", schema.SourceSettings(type="ark"))
     assert caught.value.hint == 'Did you mean "arc"?'
 
 
 def test_an_unknown_type_unlike_any() -> None:
     with pytest.raises(ConfigError) as caught:
-        sources.make_source("ce1", schema.Source(type="xyzzy"))
+        sources.make_source("ce1", schema.SourceSettings(type="xyzzy"))
     assert "add-on" in caught.value.hint
 
 
 def test_a_type_of_an_add_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     of_add_on("mine", "publisher.sources.arc.source:ArcSource", monkeypatch)
-    made = sources.make_source("x", schema.Source(type="mine", path=tmp_path))
+    made = sources.make_source("x", schema.SourceSettings(type="mine", path=tmp_path))
     assert (type(made), made.name, made.kind) == (AddedSource, "x", "arc")
     assert [finding.level for finding in made.check()] == ["red"]
 
@@ -58,9 +58,9 @@ def test_a_type_of_an_add_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_an_add_on_that_cannot_be_loaded(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     of_add_on("mine", value, monkeypatch)
     with pytest.raises(ConfigError, match="cannot be loaded"):
-        sources.make_source("x", schema.Source(type="mine"))
+        sources.make_source("x", schema.SourceSettings(type="mine"))
 
 
 def test_an_add_on_cannot_replace_a_built_in_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     of_add_on("arc", "no_such_module_at_all:Source", monkeypatch)
-    assert isinstance(sources.make_source("x", schema.Source(type="arc", path=tmp_path)), ArcSource)
+    assert isinstance(sources.make_source("x", schema.SourceSettings(type="arc", path=tmp_path)), ArcSource)

@@ -16,7 +16,7 @@ ZONE = "America/Denver"
 
 
 def source(path: Path) -> PbsProSource:
-    return PbsProSource("hpc", schema.Source(type="pbs", path=path, timezone=ZONE))
+    return PbsProSource("hpc", schema.SourceSettings(type="pbs", path=path, timezone=ZONE))
 
 
 def parser() -> PbsParser:

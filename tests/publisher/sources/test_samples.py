@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from formats.job import Job
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import SourceFormatError
 from publisher.sources import make_source
 from tests.publisher.sources.log_reading import Seen, read_on

@@ -14,7 +14,7 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError, SourceFormatError
 from publisher.sources.base import Window
-from publisher.sources.logs.lines import Line, Refused
+from publisher.sources.logs.lines import Line, UnreadableLine
 from publisher.sources.slurm.parser import MOST_BYTES, SlurmParser
 from publisher.sources.slurm.sacct import COLUMNS
 from publisher.sources.slurm.source import SlurmSource
@@ -25,7 +25,7 @@ FILES = ("sacct.psv", "jobcomp.log", "sacct-22.05.json", "sacct-24.05.json")
 
 
 def source(path: Path, **more: object) -> SlurmSource:
-    return SlurmSource("slurm", schema.Source.model_validate({"type": "slurm", "path": path, **more}))
+    return SlurmSource("slurm", schema.SourceSettings.model_validate({"type": "slurm", "path": path, **more}))
 
 
 def parser() -> SlurmParser:
@@ -157,9 +157,9 @@ def test_any_order_of_columns_and_a_trailing_delimiter() -> None:
 
 def test_a_table_without_times_or_header_is_told() -> None:
     outcome = parser().parse(b"JobID|JobName|State")
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, UnreadableLine)
     assert "Start, End" in outcome.reason
-    assert isinstance(parser().parse(b"1|2|3|4"), Refused)
+    assert isinstance(parser().parse(b"1|2|3|4"), UnreadableLine)
 
 
 def test_columns_assumed_for_a_file_without_a_header_are_not_those_of_the_next() -> None:
@@ -176,7 +176,7 @@ def test_fields_that_can_be_told_apart_in_several_ways_are_refused() -> None:
     table = parser()
     assert table.parse(b"JobName|User|Comment|JobID|Start|End|State") is Line.IGNORED
     outcome = table.parse(b"a|b|c|d|5|10|20|COMPLETED")
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, UnreadableLine)
     assert "several ways" in outcome.reason
 
 
@@ -327,7 +327,7 @@ def _fuzzed(file: Path, rounds: int) -> int:
 
 def test_without_a_path_the_program_is_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"sources\.slurm\.path"):
-        SlurmSource("slurm", schema.Source(type="slurm"), environ={"PATH": str(tmp_path)})
+        SlurmSource("slurm", schema.SourceSettings(type="slurm"), environ={"PATH": str(tmp_path)})
 
 
 def test_check(fixtures: Path, tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ def test_a_field_that_is_not_of_its_column_makes_the_row_unreadable(column: str)
     found = parse_to_end(parser(), [header, recommended(**{column: "a text"}), recommended(JobIDRaw="6", JobID="6")])
     assert [job.local_id for job in found.jobs.values()] == ["6"]
     outcome = parser_after(header).parse(recommended(**{column: "a text"}))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, UnreadableLine)
     assert f"{column} is not of its form" in outcome.reason
 
 

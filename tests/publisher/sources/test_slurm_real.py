@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from formats.job import Job
-from publisher.config.schema import Source as Settings
+from publisher.config.schema import SourceSettings as Settings
 from publisher.sources.slurm import sacct
 from publisher.sources.slurm.source import SlurmSource
 

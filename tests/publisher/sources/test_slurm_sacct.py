@@ -104,7 +104,7 @@ def row(number: str, start: int, end: int | str, **more: object) -> dict[str, ob
 
 
 def source(sacct: Sacct, now: int, silent_s: float = 60.0, **more: object) -> SlurmSource:
-    made = schema.Source.model_validate({"type": "slurm", "path": sacct.path, **more})
+    made = schema.SourceSettings.model_validate({"type": "slurm", "path": sacct.path, **more})
     return SlurmSource("slurm", made, clock=lambda: T0 + now, silent_s=silent_s)
 
 
@@ -342,12 +342,12 @@ def test_what_is_a_program(sacct: Sacct, tmp_path: Path) -> None:
     saved.write_text("JobID|Start|End\n1|10|20\n", encoding="utf-8")
     saved.chmod(0o755)
     assert (is_program(sacct.path), is_program(saved), is_program(tmp_path)) == (True, False, False)
-    assert ids(read_on(SlurmSource("slurm", schema.Source(type="slurm", path=saved)), Seen()).jobs) == ["1"]
+    assert ids(read_on(SlurmSource("slurm", schema.SourceSettings(type="slurm", path=saved)), Seen()).jobs) == ["1"]
 
 
 def test_the_program_is_found_on_path(sacct: Sacct) -> None:
     environ = {"PATH": f"{sacct.place}{os.pathsep}{os.environ['PATH']}"}
-    assert SlurmSource("slurm", schema.Source(type="slurm"), environ=environ).path == sacct.path
+    assert SlurmSource("slurm", schema.SourceSettings(type="slurm"), environ=environ).path == sacct.path
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ ZONE = "Europe/Oslo"
 
 
 def source(path: Path, zone: str = ZONE) -> TorqueSource:
-    return TorqueSource("ce1", schema.Source(type="torque", path=path, timezone=zone))
+    return TorqueSource("ce1", schema.SourceSettings(type="torque", path=path, timezone=zone))
 
 
 def parser() -> PbsParser:
@@ -273,7 +273,7 @@ def test_a_cursor_of_something_else_is_read_from_the_beginning(folder: Path, see
 
 def test_no_path_no_files_other_files(tmp_path: Path, fixtures: Path) -> None:
     with pytest.raises(ConfigError, match=r"sources\.ce1\.path"):
-        TorqueSource("ce1", schema.Source(type="torque"))
+        TorqueSource("ce1", schema.SourceSettings(type="torque"))
     with pytest.raises(SourceMissingError):
         read_on(source(tmp_path), Seen())
     (tmp_path / "20261024").write_bytes((fixtures / "lsf" / "lsb.acct").read_bytes())

@@ -35,7 +35,7 @@ def site_of(folder: Path, *names: str) -> Site:
 
 
 def collect(site: Site, window: Window | None = None) -> dict[str, Collected]:
-    with mock.patch("publisher.api.sending.ReadApart", make_source):
+    with mock.patch("publisher.api.sending.BackgroundReader", make_source):
         found = site.publisher.collect((), window)
     assert found is not None
     return found

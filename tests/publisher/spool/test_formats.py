@@ -17,7 +17,7 @@ from formats.job import Benchmark, Event, Host, Job, Transfer
 from publisher.config.schema import SpoolContext
 from publisher.spool import name_value
 from publisher.spool.base import Object, SpoolError, key_of
-from publisher.spool.context import Context, make_context
+from publisher.spool.context import SpoolingContext, make_context
 from publisher.spool.kinds import EXPORTED, JOBS, TABLES, job_of_values, values_of_job
 from publisher.store.schema import metadata
 from tests.publisher.site import make_job
@@ -64,7 +64,7 @@ def as_object(job: Job) -> Object:
 
 
 @pytest.fixture(params=FORMATS)
-def context(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Context]:
+def context(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SpoolingContext]:
     """A context in each format, ready."""
     made = make(request.param, tmp_path)
     made.startup()
@@ -72,7 +72,7 @@ def context(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Context]
     made.shutdown()
 
 
-def make(form: str, folder: Path) -> Context:
+def make(form: str, folder: Path) -> SpoolingContext:
     """A context over a folder; another one over the same folder is a new process."""
     place: dict[str, Any] = (
         {"url": f"sqlite:///{folder}/spool.db"} if form == "database" else {"path": folder / "spool"}
@@ -80,7 +80,7 @@ def make(form: str, folder: Path) -> Context:
     return make_context(SpoolContext(format=form, **place))  # type: ignore[arg-type]
 
 
-def test_every_value_comes_back(context: Context) -> None:
+def test_every_value_comes_back(context: SpoolingContext) -> None:
     items = [as_object(full_job(number)) for number in (1, 2)] + [
         as_object(Job(record_id="/..", system="", status="lost"))
     ]
@@ -94,7 +94,7 @@ def test_every_value_comes_back(context: Context) -> None:
     assert encode(job_of_values(found[-1].values)) in {encode(full_job(1)), encode(full_job(2))}
 
 
-def test_the_last_version_counts_and_what_is_gone_is_gone(context: Context) -> None:
+def test_the_last_version_counts_and_what_is_gone_is_gone(context: SpoolingContext) -> None:
     first, second, third = (as_object(full_job(number)) for number in (1, 2, 3))
     for item in (first, second, third):
         context.write_object(JOBS, item)
@@ -125,7 +125,7 @@ def test_an_object_that_did_not_change_is_not_written(form: str, tmp_path: Path)
     context.shutdown()
 
 
-def test_a_context_remembers_one_note(context: Context) -> None:
+def test_a_context_remembers_one_note(context: SpoolingContext) -> None:
     assert context.noted() is None
     context.note("generation 1")
     context.note("generation 2")
@@ -134,7 +134,7 @@ def test_a_context_remembers_one_note(context: Context) -> None:
     assert context.noted() is None
 
 
-def test_what_is_written_is_private(context: Context, tmp_path: Path) -> None:
+def test_what_is_written_is_private(context: SpoolingContext, tmp_path: Path) -> None:
     context.write_object(JOBS, as_object(full_job()))
     context.note("x")
     context.commit()

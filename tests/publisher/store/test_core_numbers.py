@@ -11,7 +11,7 @@ import pytest
 from formats.identity import decode, digest, without_core_numbers
 from formats.job import Job
 from publisher.collect.collect import Collected
-from publisher.config.schema import Source
+from publisher.config.schema import SourceSettings
 from publisher.sources import make_source
 from publisher.sources.base import Window
 from publisher.store.schema import State
@@ -22,7 +22,7 @@ from tests.publisher.site import ListSource, Site
 @pytest.fixture
 def jobs(fixtures: Path) -> list[Job]:
     """The fixture's runs as they are read now, but for an account of which the older program read a part."""
-    settings = Source(
+    settings = SourceSettings(
         type="torque", path=fixtures / "torque" / "accounting", timezone="Europe/Oslo", cluster="batch.example.org"
     )
     read = [job for page in make_source("ce1", settings).pages({}) for job in page.jobs]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.grid_identity import Entry
+from publisher.grid_identity import GridLogEntry
 from publisher.store import grid_jobs, registry
 from publisher.store.admin import erase
 from publisher.store.schema import erased as erased_table
@@ -14,8 +14,10 @@ from tests.publisher.site import NOW, Site
 
 pytestmark = pytest.mark.either_store
 
-WHOLE = Entry(NOW, "slurm/20261120/4711", "/CN=Ada", ("/atlas", "/atlas/no"), "ce1", "5f3c", "https://issuer.example/")
-BARE = Entry(NOW, "4711.server", None, (), None, "77aa")
+WHOLE = GridLogEntry(
+    NOW, "slurm/20261120/4711", "/CN=Ada", ("/atlas", "/atlas/no"), "ce1", "5f3c", "https://issuer.example/"
+)
+BARE = GridLogEntry(NOW, "4711.server", None, (), None, "77aa")
 
 
 def test_an_entry_comes_back_as_it_was(tmp_path: Path) -> None:

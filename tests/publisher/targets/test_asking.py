@@ -16,7 +16,7 @@ from publisher.security.http import Failure, Reply
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki, make_pki
 from publisher.targets import sgas as targets_sgas
-from publisher.targets.base import DaySum, KeepsMessages, Kept, Message, TellsSums, Untold
+from publisher.targets.base import DaySum, EvidenceUnavailable, KeepsMessages, KeptMessage, Message, TellsSums
 from publisher.targets.directory import DirectoryTarget
 from publisher.targets.identity import TargetContext
 from publisher.targets.sgas import SgasTarget
@@ -41,7 +41,7 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 def sgas(simulator: Simulator) -> Iterator[SgasTarget]:
     client = simulator.pki.client
     own = schema.Credentials(certificate=client.certificate, key=client.key, ca_directory=simulator.pki.ca_directory)
-    target = SgasTarget("neic", schema.SgasTarget(type="sgas", url=simulator.sgas_url), TargetContext(own))
+    target = SgasTarget("neic", schema.SgasSettings(type="sgas", url=simulator.sgas_url), TargetContext(own))
     yield target
     target.close()
 
@@ -88,7 +88,7 @@ def test_a_service_that_does_not_tell_says_why(
     for told in (sgas.usage("ce1.example.org", FIRST, FIRST + 1), sgas.last_registration_s("ce1.example.org")):
         if fault.code == 404 and told is None:
             continue  # the monitor's word for a machine it does not know
-        assert isinstance(told, Untold)
+        assert isinstance(told, EvidenceUnavailable)
         assert told.reason
         assert said in told.reason
         assert told.unauthorised is unauthorised
@@ -97,10 +97,10 @@ def test_a_service_that_does_not_tell_says_why(
 def test_without_the_right_to_query_nothing_is_told(pki: Pki) -> None:
     with Simulator(pki, rights={pki.client.dn: ["jobinsert"]}) as running:
         own = schema.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
-        target = SgasTarget("neic", schema.SgasTarget(type="sgas", url=running.sgas_url), TargetContext(own))
+        target = SgasTarget("neic", schema.SgasSettings(type="sgas", url=running.sgas_url), TargetContext(own))
         told = target.usage("ce1.example.org", FIRST, FIRST + 1)
         target.close()
-    assert isinstance(told, Untold)
+    assert isinstance(told, EvidenceUnavailable)
     assert told.unauthorised
 
 
@@ -137,7 +137,7 @@ def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> Non
     if name != "n_jobs" and bad == "":
         return  # no hours
     told = targets_sgas.usage(answering(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
-    assert isinstance(told, Untold)
+    assert isinstance(told, EvidenceUnavailable)
     assert name in told.reason
     assert len(told.reason) < 200
 
@@ -145,18 +145,18 @@ def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> Non
 @pytest.mark.parametrize("bad", ["-1", "1.5"])
 def test_jobs_are_counted_in_whole_numbers(bad: str) -> None:
     told = targets_sgas.usage(answering(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
-    assert isinstance(told, Untold)
+    assert isinstance(told, EvidenceUnavailable)
     assert "n_jobs" in told.reason
 
 
 def test_digits_beyond_what_json_readers_take_are_not_an_answer() -> None:
     text = json.dumps([line("2026-11-01", 777)]).replace("777", "9" * 400)
     told = targets_sgas.usage(lambda _path: Reply(200, {}, text.encode()), "ce1", FIRST, FIRST + 1)
-    assert isinstance(told, Untold)
+    assert isinstance(told, EvidenceUnavailable)
     monitor = Reply(200, {}, b'{"registration_epoch": ' + b"9" * 400 + b"}")
-    assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), Untold)
+    assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), EvidenceUnavailable)
     monitor = Reply(200, {}, b'{"registration_epoch": 1e300}')
-    assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), Untold)
+    assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), EvidenceUnavailable)
 
 
 def test_a_monitor_that_answers_null_does_not_know_the_machine() -> None:
@@ -172,7 +172,7 @@ def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:
 
 def test_sums_over_several_days_are_no_answer() -> None:
     told = targets_sgas.usage(answering(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
-    assert isinstance(told, Untold)
+    assert isinstance(told, EvidenceUnavailable)
     assert "where days were asked for" in told.reason
 
 
@@ -192,7 +192,7 @@ def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
 
 
 def directory(path: Path, layout: str = "files") -> DirectoryTarget:
-    settings = schema.DirectoryTarget(type="directory", path=path, layout=layout)  # type: ignore[arg-type]
+    settings = schema.DirectorySettings(type="directory", path=path, layout=layout)  # type: ignore[arg-type]
     return DirectoryTarget("spool", settings, TargetContext())
 
 
@@ -212,7 +212,9 @@ def test_a_directory_shows_what_was_written_oldest_first(tmp_path: Path, layout:
     assert list(target.kept()) == [], "and makes none by looking"
     assert not (tmp_path / "out").exists()
     names = write(target, "zz", "aa", "mm")
-    assert list(target.kept()) == [Kept(name, text) for name, text in zip(names, (b"zz", b"aa", b"mm"), strict=True)]
+    assert list(target.kept()) == [
+        KeptMessage(name, text) for name, text in zip(names, (b"zz", b"aa", b"mm"), strict=True)
+    ]
     (tmp_path / "out" / names[1]).unlink()
     assert [target.keeps(name) for name in names] == [True, False, True]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from publisher.config import schema
-from publisher.encoded_run import seal
+from publisher.encoded_run import encode_run
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources import background, make_source
-from publisher.sources.background import ReadApart
+from publisher.sources.background import BackgroundReader
 from publisher.sources.base import Recognising, SealedPage, Window, waiting_in
 from publisher.sources.logs.lines import PAGE_RECORDS
 from tests.generators import arc_database
@@ -26,18 +26,18 @@ EVER = Window(0, 2**40)
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> schema.Source:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> schema.SourceSettings:
     """A database of more pages than are read here."""
     path = tmp_path_factory.mktemp("arc") / "accounting.db"
     arc_database.create(path, ROWS, 5)
-    return schema.Source(type="arc", path=path)
+    return schema.SourceSettings(type="arc", path=path)
 
 
-def test_another_process_gives_the_pages_that_this_one_would(settings: schema.Source) -> None:
-    alone = ReadApart("ce1", settings, cores=1)
+def test_another_process_gives_the_pages_that_this_one_would(settings: schema.SourceSettings) -> None:
+    alone = BackgroundReader("ce1", settings, cores=1)
     here = list(alone.pages({}))
     assert len(here) > background.PAGES_HERE + 1, "or nothing is read apart"
-    both = ReadApart("ce1", settings, cores=2)
+    both = BackgroundReader("ce1", settings, cores=2)
     found = list(both.pages({}))
     assert [run for page in found for run in page.runs] == [run for page in here for run in page.runs]
     plain = [
@@ -45,7 +45,7 @@ def test_another_process_gives_the_pages_that_this_one_would(settings: schema.So
         for page in make_source("ce1", settings).pages({})
         for job, mark in zip(page.jobs, page.marks, strict=True)
     ]
-    assert [run for page in found for run in page.runs] == [seal(job, mark=mark) for job, mark in plain]
+    assert [run for page in found for run in page.runs] == [encode_run(job, mark=mark) for job, mark in plain]
     assert [run.job() for page in found for run in page.runs] == [job for job, _ in plain]
     assert [item for page in found for item in page.unreadable] == [item for page in here for item in page.unreadable]
     assert sum(page.skipped for page in found) == sum(page.skipped for page in here)
@@ -61,8 +61,8 @@ def test_a_log_is_read_on_in_another_process_with_what_waits_and_what_is_no_reco
     lines[-20] = lines[-20][:60]
     lines[-10:-10] = [_record(-1, "mpi"), _record(-2, "mpi", "1.n2")]
     log.write_text("\n".join([*lines, lines[0][:50]]), encoding="ascii")
-    settings = schema.Source(type="gridengine", path=log, cluster="c")
-    here, both = (list(ReadApart("ge", settings, cores=cores).pages({})) for cores in (1, 2))
+    settings = schema.SourceSettings(type="gridengine", path=log, cluster="c")
+    here, both = (list(BackgroundReader("ge", settings, cores=cores).pages({})) for cores in (1, 2))
     assert len(here) > background.PAGES_HERE + 1, "or nothing is read apart"
     for part in ("runs", "unreadable"):
         assert [each for page in both for each in getattr(page, part)] == [
@@ -84,35 +84,35 @@ def _record(number: int, environment: str = "NONE", task: str = "NONE") -> str:
     )
 
 
-def test_where_it_stopped_either_goes_on(settings: schema.Source) -> None:
-    cursor = list(ReadApart("ce1", settings, cores=2).pages({}))[-1].cursor
-    assert sum(len(page.runs) for page in ReadApart("ce1", settings, cores=1).pages(cursor)) == 0
+def test_where_it_stopped_either_goes_on(settings: schema.SourceSettings) -> None:
+    cursor = list(BackgroundReader("ce1", settings, cores=2).pages({}))[-1].cursor
+    assert sum(len(page.runs) for page in BackgroundReader("ce1", settings, cores=1).pages(cursor)) == 0
 
 
 def test_a_short_source_and_a_short_window_are_read_here(
-    settings: schema.Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    settings: schema.SourceSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("publisher.subprocess_worker.Apart", None)
+    monkeypatch.setattr("publisher.subprocess_worker.WorkerProcess", None)
     arc_database.create(tmp_path / "accounting.db", 100, 1)
     small = settings.model_copy(update={"path": tmp_path / "accounting.db"})
-    assert list(ReadApart("ce1", small, cores=2).pages({}))[-1].at_end
-    (jobs, end) = ReadApart("ce1", small, cores=2).pages({}, Window(0, 2**40))
+    assert list(BackgroundReader("ce1", small, cores=2).pages({}))[-1].at_end
+    (jobs, end) = BackgroundReader("ce1", small, cores=2).pages({}, Window(0, 2**40))
     assert len(jobs.runs) == 99, "one is in progress"
     assert end.at_end
-    assert list(ReadApart("ce1", settings, cores=1).pages({}, Window(0, 2**40)))[-1].at_end
+    assert list(BackgroundReader("ce1", settings, cores=1).pages({}, Window(0, 2**40)))[-1].at_end
 
 
-def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: schema.Source) -> None:
+def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: schema.SourceSettings) -> None:
     ends = sorted(job.end or 0 for page in make_source("ce1", settings).pages({}) for job in page.jobs if job.finished)
     window = Window(ends[10], ends[-10])
-    cursor = list(ReadApart("ce1", settings, cores=2).pages({}))[-1].cursor
+    cursor = list(BackgroundReader("ce1", settings, cores=2).pages({}))[-1].cursor
     before = _children()
-    pages = ReadApart("ce1", settings, cores=2).pages(cursor, window)
+    pages = BackgroundReader("ce1", settings, cores=2).pages(cursor, window)
     first = next(pages)
     assert _children() - before, "it is read here"
     found = [first, *pages]
     assert [run for page in found for run in page.runs] == [
-        run for page in ReadApart("ce1", settings, cores=1).pages(cursor, window) for run in page.runs
+        run for page in BackgroundReader("ce1", settings, cores=1).pages(cursor, window) for run in page.runs
     ]
     assert sorted(run.end or 0 for page in found for run in page.runs) == [
         end for end in ends if ends[10] <= end < ends[-10]
@@ -121,14 +121,14 @@ def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: s
     assert {repr(dict(page.cursor)) for page in found} == {repr(dict(cursor))}
 
 
-def test_a_window_of_what_is_known_is_read_here(settings: schema.Source) -> None:
+def test_a_window_of_what_is_known_is_read_here(settings: schema.SourceSettings) -> None:
     known = {
         run.record_id: (run.mark, run.end or 0)
-        for page in ReadApart("ce1", settings, cores=1).pages({})
+        for page in BackgroundReader("ce1", settings, cores=1).pages({})
         for run in page.runs
         if run.finished and run.mark is not None
     }
-    reader = ReadApart("ce1", settings, cores=2)
+    reader = BackgroundReader("ce1", settings, cores=2)
     before = _children()
     pages = reader.window_pages({}, EVER, lambda names: {name: known[name] for name in names if name in known})
     first = next(pages)
@@ -139,21 +139,23 @@ def test_a_window_of_what_is_known_is_read_here(settings: schema.Source) -> None
     assert found[-1].at_end
 
 
-def test_a_window_of_what_is_not_known_is_read_by_another_process(settings: schema.Source) -> None:
+def test_a_window_of_what_is_not_known_is_read_by_another_process(settings: schema.SourceSettings) -> None:
     before = _children()
-    pages = ReadApart("ce1", settings, cores=2).window_pages({}, EVER, lambda _names: {})
+    pages = BackgroundReader("ce1", settings, cores=2).window_pages({}, EVER, lambda _names: {})
     first = next(pages)
     assert _children() - before, "it is read here"
-    assert [first, *pages] == list(ReadApart("ce1", settings, cores=1).pages({}, EVER))
+    assert [first, *pages] == list(BackgroundReader("ce1", settings, cores=1).pages({}, EVER))
 
 
 def test_a_source_that_gives_no_marks_is_read_as_ever(tmp_path: Path) -> None:
     log = tmp_path / "accounting"
     log.write_text("\n".join([*map(_record, range(50)), ""]), encoding="ascii")
-    settings = schema.Source(type="gridengine", path=log, cluster="c")
+    settings = schema.SourceSettings(type="gridengine", path=log, cluster="c")
     assert not isinstance(make_source("ge", settings), Recognising)
-    found = list(ReadApart("ge", settings).window_pages({}, EVER, lambda _names: pytest.fail("nothing is looked up")))
-    assert found == list(ReadApart("ge", settings).pages({}, EVER))
+    found = list(
+        BackgroundReader("ge", settings).window_pages({}, EVER, lambda _names: pytest.fail("nothing is looked up"))
+    )
+    assert found == list(BackgroundReader("ge", settings).pages({}, EVER))
     assert sum(len(page.runs) for page in found) == 50
 
 
@@ -161,36 +163,36 @@ def _children() -> set[int]:
     return {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()}
 
 
-def _read_into_the_child(settings: schema.Source) -> tuple[object, list[SealedPage], int]:
+def _read_into_the_child(settings: schema.SourceSettings) -> tuple[object, list[SealedPage], int]:
     before = _children()
-    pages = ReadApart("ce1", settings, cores=2).pages({})
+    pages = BackgroundReader("ce1", settings, cores=2).pages({})
     read = [next(pages) for _ in range(background.PAGES_HERE + 1)]
     (child,) = _children() - before
     return pages, read, child
 
 
-def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: schema.Source) -> None:
+def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: schema.SourceSettings) -> None:
     pages, read, child = _read_into_the_child(settings)
     os.kill(child, signal.SIGKILL)
     with pytest.raises(SourceError, match="ended before its end"):
         read += list(pages)  # type: ignore[call-overload]
-    whole = [run.record_id for page in ReadApart("ce1", settings, cores=1).pages({}) for run in page.runs]
+    whole = [run.record_id for page in BackgroundReader("ce1", settings, cores=1).pages({}) for run in page.runs]
     given = [run.record_id for page in read for run in page.runs]
-    rest = ReadApart("ce1", settings, cores=2).pages(read[-1].cursor)
+    rest = BackgroundReader("ce1", settings, cores=2).pages(read[-1].cursor)
     assert given + [run.record_id for page in rest for run in page.runs] == whole
 
 
-def test_who_stops_reading_leaves_no_process_behind(settings: schema.Source) -> None:
+def test_who_stops_reading_leaves_no_process_behind(settings: schema.SourceSettings) -> None:
     pages, _, child = _read_into_the_child(settings)
     pages.close()  # type: ignore[attr-defined]
     assert child not in _children()
 
 
-def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: schema.Source, tmp_path: Path) -> None:
+def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: schema.SourceSettings, tmp_path: Path) -> None:
     path = tmp_path / "accounting.db"
     arc_database.create(path, ROWS, 5)
     moved = settings.model_copy(update={"path": path})
-    pages = ReadApart("ce1", moved, cores=2).pages({})
+    pages = BackgroundReader("ce1", moved, cores=2).pages({})
     for _ in range(background.PAGES_HERE):
         next(pages)
     with sqlite3.connect(path) as database:
@@ -201,31 +203,30 @@ def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: schema.Source, 
 
 
 def test_nothing_is_imported_from_the_working_directory(
-    settings: schema.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: schema.SourceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may be anybody's."""
     (tmp_path / "publisher").mkdir()
     for name in ("publisher/__init__.py", "msgspec.py"):
         (tmp_path / name).write_text("raise SystemExit(7)", "utf-8")
     monkeypatch.chdir(tmp_path)
-    assert list(ReadApart("ce1", settings, cores=2).pages({}))[-1].at_end
+    assert list(BackgroundReader("ce1", settings, cores=2).pages({}))[-1].at_end
 
 
 PARENT = """
 import sys
 from pathlib import Path
-from publisher import config
-from publisher.encoded_run import seal
-from publisher.sources import apart, make_source
-pages = apart.ReadApart("ce1", config.Source(type="arc", path=Path(sys.argv[1])), cores=2).pages({})
-for _ in range(apart.PAGES_HERE + 1):
+from publisher.config.schema import SourceSettings
+from publisher.sources import background
+pages = background.BackgroundReader("ce1", SourceSettings(type="arc", path=Path(sys.argv[1])), cores=2).pages({})
+for _ in range(background.PAGES_HERE + 1):
     next(pages)
 print(flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_reader_whose_parent_is_killed_ends(settings: schema.Source) -> None:
+def test_a_reader_whose_parent_is_killed_ends(settings: schema.SourceSettings) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(settings.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
