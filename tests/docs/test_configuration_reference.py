@@ -102,7 +102,7 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         for name, _ in reference.own_fields(model)
         if name not in table
     }
-    assert absent == {"Source.options"}  # for the types of add-ons alone
+    assert absent == {"SourceSettings.options"}  # for the types of add-ons alone
 
 
 def test_the_example_names_every_condition_of_a_mapping_rule(root: Path) -> None:
