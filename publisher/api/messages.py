@@ -13,16 +13,13 @@ if TYPE_CHECKING:
     from publisher.preview.diff import DiffRendering
     from publisher.preview.explain import Explanation
     from publisher.preview.render import Rendering
-    from publisher.preview.reports import TargetReports
     from publisher.report.message import ReportRendering
 
 
 class Messages(Opened):
     """See the module."""
 
-    def rendering(
-        self, format_name: str, target: str | None, window: Window
-    ) -> Rendering | ReportRendering | TargetReports:
+    def rendering(self, format_name: str, target: str | None, window: Window) -> Rendering | ReportRendering:
         """The messages that publish would send, without sending and without changing anything.
 
         `utilization` without a target is that of the window, or of the 30 days up to its end, or up to now.
@@ -31,9 +28,9 @@ class Messages(Opened):
 
         self._require([target] if target else [], self.config.targets, "target")
         self._require_format(format_name)
-        if format_name in REPORT_KINDS:
-            if target is not None:
-                return self._reports_of(target, format_name, window)
+        if target is not None:
+            self._require_reports(target, format_name)
+        elif format_name in REPORT_KINDS:
             from publisher.report.message import ReportRendering  # noqa: PLC0415
             from publisher.report.request import LAST_DAYS_S, ReportRequest  # noqa: PLC0415
 
@@ -43,14 +40,13 @@ class Messages(Opened):
             return ReportRendering(self._collected_store(), self.config, request, self.tools.clock())
         return Rendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
 
-    def comparison(self, format_name: str, target: str, window: Window) -> DiffRendering | TargetReports:
+    def comparison(self, format_name: str, target: str, window: Window) -> DiffRendering:
         """The records that publish would send beside those that were last delivered, without changing anything."""
         from publisher.preview.diff import DiffRendering  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
         self._require_format(format_name)
-        if format_name in REPORT_KINDS:
-            return self._reports_of(target, format_name, window)
+        self._require_reports(target, format_name)
         return DiffRendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
 
     def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
@@ -59,16 +55,15 @@ class Messages(Opened):
 
         self._require([target] if target else [], self.config.targets, "target")
         self._require_format(format_name)
-        return explanations(self._collected_store(), self.config, format_name, target, name)
+        now = self.tools.clock()
+        return explanations(self._collected_store(), self.config, format_name, target, name, now)
 
-    def _reports_of(self, target: str, format_name: str, window: Window) -> TargetReports:
-        from publisher.preview.reports import TargetReports  # noqa: PLC0415
-
-        if self.config.targets[target].records != format_name:
+    def _require_reports(self, target: str, format_name: str) -> None:
+        """Raises `UsageError` for reports of a target that is not sent reports."""
+        if format_name in REPORT_KINDS and self.config.targets[target].records != format_name:
             raise UsageError(
                 f"target {target} is not sent reports", hint="Leave --target away to see one of any window"
             )
-        return TargetReports(self._collected_store(), self.config, target, window, self.tools.clock())
 
     @staticmethod
     def _require_format(name: str) -> None:

@@ -12,12 +12,11 @@ from publisher.errors import UsageError
 
 if TYPE_CHECKING:
     from publisher.preview.diff import Change, DiffRendering
-    from publisher.preview.reports import TargetReports
 
 _COUNTED = ("new", "changed", "unchanged", "gone", "unknown")
 
 
-def show_changes(comparison: DiffRendering | TargetReports) -> None:
+def show_changes(comparison: DiffRendering) -> None:
     """Show them as they come, or all as one object. Raises `UsageError` for a format that is not known."""
     counts: Counter[str] = Counter()
     listed: list[dict[str, Any]] = []

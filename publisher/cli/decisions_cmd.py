@@ -124,7 +124,9 @@ def _show(group: typer.Typer, word: str) -> None:
                 raise UsageError(f"record {record} is not {word}", hint=f"`usage-publisher {word} list` shows those")
             messages = [
                 {
-                    place.target: message_for(publisher.config, place.target, item.run)
+                    place.target: message_for(
+                        publisher.store, publisher.config, place.target, item.run, publisher.tools.clock()
+                    )
                     for place in item.whereabouts
                     if place.state is _state(word)
                 }

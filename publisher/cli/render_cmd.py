@@ -18,7 +18,6 @@ from publisher.errors import OutputError, UsageError
 if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.preview.render import Broken, RenderedMessage, Rendering
-    from publisher.preview.reports import TargetReports
     from publisher.report.message import ReportRendering
 
 _SHOWN = 20
@@ -144,7 +143,7 @@ def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, 
 
 
 def _finish(
-    rendering: Rendering | ReportRendering | TargetReports,
+    rendering: Rendering | ReportRendering,
     files: int,
     size: int,
     output: Path | None,

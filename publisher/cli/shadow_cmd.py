@@ -150,7 +150,9 @@ def _compare(
             if len(old.notes) > _SHOWN:
                 say(f"(and {len(old.notes) - _SHOWN:,} more)")
             raise UsageError(f"there is no record of {settings.records} in what --against names")
-        comparison = ShadowComparison(publisher.store, publisher.config, target, old, _window(old, window))
+        comparison = ShadowComparison(
+            publisher.store, publisher.config, target, old, _window(old, window), publisher.tools.clock()
+        )
         shown = _Shown(comparison, old)
         theirs = [each.run_id for each in shown.records() if take_over and each.is_on_both_sides]
         shown.finish()

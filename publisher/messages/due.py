@@ -1,4 +1,4 @@
-"""What a target is owed of an interval, run by run: what summaries, reports and their dry runs are made of.
+"""Which runs items are made of: those that a target is due in an interval, or that a window holds.
 
 How often runs serve a target: its setting `every`.
 """
@@ -6,21 +6,29 @@ How often runs serve a target: its setting `every`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
-from formats.calendar import Period, PeriodKind, period_of
-from publisher.collect.wants import TargetFilter, period_kind
+import msgspec
+
+from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
+from formats.xml.text import FIRST_INSTANT
+from publisher.collect.wants import period_kind
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
-from publisher.store import classes, queries
+from publisher.messages.completeness import NOT_WHOLE
+from publisher.messages.recipient import Recipient
+from publisher.sources.base import Window
+from publisher.store import queries
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery
 from publisher.store.registry import TargetRow
+from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 from publisher.text import past
 
-NOT_OWED: Final = frozenset({State.WAIVED, State.SUPERSEDED})
+NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
 EVER: Final = -(2**62)
 """Before every end."""
 _PAGE: Final = 5000
@@ -36,7 +44,7 @@ def ended_in(
     while True:
         with store.read() as connection:
             page, after = queries.ended_in(connection, target_id, bounds, after, _PAGE, changed_since=changed_since)
-        yield from (item for item in page if item[0] not in NOT_OWED)
+        yield from (item for item in page if item[0] not in NOT_DUE)
         if after is None:
             return
 
@@ -53,7 +61,7 @@ def held_in(store: Store, target_id: int, bounds: tuple[int, int], reason: str) 
 
 
 class DueRuns(Protocol):
-    """What a target is owed, by the ends of its runs."""
+    """What a target is due, by the ends of its runs."""
 
     target_id: int | None
 
@@ -98,38 +106,31 @@ class Planned:
 
 
 class Unplanned:
-    """Of a target that was never planned for: all that it wants, which waits."""
+    """Of a target that has no deliveries yet: all that it selects, which waits."""
 
     target_id: int | None = None
 
-    def __init__(self, store: Store, wish: TargetFilter) -> None:
-        self._store = store
-        self._wish = wish
-        with store.read() as connection:
-            self._classes = {one.id for one in classes.all_classes(connection) if wish.wants_class(one)}
+    def __init__(self, recipient: Recipient) -> None:
+        self._recipient = recipient
+        self._selected = recipient.selected_classes()
 
     def ended_in(
         self, bounds: tuple[int, int], *, changed_since: int | None = None
     ) -> Iterator[tuple[State, PendingDelivery]]:
         """See `DueRuns`."""
         del changed_since  # nothing was ever looked at
-        after: tuple[int, int] | None = None
-        while True:
-            with self._store.read() as connection:
-                page = list(queries.runs_in(connection, *bounds, after, _PAGE))
-            for run, class_id in page:
-                end = run.job.end
-                if run.job.finished and end is not None and class_id in self._classes and self._wish.selects_end(end):
-                    yield State.WAITING, PendingDelivery(end, run)
-            if len(page) < _PAGE:
-                return
-            after = (page[-1][0].job.end or 0, page[-1][0].run_id)
+        chosen = self._recipient.filter
+        for run, class_id in runs_ended_in(self._recipient.store, Window(*bounds)):
+            end = run.job.end
+            selected = self._selected is None or class_id in self._selected
+            if run.job.finished and end is not None and selected and (chosen is None or chosen.selects_end(end)):
+                yield State.WAITING, PendingDelivery(end, run)
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
-        """See `DueRuns`; some of them may hold nothing that is wanted."""
+        """See `DueRuns`; some of them may hold nothing that is selected."""
         found: list[Period] = []
         while True:
-            with self._store.read() as connection:
+            with self._recipient.store.read() as connection:
                 run = next((run for run, _ in queries.runs_in(connection, first, None, None, 1)), None)
             if run is None or run.job.end is None:
                 return found
@@ -139,6 +140,71 @@ class Unplanned:
     def waiting(self, kind: PeriodKind) -> list[Period]:
         """See `DueRuns`."""
         return self.periods_from(kind, EVER)
+
+
+def runs_ended_in(store: Store, window: Window) -> Iterator[tuple[StoredRun, int]]:
+    """All runs that ended in a window, each with its class, by end time. Memory does not grow with them."""
+    after: tuple[int, int] | None = None
+    while True:
+        with store.read() as connection:
+            page = list(queries.runs_in(connection, window.from_, window.until, after, _PAGE))
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = (page[-1][0].job.end or 0, page[-1][0].run_id)
+
+
+def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequence[PendingDelivery]]:
+    """Pages of the runs that ended in a window and are sent, by the target or usually, as if they waited; with the
+    version that the target has, or may have."""
+    selected = recipient.selected_classes()
+    found = (run for run, of in runs_ended_in(recipient.store, window) if recipient.selects(run, of, selected))
+    while page := list(islice(found, size)):
+        sent: dict[int, bytes] = {}
+        if recipient.target_id is not None and recipient.is_sent:
+            with recipient.store.read() as connection:
+                sent = queries.sent_digests(connection, recipient.target_id, [run.run_id for run in page])
+        yield [PendingDelivery(run.job.end or 0, run, sent=sent.get(run.run_id)) for run in page]
+
+
+def first_waiting(recipient: Recipient) -> Window:
+    """What will wait for a target that has no deliveries yet: all but what counts as delivered before us."""
+    delivered = recipient.settings.delivered_until if recipient.settings is not None else None
+    return Window(None if delivered is None else delivered + 1)
+
+
+def months_touched(store: Store, target_id: int, window: Window) -> set[Month]:
+    """The months that a window touches and in which runs of the target's deliveries ended."""
+    shown = _widened(window)
+    first = shown.from_ if shown.from_ is not None else FIRST_INSTANT
+    with store.read() as connection:
+        there = queries.periods_from(connection, target_id, "month", first)
+    return {month_of(period.start) for period in there if shown.until is None or period.start < shown.until}
+
+
+def month_runs(recipient: Recipient, window: Window) -> Iterator[StoredRun]:
+    """Of a recipient without deliveries: all runs of the months that a window touches or, without one, in which
+    something will wait."""
+    if window == Window():
+        waiting = first_waiting(recipient)
+        found = {month_of_run(each.run) for page in sent_in(recipient, waiting, _PAGE) for each in page}
+        windows = [Window(*month_bounds(month)) for month in sorted(found)]
+    else:
+        windows = [_widened(window)]
+    for one in windows:
+        yield from (each.run for page in sent_in(recipient, one, _PAGE) for each in page)
+
+
+def month_of_run(run: StoredRun) -> Month:
+    """The month in which a run ended."""
+    return month_of(run.job.end or 0)
+
+
+def _widened(window: Window) -> Window:
+    """The window with the months at its ends made whole."""
+    from_ = month_bounds(month_of(window.from_))[0] if window.from_ is not None else None
+    until = month_bounds(month_of(window.until - 1))[1] if window.until is not None else None
+    return Window(from_, until)
 
 
 def due_at(settings: Target, row: TargetRow | None, now: int) -> int | None:
@@ -152,10 +218,28 @@ def due_at(settings: Target, row: TargetRow | None, now: int) -> int | None:
     return due if due is not None and due > now else None
 
 
-def to_release(
+class HeldPeriods(msgspec.Struct, frozen=True):
+    """Periods in which runs are held: those known whole now, of which some are held for not having been (`NOT_WHOLE`),
+    and those that are not known whole."""
+
+    released: list[Period]
+    incomplete: list[Period]
+
+
+def held_periods(
     store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], str | None]
-) -> list[Period]:
-    """The periods known whole whose runs are held, some of them perhaps for not having been (`NOT_WHOLE`)."""
+) -> HeldPeriods:
+    """The periods in which runs of a target are held."""
+    found = HeldPeriods([], [])
     with store.read() as connection:
-        held = queries.periods_of(connection, target_id, State.HELD, period_kind(settings))
-    return [one for one in held if why_not_whole(one) is None]
+        periods = queries.periods_of(connection, target_id, State.HELD, period_kind(settings))
+    for period in periods:
+        if why_not_whole(period) is not None:
+            found.incomplete.append(period)
+            continue
+        with store.read() as connection:
+            bounds = (period.start, period.stop)
+            waits, _ = queries.held_for(connection, target_id, NOT_WHOLE, bounds, None, 1)
+        if waits:
+            found.released.append(period)
+    return found

@@ -1,4 +1,4 @@
-"""Cutting records into messages: by count and by the bytes of the finished message. Pure.
+"""`Item`, what is sent as one; what is held instead; and items cut into messages by count and by bytes. Pure.
 
 The view that a target has of the site's jobs, made from the configuration.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -22,22 +22,100 @@ from publisher.store.groups import GroupRow
 UID_BYTES: Final = 12
 
 
-class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A run as it will stand in a message: rendered, with what the ledger needs to know of it.
+class Members(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Runs with their revisions: how often each had changed when it was read. What did not change until it is marked as
+    in flight is what was rendered.
 
-    `seen`: how often the run had changed when it was read for this (`publisher.store.deliveries`). `sent`: the digest
-    of the version that the service had then, or may have had. `may_be_there`: the service's taking it does not show
-    that new records are taken.
+    Ten bytes a run where they are packed (`packed`), for a summary may have a million of them.
     """
 
-    run_id: int
-    end_time: int
-    record_id: str
-    digest: bytes
+    run_ids: MutableSequence[int]
+    revisions: MutableSequence[int]
+
+    @staticmethod
+    def packed() -> Members:
+        """No runs yet; those that are added are kept in arrays."""
+        return Members(array("q"), array("h"))
+
+    def add(self, run_id: int, revision: int) -> None:
+        """Add a run."""
+        self.run_ids.append(run_id)
+        self.revisions.append(revision)
+
+    def extend(self, others: Members) -> None:
+        """Add the runs of another group."""
+        self.run_ids.extend(others.run_ids)
+        self.revisions.extend(others.revisions)
+
+    def __len__(self) -> int:
+        return len(self.run_ids)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Each with its revision."""
+        return zip(self.run_ids, self.revisions, strict=True)
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is sent and settled as one: the record of a run, a summary, a sync count, or a report.
+
+    `key`: the id by which the receiver knows the record, or the receiver's key of the group. `members`: the run of the
+    record, or the waiting runs that are settled with the group. `digest` is that of the run's version, or of what the
+    group holds. `latest_end`: epoch seconds; None for a group without runs that wait. `group`: what the ledger keeps of
+    a group; None for a record. `sent`: the digest of the version of the run that the service had, or may have had,
+    before. `may_be_there`: that the service takes it does not show that it takes new records.
+    """
+
+    key: str
+    members: Members
     body: bytes
-    seen: int = 0
+    digest: bytes
+    latest_end: int | None
+    notes: tuple[Note, ...] = ()
+    group: GroupRow | None = None
     sent: bytes | None = None
     may_be_there: bool = False
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Runs that cannot be sent, and why: `members` or, where there are `bounds`, all that ended within them (the second
+    exclusive) and wait, or are held for the same.
+
+    `key` and `latest_end` as in `Item`, for a single run.
+    """
+
+    reason: str
+    members: Members
+    key: str = ""
+    latest_end: int | None = None
+    bounds: tuple[int, int] | None = None
+
+
+Place = tuple[int, int]
+"""Where a page of runs ended: end time and id of its last run."""
+
+
+class ItemPage(msgspec.Struct, frozen=True, array_like=True):
+    """Items in the order in which they are sent, and what is held beside them.
+
+    `place`: where the next page of records begins. `unchanged`: waiting runs of groups that the service has as they
+    are; they are accepted without a message.
+    """
+
+    items: Sequence[Item]
+    held: Sequence[Held]
+    place: Place | None = None
+    unchanged: Sequence[Members] = ()
+
+    def until(self, place: Place) -> ItemPage:
+        """What of a page of records lies up to there."""
+        items = [each for each in self.items if _place_of(each) <= place]
+        held = [each for each in self.held if _place_of(each) <= place]
+        return ItemPage(items, held, place)
+
+
+def _place_of(record: Item | Held) -> Place:
+    assert record.latest_end is not None  # every run of a page has ended
+    return record.latest_end, record.members.run_ids[0]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -73,12 +151,18 @@ def cut(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
         yield take(queue, limits)
 
 
-def uid_of(target: str, items: Sequence[Item]) -> str:
-    """The id of a batch: a function of the target and of the versions of the runs in it, so that the same batch sent
-    again has the same id. Hexadecimal, which every service takes."""
+def uid_of(target: str, items: Sequence[Item], payload: bytes) -> str:
+    """The id of a message, hexadecimal, which every service takes: the same when the same is sent again.
+
+    Of records it is a function of the target and of the versions of the runs, however they are rendered; of groups one
+    of the target and the payload.
+    """
     mark = hashlib.blake2b(target.encode(), digest_size=UID_BYTES)
+    if items[0].group is not None:
+        mark.update(b"\0" + payload)
+        return mark.hexdigest()
     for item in items:
-        mark.update(item.record_id.encode("utf-8", "surrogateescape") + b"\0" + item.digest)
+        mark.update(item.key.encode("utf-8", "surrogateescape") + b"\0" + item.digest)
     return mark.hexdigest()
 
 
@@ -119,8 +203,8 @@ def view_of(target: Target, config: Config) -> View:
     )
 
 
-class GroupFormat(Protocol):
-    """What a message of groups needs from its format."""
+class MessageFormat(Protocol):
+    """What a message of items needs from their format."""
 
     name: str
     content_type: str
@@ -138,44 +222,3 @@ class GroupFormat(Protocol):
     def separator_bytes(self) -> int:
         """Bytes between two records."""
         ...
-
-
-class Members:
-    """The waiting runs of a group, each with how often it had changed when it was folded: ten bytes, for there may be a
-    million. Their versions are read when they leave: what did not change since is what was folded."""
-
-    def __init__(self) -> None:
-        self._run_ids = array("q")
-        self._seen = array("h")
-
-    def add(self, run_id: int, seen: int) -> None:
-        """Add a run; `seen`: how often it had changed."""
-        self._run_ids.append(run_id)
-        self._seen.append(seen)
-
-    def extend(self, others: Members) -> None:
-        """Add the runs of another group."""
-        self._run_ids.extend(others._run_ids)
-        self._seen.extend(others._seen)
-
-    def __len__(self) -> int:
-        return len(self._run_ids)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Each with how often it had changed."""
-        return zip(self._run_ids, self._seen, strict=True)
-
-    @property
-    def run_ids(self) -> Sequence[int]:
-        """The runs."""
-        return self._run_ids
-
-
-class Mail(msgspec.Struct, frozen=True):
-    """A group as it will stand in a message, with the waiting runs it brings along, and what was altered in it."""
-
-    row: GroupRow
-    body: bytes
-    latest_end: int | None
-    members: Members
-    notes: Sequence[Note] = ()

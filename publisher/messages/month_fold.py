@@ -1,4 +1,4 @@
-"""Folding a month of what a target is owed, as summaries are made of it: class by class, from sums.
+"""Folding a month of what a target is due, as summaries are made of it: class by class, from sums.
 
 What the configuration adds and which group a run is in is decided once for a class and each stretch of time in which
 no other benchmark rule counts. Runs of which the columns do not say what they are worth are folded one by one from
@@ -7,6 +7,7 @@ their records. All of it is read from one state of the store: sums, and the runs
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -23,14 +24,14 @@ from publisher.messages.item import Members
 from publisher.store import queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
-from publisher.store.queries import PendingDelivery
+from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
 _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
 
 
 class MonthFold(msgspec.Struct, frozen=True):
-    """A month folded: the waiting runs by the key of their group, and by the reason why they can be in none."""
+    """A month folded: the waiting runs by the key of their group, and by the reason why they cannot be in any."""
 
     fold: Fold
     members: dict[str, Members]
@@ -58,7 +59,7 @@ class MonthFolder:
             self._fold_others(connection, (first, behind), folded)
         if released:
             for delivery in held_in(self._store, self._target_id, (first, behind), NOT_WHOLE):
-                self._fold_one(delivery, folded, waits=True)
+                fold_run(self._demand, delivery.run, folded, delivery.seen)
         return folded
 
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
@@ -80,7 +81,7 @@ class MonthFolder:
             except CannotRenderError as error:
                 place, name = folded.held, str(error)
             if job_class.id in waits:
-                waiting[job_class.id] = place.setdefault(name, Members())
+                waiting[job_class.id] = place.setdefault(name, Members.packed())
         if waiting:
             for run in sums.waiting(connection, self._target_id, bounds, self._page):
                 waiting[run.class_id].add(run.run_id, run.seen)
@@ -92,15 +93,25 @@ class MonthFolder:
             for state, delivery in page:
                 if state in _LEFT_OUT:
                     continue
-                self._fold_one(delivery, folded, waits=state is State.WAITING)
+                revision = delivery.seen if state is State.WAITING else None
+                fold_run(self._demand, delivery.run, folded, revision)
             if after is None:
                 return
 
-    def _fold_one(self, delivery: PendingDelivery, folded: MonthFold, *, waits: bool) -> None:
-        run = delivery.run
-        try:
-            place, name = folded.members, folded.fold.add(self._demand.prepare(run)).text
-        except CannotRenderError as error:
-            place, name = folded.held, str(error)
-        if waits:
-            place.setdefault(name, Members()).add(run.run_id, delivery.seen)
+
+def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> MonthFold:
+    """Runs of a month folded one by one, for a target that has no deliveries yet or a plain view: all of them wait."""
+    folded = MonthFold(into, {}, {})
+    for run in runs:
+        fold_run(preparer, run, folded, 0)
+    return folded
+
+
+def fold_run(preparer: RunPreparer, run: StoredRun, folded: MonthFold, revision: int | None) -> None:
+    """Fold one run from its record; `revision` None: it does not wait."""
+    try:
+        place, name = folded.members, folded.fold.add(preparer.prepare(run)).text
+    except CannotRenderError as error:
+        place, name = folded.held, str(error)
+    if revision is not None:
+        place.setdefault(name, Members.packed()).add(run.run_id, revision)

@@ -1,4 +1,7 @@
-"""Reports of whole periods from what a target is owed: which ones a change touches, what is in them, in which parts.
+"""Reports of whole periods: which ones are due, which ones a change touches, what is in them, in which parts.
+
+A period is complete when it is over, every source was read beyond its end, and every source is known from its first
+second on. Until it is over its runs wait and are not due; where it is not known whole they are held with the reason.
 
 A run counts in every period that it ran in, not only in the one it ended in. How far back the runs of each period reach
 is remembered, so that a late job costs its own period and those that reach into it, not all that came since. Periods
@@ -9,7 +12,7 @@ make thousands of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import takewhile
@@ -18,24 +21,27 @@ from typing import Final
 import msgspec
 
 from formats.base import CannotRenderError
-from formats.calendar import LONGEST_S, Month, Period, period_numbered, period_of, periods_between
+from formats.calendar import LONGEST_S, Month, Period, month_of, period_numbered, period_of, periods_between
+from formats.registry import report_format
 from formats.utilization.measure import Bin, Bins, Ran, Tally
 from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json
-from publisher.collect.wants import RunPreparer
-from publisher.config.schema import Config, ReportingSettings
-from publisher.config.schema import Target as TargetSettings
-from publisher.messages.completeness import known_from
-from publisher.messages.due import EVER, DueRuns
+from formats.xml.text import LAST_INSTANT
+from publisher.collect.wants import period_kind
+from publisher.config.schema import ReportingSettings
+from publisher.messages.completeness import NOT_WHOLE, known_from, known_until, why_not_known_from
+from publisher.messages.due import EVER, DueRuns, Planned, Unplanned, held_in, held_periods
 from publisher.messages.entries import Filters, entries_of, rans_of
-from publisher.messages.item import Members
+from publisher.messages.item import Held, Item, ItemPage, Members
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Finished, NotDue, Release, Scope, Section, Step
 from publisher.store import groups
-from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.queries import PendingDelivery
 from publisher.store.schema import State
 from publisher.text import past
 
 DIGEST_BYTES: Final = 16
+NOT_OVER: Final = "it is not over, or its sources were not read beyond its end: its report is sent when it is complete"
 _SLACK_S: Final = 3600
 """What was put down so shortly before a look may have been committed after it; it is looked at again."""
 
@@ -50,12 +56,149 @@ class Reach(msgspec.Struct, frozen=True):
 class ReportPart(msgspec.Struct, frozen=True):
     """A report as it is sent: a whole period, or as many of its bins as fit into a message; and what settles with it.
 
-    `row`: how it stands in the ledger where it waits; its key is what the report is of, its jobs those of the period.
+    `row`: how the ledger has it where it waits; its key is what the report is of, its jobs those of the period.
     """
 
     report: UtilizationReport
     row: GroupRow
     members: Members
+
+
+class ReportMessages:
+    """Messages of reports: each report is a message of its own."""
+
+    overhead_bytes = separator_bytes = 0
+
+    def __init__(self, form: UtilizationFormat) -> None:
+        self.name = form.name
+        self.content_type = form.content_type
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """The one report."""
+        (body,) = bodies
+        return body
+
+
+class Reports:
+    """The reports of one target. Made for one run."""
+
+    def __init__(self, recipient: Recipient, scope: Scope, now: int, limit_bytes: int | None) -> None:
+        """`limit_bytes`: the most that a message may have before it is signed. Raises `UsageError` without a target."""
+        self._recipient = recipient
+        self._settings = recipient.required_settings()
+        self._scope = scope
+        self._now = now
+        self._format = report_format(recipient.format_name, recipient.view)
+        self._messages = ReportMessages(self._format)
+        target_id = recipient.target_id
+        self._due_runs: DueRuns = Planned(recipient.store, target_id) if target_id is not None else Unplanned(recipient)
+        self._fold = ReportFold(recipient, self._due_runs, self._format, limit_bytes, now)
+        known = known_until(recipient.store, recipient.config, self._settings, now)
+        self._over = min(now, known) if known is not None else None
+        """Up to when periods are over and were read to their end."""
+
+    def steps(self) -> Iterator[Step]:
+        """Period by period, oldest first."""
+        yield from self._due() if self._scope.is_due else self._of_window()
+
+    def _due(self) -> Iterator[Step]:
+        changed, marked = self._fold.changed()
+        if self._due_runs.target_id is not None:
+            store, target_id = self._recipient.store, self._due_runs.target_id
+            held = held_periods(store, self._settings, target_id, self._why_not_whole)
+            yield Release(held.released)
+            self._fold.release(held.released)
+            changed.update(held.released, held.incomplete)
+        kept = dict(marked)
+        for period in sorted(changed):
+            why = self._why_held(period)
+            if why is not None:
+                yield self._section(period, ItemPage((), [Held(why, Members([], []), bounds=_bounds(period))]))
+                self._fold.hold(period)
+                kept.pop(month_of(period.start), None)
+                changed.discard(period)
+            elif not self._is_over(period):
+                yield NotDue(period, NOT_OVER)
+                if not self._fold.reaches_back(period, anew=month_of(period.start) in marked):
+                    changed.discard(period)
+        touched = self._fold.touched(changed)
+        if self._fold.held:
+            yield self._section(None, ItemPage((), [Held(why, runs) for why, runs in self._fold.held.items()]))
+        for period in touched:
+            if self._is_over(period) and self._why_not_whole(period) is None:
+                yield from self._period(period)
+        yield Finished(groups.REFOLD, kept, self._fold.reaches())
+
+    def _of_window(self) -> Iterator[Step]:
+        kind, window = period_kind(self._settings), self._scope.window
+        there = self._due_runs.periods_from(kind, EVER)
+        if not there:
+            return
+        begin = there[0].start if window.from_ is None else max(there[0].start, window.from_)
+        until = self._now + 1 if window.until is None else min(self._now + 1, window.until)
+        asked = periods_between(kind, begin, until)
+        shown = set[Period]()
+        for period in asked:
+            why = self._why_held(period)
+            if why is not None:
+                yield self._section(period, ItemPage((), [Held(why, Members([], []), bounds=_bounds(period))]))
+            elif not self._is_over(period):
+                yield NotDue(period, NOT_OVER)
+            else:
+                shown.add(period)
+        for period in self._fold.touched(asked):
+            if period in shown:
+                yield from self._period(period)
+        if self._fold.held:
+            yield self._section(None, ItemPage((), [Held(why, runs) for why, runs in self._fold.held.items()]))
+
+    def _is_over(self, period: Period) -> bool:
+        return self._over is not None and period.stop <= self._over
+
+    def _why_held(self, period: Period) -> str | None:
+        """Why the runs of a period must be held."""
+        if period.stop > LAST_INSTANT:
+            return "it ended after the year 9999, which no report can be of"
+        return self._why_not_whole(period)
+
+    def _why_not_whole(self, period: Period) -> str | None:
+        recipient = self._recipient
+        return why_not_known_from(recipient.store, recipient.config, self._settings, period.start, str(period))
+
+    def _period(self, period: Period) -> Iterator[Section]:
+        """The parts of a period; those that the service has as they are only where all are asked for."""
+        parts = self._fold.parts(period)
+        known: dict[str, GroupRow] = {}
+        if self._due_runs.target_id is not None:
+            with self._recipient.store.read() as connection:
+                known = groups.of_month(connection, self._due_runs.target_id, groups.UTILIZATION, period.number)
+        keys = {part.row.key for part in parts}
+        chosen = parts
+        if not known and not any(part.row.jobs for part in parts):
+            chosen = []  # a period without jobs is not reported, unless the service has another report of it
+        elif self._scope.is_due and not self._scope.unchanged_too:
+            chosen = [part for part in parts if not _has(known, part)]
+        sent = {part.row.key for part in chosen}
+        unchanged = [part.members for part in parts if part.row.key not in sent]
+        page = ItemPage([self._item(part) for part in chosen], (), None, unchanged)
+        yield self._section(period, page, [key for key in known if key not in keys])  # cut by another size of messages
+
+    def _section(self, period: Period | None, page: ItemPage, outdated: Sequence[str] = ()) -> Section:
+        return Section(self._messages, iter([page]), groups.UTILIZATION, period, outdated, most=1)
+
+    def _item(self, part: ReportPart) -> Item:
+        latest = part.report.stop - 1 if len(part.members) else None
+        body = self._format.message(part.report)
+        return Item(part.row.key, part.members, body, part.row.digest, latest, group=part.row)
+
+
+def _bounds(period: Period) -> tuple[int, int]:
+    return period.start, period.stop
+
+
+def _has(known: Mapping[str, GroupRow], part: ReportPart) -> bool:
+    row = known.get(part.row.key)
+    return row is not None and row.state is State.ACCEPTED and row.digest == part.row.digest
 
 
 class ReportFold:
@@ -65,25 +208,21 @@ class ReportFold:
     """
 
     def __init__(
-        self,
-        store: Store,
-        config: Config,
-        settings: TargetSettings,
-        wants: DueRuns,
-        form: UtilizationFormat,
-        limit_bytes: int | None,
-        now: int,
+        self, recipient: Recipient, wants: DueRuns, form: UtilizationFormat, limit_bytes: int | None, now: int
     ) -> None:
         """`limit_bytes`: the most that a message may have before it is signed."""
-        self._store = store
-        self._config = config
+        self._store = store = recipient.store
+        self._config = config = recipient.config
+        settings = recipient.required_settings()
         assert isinstance(settings, ReportingSettings)  # no other kind of target is sent reports
         self._settings = settings
         self._wants = wants
         self._site = config.site.name
         self._bin_s = int(settings.bin)
         self._now = now
-        self._demand = RunPreparer(config, settings)
+        self._demand = recipient.preparer
+        self._released: set[Period] = set()
+        self._held_now: set[Period] = set()
         patterns = settings.select.patterns
         self._filters = Filters(patterns) if patterns else None
         self._tallies: dict[Period, Tally] = {}
@@ -97,6 +236,14 @@ class ReportFold:
             self._known = {number: msgspec.json.decode(body, type=Reach) for number, body in reaches.items()}
         whole = Bins(0, LONGEST_S[settings.period], self._bin_s)
         self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
+
+    def release(self, periods: Iterable[Period]) -> None:
+        """Runs of these periods that are held because they were not known whole count as waiting."""
+        self._released.update(periods)
+
+    def hold(self, period: Period) -> None:
+        """The waiting runs of a period count as held."""
+        self._held_now.add(period)
 
     def changed(self) -> tuple[set[Period], dict[Month, int]]:
         """The periods in which something waits, or that may have lost something; with the months marked for that."""
@@ -121,8 +268,7 @@ class ReportFold:
         known = None if anew else self._known.get(period.number)
         since = known.at - _SLACK_S if known is not None and past(known.at, self._now) is not None else None
         first = period.stop
-        bounds = (period.start, period.stop)
-        for state, delivery in self._wants.ended_in(bounds, changed_since=since):
+        for state, delivery in self._ended_in(period, changed_since=since):
             if state is not State.HELD:
                 with suppress(CannotRenderError):  # it will be held, and put down anew when it is released
                     first = _first_second(self._rans(delivery)[0], first)
@@ -154,12 +300,9 @@ class ReportFold:
         bins = tally.measured()
         return [self._part(period, place, bins, tally) for place in range(0, len(bins), self._bins_of_a_part)]
 
-    def keep(self, now: int) -> None:
-        """Remember how far back the runs reach of the periods that were looked at."""
-        assert self._wants.target_id is not None  # a dry run remembers nothing
-        found = {period.number: msgspec.json.encode(reach) for period, reach in self._looked.items()}
-        with self._store.write() as connection:
-            groups.put_reach(connection, self._wants.target_id, found, now)
+    def reaches(self) -> dict[int, bytes]:
+        """How far back the runs reach of the periods that were looked at, by the period's number."""
+        return {period.number: msgspec.json.encode(reach) for period, reach in self._looked.items()}
 
     # --- inner
 
@@ -201,7 +344,7 @@ class ReportFold:
     def _fold(self, period: Period) -> int:
         """Tally the runs that ended in a period, in every period they ran in; gives the first second they used."""
         first = period.start
-        for state, delivery in self._wants.ended_in((period.start, period.stop)):
+        for state, delivery in self._ended_in(period):
             if state is State.HELD:
                 continue
             try:
@@ -209,17 +352,27 @@ class ReportFold:
             except CannotRenderError as error:
                 if state is State.WAITING:
                     run = delivery.run
-                    self.held.setdefault(str(error), Members()).add(run.run_id, delivery.seen)
+                    self.held.setdefault(str(error), Members.packed()).add(run.run_id, delivery.seen)
                 continue
             first = _first_second(rans, first)
             for ran in selected:
                 self._tally(ran, period)
             if state is State.WAITING:
                 place = self._part_of(period, delivery.end_time)
-                members = self._members.setdefault(period, {}).setdefault(place, Members())
+                members = self._members.setdefault(period, {}).setdefault(place, Members.packed())
                 members.add(delivery.run.run_id, delivery.seen)
         self._looked[period] = Reach(first, self._now)
         return first
+
+    def _ended_in(self, period: Period, *, changed_since: int | None = None) -> Iterator[tuple[State, PendingDelivery]]:
+        """What ended in a period, in the states that it has once what is to be released and held was."""
+        bounds = (period.start, period.stop)
+        for state, delivery in self._wants.ended_in(bounds, changed_since=changed_since):
+            waits = state is State.WAITING and period in self._held_now
+            yield (State.HELD if waits else state), delivery
+        if period in self._released and self._wants.target_id is not None:
+            for delivery in held_in(self._store, self._wants.target_id, bounds, NOT_WHOLE):
+                yield State.WAITING, delivery
 
     def _rans(self, delivery: PendingDelivery) -> tuple[Sequence[Ran], Sequence[Ran]]:
         """When a run ran, by its entries: all of them, and those that are selected."""
@@ -261,25 +414,12 @@ class ReportFold:
         begin = period.start + place * self._bin_s
         cut = bins[place : place + self._bins_of_a_part]
         stop = min(begin + len(cut) * self._bin_s, period.stop)
-        members = self._members.get(period, {}).get(place // self._bins_of_a_part, Members())
+        members = self._members.get(period, {}).get(place // self._bins_of_a_part, Members([], []))
         report = self._report(begin, stop, cut)
         body = in_json(report)
         digest = hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
         key = msgspec.json.encode((begin, stop)).decode()
         return ReportPart(report, GroupRow(period.number, key, State.WAITING, digest, tally.jobs, body), members)
-
-
-def owed_parts(parts: Sequence[ReportPart], known: Mapping[str, GroupRow]) -> list[ReportPart]:
-    """The parts of a period that the service has not got as they are. A period without jobs it has no need of, unless
-    it was sent another report of it."""
-    if not known and not any(part.row.jobs for part in parts):
-        return []
-
-    def has(part: ReportPart) -> bool:
-        row = known.get(part.row.key)
-        return row is not None and row.state is State.ACCEPTED and row.digest == part.row.digest
-
-    return [part for part in parts if not has(part)]
 
 
 def _first_second(rans: Iterable[Ran], first: int) -> int:

@@ -1,4 +1,4 @@
-"""summaries: snapshots of whole months, sent when they changed, each replacing the one before at the service.
+"""Summaries: snapshots of whole months, sent when they changed, each replacing the one before at the service.
 
 A month is summarised only if every source that feeds it is known from the month's first second on; otherwise it is held
 with the reason, and released by itself once that is so. A group that vanished is sent with zero jobs.
@@ -6,94 +6,183 @@ with the reason, and released by itself once that is so. A group that vanished i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import groupby
 
 import msgspec
 
 from formats.apel.summary import SummaryFormat
-from formats.calendar import Month, month_numbered
-from formats.summary import Fold, Group
-from formats.view import View
-from publisher.collect.wants import RunPreparer
-from publisher.config.schema import Config
-from publisher.config.schema import Target as TargetSettings
+from formats.base import CannotRenderError
+from formats.calendar import Month, month_bounds, month_numbered, month_of, period_of
+from formats.job import Job
+from formats.registry import summary_format
+from formats.summary import Fold, Group, GroupKey
 from publisher.messages import erased_groups
-from publisher.messages.item import Mail, Members
-from publisher.messages.month_fold import MonthFolder
+from publisher.messages.completeness import why_not_whole
+from publisher.messages.due import ended_in, held_periods, month_of_run, month_runs, months_touched
+from publisher.messages.item import Held, Item, ItemPage, Members
+from publisher.messages.month_fold import MonthFolder, fold_runs
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Finished, Release, Scope, Section, Step
+from publisher.sources.base import Window
 from publisher.store import groups, queries
-from publisher.store.database import Store
 from publisher.store.groups import GroupRow
+from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
 
-class DueMonth(msgspec.Struct, frozen=True):
-    """What a month comes to: the groups as they are now, those of them (or zeroed ones) to be sent, the waiting runs of
-    groups that the service has as they are, and the runs that are to be held, by the reason. `fixed`: the keys of the
-    summaries that the service has under the name of an erased person; they are in none of the groups."""
+class Summaries:
+    """The summaries of one recipient. Made for one run; `changed` are the months so far with something to send or hold,
+    whose sync counts are due with them."""
 
-    groups: list[Group]
-    mails: list[Mail]
-    unchanged: list[Members]
-    held: dict[str, Members]
-    fixed: frozenset[str]
+    def __init__(self, recipient: Recipient, scope: Scope, now: int) -> None:
+        """`now`: epoch seconds. Raises `ValueError` for a version that the format has not."""
+        self._recipient = recipient
+        self._scope = scope
+        self._now = now
+        self._gives_all = scope.unchanged_too or not (scope.is_due and recipient.is_sent)
+        self._format = summary_format(recipient.format_name, recipient.view)
+        self.changed: set[Month] = set()
 
-    @property
-    def changes_sync(self) -> bool:
-        """Whether the sync counts of the month are due with it."""
-        return bool(self.mails or self.held)
+    def steps(self) -> Iterator[Step]:
+        """Month by month; what the store has of one is read when the step is asked for."""
+        if self._recipient.target_id is None:
+            yield from self._of_no_deliveries()
+            return
+        target_id = self._recipient.target_id
+        released: set[Month] = set()
+        months, marked = set[Month](), dict[Month, int]()
+        if self._scope.is_due:
+            held = held_periods(
+                self._recipient.store,
+                self._recipient.required_settings(),
+                target_id,
+                lambda period: self._why_not_whole(month_of(period.start)),
+            )
+            yield Release(held.released)
+            released = {month_of(period.start) for period in held.released}
+            months, marked = self._months_to_fold(target_id)
+            months = months.union(released, (month_of(period.start) for period in held.incomplete))
+        else:
+            months = months_touched(self._recipient.store, target_id, self._scope.window)
+        for month in sorted(months):
+            yield self._month(target_id, month, released=month in released or self._scope.incomplete)
+            if month in marked and self._why_not_whole(month) is None:
+                yield Finished(groups.REFOLD, {month: marked[month]})
 
+    def _months_to_fold(self, target_id: int) -> tuple[set[Month], dict[Month, int]]:
+        """The months in which something waits or is to be sent again, or that are marked; and the marked ones, each
+        with how often it was marked."""
+        with self._recipient.store.read() as connection:
+            months = set(queries.months_of(connection, target_id, State.WAITING))
+            months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
+            marked = groups.marked(connection, target_id, groups.REFOLD)
+        return months.union(marked), marked
 
-class MonthSummaries:
-    """What one target is due of a month in summaries: for publishing, and for showing what publishing would do."""
+    def _why_not_whole(self, month: Month) -> str | None:
+        settings = self._recipient.settings
+        if settings is None or self._scope.incomplete:
+            return None  # a plain view shows what there is
+        return why_not_whole(self._recipient.store, self._recipient.config, settings, month)
 
-    def __init__(
-        self, store: Store, config: Config, settings: TargetSettings, target_id: int, form: SummaryFormat, view: View
-    ) -> None:
-        self._store = store
-        self._target_id = target_id
-        self._view = view
-        self._format = form
-        self._folder = MonthFolder(store, target_id, RunPreparer(config, settings))
-
-    def due(self, month: Month, now: int, *, released: bool = False, whole: bool = False) -> DueMonth:
-        """What is due of a month that is known whole, at `now` (epoch seconds).
-
-        `released` as for `MonthFolder.fold`; `whole`: all groups are to be sent, whatever the service has.
-        """
-        folded = self._folder.fold(month, Fold(self._view, normalised=self._format.normalised), released=released)
-        with self._store.read() as connection:
-            known = groups.of_month(connection, self._target_id, groups.SUMMARY, month.number)
-            fixed = erased_groups.fixed(connection, self._target_id, month, self._view, now)
+    def _month(self, target_id: int, month: Month, *, released: bool) -> Section:
+        why = self._why_not_whole(month)
+        if why is not None:
+            all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
+            return self._section(month, ItemPage((), [all_of_it]))
+        fold = Fold(self._recipient.view, normalised=self._format.normalised)
+        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer)
+        folded = folder.fold(month, fold, released=released)
+        with self._recipient.store.read() as connection:
+            known = groups.of_month(connection, target_id, groups.SUMMARY, month.number)
+            kept = erased_groups.fixed(connection, target_id, month, self._recipient.view, self._now)
         members, held = dict(folded.members), dict(folded.held)
-        mails = []
-        for group in owed_groups(folded.fold, {} if whole else known):
-            waiting = members.pop(group.key.text, Members())
-            if group.key.text not in fixed:
-                mails.append(mail_of(self._format, month, group, waiting))
-            elif len(waiting):
-                held.setdefault(erased_groups.HELD, Members()).extend(waiting)
-        present = [group for group in folded.fold.groups() if group.key.text not in fixed]
-        return DueMonth(present, mails, list(members.values()), held, fixed)
+        items = []
+        for group in changed_groups(fold, {} if self._gives_all else known):
+            waiting = members.pop(group.key.text, None) or Members([], [])
+            reason = erased_groups.HELD
+            if group.key.text not in kept:
+                try:
+                    items.append(_item(self._format, month, group, waiting))
+                    continue
+                except CannotRenderError as error:  # its sums are beyond what the service can store
+                    reason = str(error)
+            if len(waiting):
+                held.setdefault(reason, Members.packed()).extend(waiting)
+        page = ItemPage(items, _held(held), None, list(members.values()))
+        if page.items or page.held:
+            self.changed.add(month)
+        return self._section(month, page, kept)
+
+    def _of_no_deliveries(self) -> Iterator[Step]:
+        """The months of a plain view, or of a target that has no deliveries yet: it has got nothing."""
+        for month, runs in groupby(month_runs(self._recipient, self._scope.window), key=month_of_run):
+            why = self._why_not_whole(month)
+            if why is not None:
+                members = Members.packed()
+                for run in runs:
+                    members.add(run.run_id, 0)
+                yield self._section(month, ItemPage((), [Held(why, members)]))
+                continue
+            fold = Fold(self._recipient.view, normalised=self._format.normalised)
+            folded = fold_runs(self._recipient.preparer, runs, fold)
+            items = [
+                _item(self._format, month, group, folded.members.get(group.key.text, Members([], [])))
+                for group in fold.groups()
+            ]
+            self.changed.add(month)
+            yield self._section(month, ItemPage(items, _held(folded.held)))
+
+    def _section(self, month: Month, page: ItemPage, kept: frozenset[str] = frozenset()) -> Section:
+        period = period_of("month", month_bounds(month)[0])
+        changes = month in self.changed
+        return Section(self._format, iter([page]), groups.SUMMARY, period, kept=kept, changes_sync=changes)
 
 
-def mail_of(form: SummaryFormat, month: Month, group: Group, waiting: Members | None = None) -> Mail:
+class GroupedRun(msgspec.Struct, frozen=True):
+    """A run, with what the configuration adds, and the group that it is part of: its key, and as the run spells it."""
+
+    run: StoredRun
+    job: Job
+    key: GroupKey
+    spelling: GroupKey
+
+
+def group_of_run(recipient: Recipient, run: StoredRun) -> GroupedRun:
+    """The group that a run is part of. Raises `CannotRenderError` where it cannot be part of any."""
+    form = summary_format(recipient.format_name, recipient.view)
+    fold = Fold(recipient.view, normalised=form.normalised)
+    job = recipient.preparer.prepare(run)
+    key = fold.add(job)
+    (group,) = fold.groups()
+    return GroupedRun(run, job, key, group.spelling)
+
+
+def grouped_runs(recipient: Recipient, month: Month) -> Iterator[GroupedRun]:
+    """The runs of a month that are counted in its summaries, by end."""
+    bounds = month_bounds(month)
+    runs = month_runs(recipient, Window(*bounds))
+    if recipient.target_id is not None:
+        there = ended_in(recipient.store, recipient.target_id, bounds)
+        runs = (each.run for state, each in there if state is not State.HELD)
+    for run in runs:
+        with suppress(CannotRenderError):  # it is held, and counted in none
+            yield group_of_run(recipient, run)
+
+
+def _held(reasons: Mapping[str, Members]) -> list[Held]:
+    return [Held(reason, members) for reason, members in reasons.items()]
+
+
+def _item(form: SummaryFormat, month: Month, group: Group, waiting: Members) -> Item:
     """A group as it will stand in a message."""
-    rendered = form.record(group)
+    made = form.record(group)
     row = GroupRow(month.number, group.key.text, State.WAITING, group.digest, group.jobs, group.to_json())
-    return Mail(row, rendered.body, group.latest, waiting or Members(), rendered.notes)
+    return Item(row.key, waiting, made.body, row.digest, group.latest, tuple(made.notes), row)
 
 
-def months_to_fold(store: Store, target_id: int) -> tuple[set[Month], dict[Month, int]]:
-    """The months in which something waits or is to be sent again, or that are marked; and the marked ones, each with
-    how often it was marked."""
-    with store.read() as connection:
-        months = set(queries.months_of(connection, target_id, State.WAITING))
-        months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
-        marked = groups.marked(connection, target_id, groups.REFOLD)
-    return months.union(marked), marked
-
-
-def owed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:
+def changed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:
     """The groups of a month that the service has not got as they are; those that vanished come last, with no jobs."""
     groups_now = {group.key.text: group for group in fold.groups()}
 

@@ -1,59 +1,126 @@
-"""sync: how many jobs the site owes for a month and submit host, so that the service can see that it has them all.
+"""Sync counts: how many jobs the site owes for a month and submit host, so that the service can see that it has all.
 
-Goes last. Counted from classes, not from runs: what is accepted, waiting, in flight, held and rejected.
+They go last. Counted from classes, not from runs: what is accepted, waiting, in flight, held and rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
 
 import msgspec
 
 from formats.base import CannotRenderError
-from formats.calendar import Month, month_bounds
+from formats.calendar import Month, month_bounds, period_of
+from formats.registry import sync_format
 from formats.summary import SyncCount, SyncFold
-from formats.view import View
 from publisher.collect.enrich import Enrichers
+from publisher.config.schema import SUMMARY_KINDS
+from publisher.messages.completeness import why_not_whole
+from publisher.messages.due import month_of_run, month_runs, months_touched
+from publisher.messages.item import Held, Item, ItemPage, Members
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Finished, Scope, Section, Step
 from publisher.store import groups, sums
 from publisher.store.admin import purge
 from publisher.store.classes import awaits_grid_log, classes_by_id
-from publisher.store.database import Store
+from publisher.store.groups import GroupRow
 from publisher.store.schema import State
 
 
-def owed_by_host(store: Store, enrichers: Enrichers, view: View, target_id: int, month: Month) -> list[SyncCount]:
-    """What the site owes a target for a month, by submit host; nothing where nobody can tell any more."""
-    total = SyncFold(view)
-    bounds = month_bounds(month)
-    with store.read() as connection:
-        kept = groups.of_month(connection, target_id, groups.KEPT_SYNC, month.number)
-        if not kept and month.number in purge.months(connection):
-            return []  # purged before the service had a count: what is left is not what the site owes
-        owed = sums.owed_by_class(connection, target_id, bounds)
-        for job_class in classes_by_id(connection, list(owed)):
-            if awaits_grid_log(job_class.facts):
-                continue  # held; counted when it is known through which submit host it came
-            job = enrichers.apply(job_class.source, job_class.facts)
-            one = SyncFold(view)
-            try:
-                one.add(msgspec.structs.replace(job, end=bounds[0]))
-            except CannotRenderError:
-                continue  # no site or submit host: such runs are held, and there is no count they could stand in
-            for counted in one.counts():
-                total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
-        for row in kept.values():
-            total.merge_count(SyncCount.from_json(row.body))
-    return list(total.counts())
+class SyncCounts:
+    """The sync counts of one recipient. Made for one run."""
 
+    def __init__(self, recipient: Recipient, scope: Scope) -> None:
+        self._recipient = recipient
+        self._scope = scope
+        self._format = sync_format(recipient.view)
+        self._enrichers = Enrichers(recipient.config)
 
-def to_send(store: Store, target_id: int, month: Month, counts: Iterable[SyncCount]) -> list[SyncCount]:
-    """The counts of a month that the service has not got as they are; those that vanished come last, with no jobs."""
-    with store.read() as connection:
-        known = groups.of_month(connection, target_id, groups.SYNC, month.number)
-    now = {count.key.text: count for count in counts}
-    now |= {key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in now and row.jobs}
-    return [
-        count
-        for key, count in now.items()
-        if key not in known or known[key].digest != count.digest or known[key].state is not State.ACCEPTED
-    ]
+    def steps(self, changed: Collection[Month]) -> Iterator[Step]:
+        """The counts of each month that is due: those that are marked, and those `changed`, whose records or summaries
+        were given before these."""
+        target_id = self._recipient.target_id
+        if target_id is None:
+            yield from self._of_no_deliveries()
+            return
+        marks: dict[Month, int] = {}
+        if self._scope.is_due:
+            with self._recipient.store.read() as connection:
+                marks = groups.marked(connection, target_id, groups.DUE)
+            months = {*marks, *changed}
+        else:
+            months = months_touched(self._recipient.store, target_id, self._scope.window)
+        gives_all = self._scope.unchanged_too or not (self._scope.is_due and self._recipient.sends_sync)
+        for month in sorted(months):
+            counts = self._owed(target_id, month)
+            chosen = counts if gives_all else self._changed(target_id, month, counts)
+            yield self._section(month, ItemPage([self._item(month, count) for count in chosen], ()))
+            if month in marks:
+                yield Finished(groups.DUE, {month: marks[month]})
+
+    def _owed(self, target_id: int, month: Month) -> list[SyncCount]:
+        """What the site owes a target for a month, by submit host; nothing where nobody knows any more."""
+        total = SyncFold(self._recipient.view)
+        bounds = month_bounds(month)
+        with self._recipient.store.read() as connection:
+            kept = groups.of_month(connection, target_id, groups.KEPT_SYNC, month.number)
+            if not kept and month.number in purge.months(connection):
+                return []  # purged before the service had a count: what is left is not what the site owes
+            owed = sums.owed_by_class(connection, target_id, bounds)
+            for job_class in classes_by_id(connection, list(owed)):
+                if awaits_grid_log(job_class.facts):
+                    continue  # held; counted when it is known through which submit host it came
+                job = self._enrichers.apply(job_class.source, job_class.facts)
+                one = SyncFold(self._recipient.view)
+                try:
+                    one.add(msgspec.structs.replace(job, end=bounds[0]))
+                except CannotRenderError:
+                    continue  # no site or submit host: such runs are held, and there is no count they could stand in
+                for counted in one.counts():
+                    total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
+            for row in kept.values():
+                total.merge_count(SyncCount.from_json(row.body))
+        return list(total.counts())
+
+    def _changed(self, target_id: int, month: Month, counts: Iterable[SyncCount]) -> list[SyncCount]:
+        """The counts that the service has not got as they are; those that vanished come last, with no jobs."""
+        with self._recipient.store.read() as connection:
+            known = groups.of_month(connection, target_id, groups.SYNC, month.number)
+        now = {count.key.text: count for count in counts}
+        now |= {key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in now and row.jobs}
+        return [
+            count
+            for key, count in now.items()
+            if key not in known or known[key].digest != count.digest or known[key].state is not State.ACCEPTED
+        ]
+
+    def _of_no_deliveries(self) -> Iterator[Step]:
+        """The months of a plain view, or of a target that has no deliveries yet."""
+        for month, runs in groupby(month_runs(self._recipient, self._scope.window), key=month_of_run):
+            if self._goes_with_incomplete(month):
+                continue
+            fold = SyncFold(self._recipient.view)
+            held: dict[str, Members] = {}
+            for run in runs:
+                try:
+                    fold.add(self._recipient.preparer.identified(run))
+                except CannotRenderError as error:
+                    held.setdefault(str(error), Members.packed()).add(run.run_id, 0)
+            items = [self._item(month, count) for count in fold.counts()]
+            yield self._section(month, ItemPage(items, [Held(why, members) for why, members in held.items()]))
+
+    def _goes_with_incomplete(self, month: Month) -> bool:
+        """Whether the counts go with summaries of a month that is not known whole."""
+        recipient = self._recipient
+        if recipient.settings is None or recipient.settings.records not in SUMMARY_KINDS:
+            return False
+        return why_not_whole(recipient.store, recipient.config, recipient.settings, month) is not None
+
+    def _item(self, month: Month, count: SyncCount) -> Item:
+        row = GroupRow(month.number, count.key.text, State.WAITING, count.digest, count.jobs, count.to_json())
+        return Item(row.key, Members([], []), self._format.record(count).body, row.digest, None, group=row)
+
+    def _section(self, month: Month, page: ItemPage) -> Section:
+        period = period_of("month", month_bounds(month)[0])
+        return Section(self._format, iter([page]), groups.SYNC, period)

@@ -1,7 +1,7 @@
 """A target beside the publisher that was there before: record by record, or group by group, with reasons.
 
 What the other sent is read from its messages: a folder of archived usage records, an outgoing queue of SSM, files. What
-we would send is rendered from the store. Nothing is changed; `publisher.publish.take_over` does that.
+we would send are the items of `publisher.messages.items`. Nothing is changed; `publisher.publish.take_over` does that.
 
 What another publisher sent, record by record, on disk: its messages may be more than memory holds.
 
@@ -29,26 +29,23 @@ import msgspec
 from formats.apel.summary import read_group
 from formats.apel.text import NotApelTextError, TextRecord, is_null
 from formats.apel.text import parse as parse_text
-from formats.base import CannotRenderError
-from formats.calendar import Month, month_bounds, months_between
+from formats.calendar import month_bounds
 from formats.check.fields import Fields, each_fields_of, fields_of
-from formats.registry import summary_format
 from formats.rules import type_of
-from formats.summary import Fold
 from formats.xml.read import FORMATS, NotAMessageError
 from formats.xml.read import parse as parse_xml
 from formats.xml.text import read_date_time, read_duration_ms
-from publisher.collect.wants import RunPreparer
 from publisher.config.schema import Config
 from publisher.inspect import unwrap as inspection_keys
 from publisher.inspect.inspect import contents
 from publisher.inspect.unwrap import unwrap
-from publisher.messages.item import view_of
-from publisher.plugins import record_format
-from publisher.store import deliveries, queries, registry, runs
+from publisher.messages.item import ItemPage
+from publisher.messages.items import items
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Scope, Section
+from publisher.sources.base import Window
+from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
-from publisher.store.queries import PendingDelivery
-from publisher.store.schema import State
 
 SUMMARIES: Final = frozenset({"apel-summary", "apel-normalised-summary"})
 _BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
@@ -266,7 +263,6 @@ def same_value(one: str, other: str) -> bool:
     return False
 
 
-_PAGE: Final = 500
 _TOTAL: Final = re.compile(r"(?<=\[)total,?|,total(?=[,\]])")
 
 Kind = Literal["same", "differs", "only here", "only there"]
@@ -304,13 +300,15 @@ class ShadowRecord(msgspec.Struct, frozen=True):
 class ShadowComparison:
     """One target beside what another publisher sent, in a window of end times (`until` exclusive)."""
 
-    def __init__(self, store: Store, config: Config, target: str, old: OldRecords, window: tuple[int, int]) -> None:
+    def __init__(
+        self, store: Store, config: Config, target: str, old: OldRecords, window: tuple[int, int], now: int
+    ) -> None:
+        """`now`: epoch seconds."""
         self._store = store
-        self._config = config
         self._name = target
         self._settings = config.targets[target]
-        self._view = view_of(self._settings, config)
-        self._demand = RunPreparer(config, self._settings)
+        self._recipient = Recipient(store, config, target)
+        self._now = now
         self._old = old
         self._window = window
         self.counts: Counter[Kind] = Counter()
@@ -327,60 +325,37 @@ class ShadowComparison:
                 name = old.name if old.name[:1] != "[" else _group_name(old.fields)
                 yield ShadowRecord(name, "only there", reason=self._why_not_here(old))
 
-    # --- jobs
-
-    def _deliveries(self, bounds: tuple[int, int]) -> Iterator[tuple[State, PendingDelivery]]:
-        with self._store.read() as connection:
-            row = registry.get_target(connection, self._name)
-        after: tuple[int, int] | None = None
-        while row is not None:
-            with self._store.read() as connection:
-                page, after = queries.ended_in(connection, row.id, bounds, after, _PAGE)
-            yield from page
-            if after is None:
-                return
+    def _ours(self) -> Iterator[tuple[Section, ItemPage]]:
+        """What the target would be sent of the window, also of months that are not known whole."""
+        scope = Scope(Window(*self._window), incomplete=True)
+        for step in items(self._recipient, scope, now=self._now):
+            if isinstance(step, Section) and step.form.name == self._settings.records:
+                yield from ((step, page) for page in step.pages)
 
     def _of_runs(self) -> Iterator[ShadowRecord]:
-        form = record_format(self._settings.records, self._view)
-        for _state, delivery in self._deliveries(self._window):
-            run = delivery.run
-            try:
-                body = form.record(self._demand.prepare(run), run.stored_at).body
-            except CannotRenderError as error:
-                yield ShadowRecord(run.record_id, "only here", reason=f"it would be held: {error}", run_id=run.run_id)
-                continue
-            ours = fields_of(self._settings.records, form.message([body]))
-            old = self._old.match(ours)
-            if old is None:
-                yield ShadowRecord(run.record_id, "only here", reason="the other did not send it", run_id=run.run_id)
-            else:
-                yield _compared(run.record_id, old.fields, ours, run.run_id)
-
-    # --- summaries
+        for section, page in self._ours():
+            for held in page.held:
+                reason = f"it would be held: {held.reason}"
+                yield ShadowRecord(held.key, "only here", reason=reason, run_id=held.members.run_ids[0])
+            for item in page.items:
+                run_id = item.members.run_ids[0]
+                ours = fields_of(self._settings.records, section.form.message([item.body]))
+                old = self._old.match(ours)
+                if old is None:
+                    yield ShadowRecord(item.key, "only here", reason="the other did not send it", run_id=run_id)
+                else:
+                    yield _compared(item.key, old.fields, ours, run_id)
 
     def _of_groups(self) -> Iterator[ShadowRecord]:
-        form = summary_format(self._settings.records, self._view)
-        for month in months_between(*self._window):
-            fold = self._fold(month, normalised=form.normalised)
-            for group in fold.groups():
-                (ours,) = each_fields_of(self._settings.records, form.message([form.record(group).body]))
+        for section, page in self._ours():
+            for item in page.items:
+                (ours,) = each_fields_of(self._settings.records, section.form.message([item.body]))
                 old = self._old.match(ours)
                 name = _group_name(ours)
                 if old is None:
                     yield ShadowRecord(name, "only here", reason=self._other_key(ours))
                 else:
                     yield _compared(name, old.fields, ours, None)
-
-    def _fold(self, month: Month, *, normalised: bool) -> Fold:
-        fold = Fold(self._view, normalised=normalised)
-        for state, delivery in self._deliveries(month_bounds(month)):
-            if state in {State.WAIVED, State.SUPERSEDED}:
-                continue
-            try:
-                fold.add(self._demand.prepare(delivery.run))
-            except CannotRenderError:
-                continue
-        return fold
 
     def _other_key(self, ours: Fields) -> str:
         """Why a group has no counterpart: another one has the same jobs under a key that is spelled otherwise."""

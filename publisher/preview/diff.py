@@ -1,26 +1,28 @@
 """render --diff: what would be sent beside what was last delivered, record by record and field by field.
 
 Of a run, the store keeps the facts that were delivered, not the bytes: they are rendered as the configuration has it
-today, so what is shown is what changed in the facts. Of a summary and a sync count it keeps what was sent.
+today, so what is shown is what changed in the facts. Of a summary, a sync count, and a report it keeps what was sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
-from formats.base import CannotRenderError, RecordFormat, Rendered
-from formats.calendar import Month
 from formats.check.fields import changed_fields, fields_of
 from formats.registry import summary_format, sync_format
 from formats.summary import Group, SyncCount
-from publisher.config.schema import SUMMARY_KINDS
-from publisher.messages.item import GroupFormat
-from publisher.plugins import record_format
+from formats.utilization.report import UtilizationReport, builtins, read_report
+from formats.xml.text import date_time
+from publisher.messages.item import Item, ItemPage, MessageFormat
+from publisher.messages.items import records_of
+from publisher.messages.steps import Section
 from publisher.preview.render import Rendering
-from publisher.store import groups, queries, registry, runs
+from publisher.store import groups, queries, runs
+from publisher.store.groups import GroupRow
+from publisher.store.queries import PendingDelivery
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
@@ -45,98 +47,103 @@ class Change(msgspec.Struct, frozen=True):
     fields: tuple[FieldChange, ...] = ()
 
 
+Values = dict[str, tuple[str, ...]]
+
+
 class DiffRendering(Rendering):
-    """A rendering for one target that tells changes instead of giving messages. Runs that are held are in `held`."""
+    """A rendering for one target that gives changes instead of messages. Runs that are held are in `held`."""
 
     def changes(self) -> Iterator[Change]:
         """Every record of the rendering, in its order. Raises what `messages` raises."""
-        assert self._target is not None
-        with self._store.read() as connection:
-            row = registry.get_target(connection, self._target)
-        target_id = row.id if row is not None else -1
-        if self._format_name in SUMMARY_KINDS:
-            yield from self._of_summaries(target_id)
-        elif self._format_name == "apel-sync":
-            yield from self._of_sync(target_id)
-        else:
-            yield from self._of_records(target_id)
-
-    def _of_records(self, target_id: int) -> Iterator[Change]:
-        form = record_format(self._format_name, self._view)
-        for items, page in self._pages(form):
-            bodies = {item.run_id: item.body for item in items}
-            found = [each.run for each in page if each.run.run_id in bodies]
-            with self._store.read() as connection:
-                sent = queries.sent_digests(connection, target_id, [run.run_id for run in found])
-                before = {
-                    run.run_id: runs.version_of(connection, run.run_id, sent[run.run_id])
-                    for run in found
-                    if run.run_id in sent and sent[run.run_id] != run.digest
-                }
-            for run in found:
-                earlier = before.get(run.run_id)
-                if run.run_id not in sent:
-                    yield Change(run.record_id, "new")
-                elif sent[run.run_id] == run.digest:
-                    yield Change(run.record_id, "unchanged")
-                elif earlier is None:
-                    yield Change(run.record_id, "unknown")
+        scope = msgspec.structs.replace(self._scope, unchanged_too=True)
+        for section in self._sections(scope):
+            for page in self._looked_at(section):
+                if section.kind is None:
+                    yield from self._of_records(section.form, page)
                 else:
-                    earlier_run = msgspec.structs.replace(run, job=earlier)
-                    yield self._changed(form, run, earlier_run, bodies[run.run_id])
+                    yield from self._of_groups(section, page, section.kind)
 
-    def _changed(self, form: RecordFormat, run: StoredRun, earlier: StoredRun, body: bytes) -> Change:
-        try:
-            before = form.record(self._demand.prepare(earlier), run.stored_at).body
-        except CannotRenderError:
-            return Change(run.record_id, "unknown")
-        fields = (fields_of(self._format_name, form.message([one])) for one in (before, body))
-        return _compared(run.record_id, *fields)
-
-    def _of_summaries(self, target_id: int) -> Iterator[Change]:
-        form = summary_format(self._format_name, self._view)
-        months = dict(self._due_months(form))
-        before = self._delivered(target_id, groups.SUMMARY, months)
-        fixed = {key for due in months.values() for key in due.fixed}
-        yield from self._of_groups(
-            form,
-            {group.key.text: form.record(group) for due in months.values() for group in due.groups},
-            {key: form.record(Group.from_json(body)) for key, body in before.items() if key not in fixed},
-        )
-
-    def _of_sync(self, target_id: int) -> Iterator[Change]:
-        form = sync_format(self._view)
-        counted = list(self._counts())
-        before = self._delivered(target_id, groups.SYNC, (month for month, _ in counted))
-        yield from self._of_groups(
-            form,
-            {count.key.text: form.record(count) for _, counts in counted for count in counts},
-            {key: form.record(SyncCount.from_json(body)) for key, body in before.items()},
-        )
-
-    def _delivered(self, target_id: int, kind: str, months: Iterable[Month]) -> dict[str, bytes]:
-        """The groups of these months that the service took, by key, as they were sent; those without runs left out."""
-        found: dict[str, bytes] = {}
+    def _of_records(self, form: MessageFormat, page: ItemPage) -> Iterator[Change]:
+        target_id = self._recipient.target_id if self._recipient.target_id is not None else -1
+        by_run = {item.members.run_ids[0]: item for item in page.items}
         with self._store.read() as connection:
-            for month in sorted(months):
-                rows = groups.of_month(connection, target_id, kind, month.number)
-                found.update((key, row.body) for key, row in rows.items() if row.state is State.ACCEPTED and row.jobs)
-        return found
-
-    def _of_groups(
-        self, form: GroupFormat, after: dict[str, Rendered], before: dict[str, Rendered]
-    ) -> Iterator[Change]:
-        def fields(rendered: Rendered) -> dict[str, tuple[str, ...]]:
-            return fields_of(self._format_name, form.message([rendered.body]))
-
-        for key, rendered in after.items():
-            if key in before:
-                yield _compared(key, fields(before[key]), fields(rendered))
+            sent = queries.sent_digests(connection, target_id, list(by_run))
+            changed = [run_id for run_id, item in by_run.items() if sent.get(run_id, item.digest) != item.digest]
+            now = {run.run_id: run for run in runs.by_ids(connection, changed)}
+            before = {run_id: runs.version_of(connection, run_id, sent[run_id]) for run_id in changed}
+        for run_id, item in by_run.items():
+            earlier = before.get(run_id)
+            if run_id not in sent:
+                yield Change(item.key, "new")
+            elif run_id not in before:
+                yield Change(item.key, "unchanged")
+            elif earlier is None:
+                yield Change(item.key, "unknown")
             else:
-                yield Change(key, "new")
-        yield from (Change(key, "gone") for key in before if key not in after)
+                yield self._changed(form, msgspec.structs.replace(now[run_id], job=earlier), item)
+
+    def _changed(self, form: MessageFormat, earlier: StoredRun, item: Item) -> Change:
+        made = records_of(self._recipient, [PendingDelivery(earlier.job.end or 0, earlier)], guarded=False)
+        if not made.items:
+            return Change(item.key, "unknown")
+        before, after = (self._fields(form, each.body) for each in (made.items[0], item))
+        return _compared(item.key, before, after)
+
+    def _of_groups(self, section: Section, page: ItemPage, kind: str) -> Iterator[Change]:
+        is_held = any(held.bounds is not None for held in page.held)
+        known: dict[str, GroupRow] = {}
+        if self._recipient.target_id is not None and section.period is not None and not is_held:
+            with self._store.read() as connection:
+                rows = groups.of_month(connection, self._recipient.target_id, kind, section.period.number)
+            known = {key: row for key, row in rows.items() if row.state is State.ACCEPTED and key not in section.kept}
+        has_jobs = {key for key, row in known.items() if row.jobs or kind == groups.UTILIZATION}
+        for item in page.items:
+            name, row = _name(kind, item.key), known.pop(item.key, None)
+            if row is None or item.key not in has_jobs:
+                yield Change(name, "new")
+            else:
+                yield _compared(name, self._group_fields(section, row), self._item_fields(section, item))
+        yield from (Change(_name(kind, key), "gone") for key in known if key in has_jobs)
+
+    def _item_fields(self, section: Section, item: Item) -> Values:
+        if section.kind == groups.UTILIZATION and item.group is not None:
+            return _report_fields(read_report(item.group.body))
+        return self._fields(section.form, item.body)
+
+    def _group_fields(self, section: Section, row: GroupRow) -> Values:
+        """A group as it was sent."""
+        if section.kind == groups.UTILIZATION:
+            return _report_fields(read_report(row.body))
+        if section.kind == groups.SYNC:
+            made = sync_format(self._recipient.view).record(SyncCount.from_json(row.body))
+        else:
+            form = summary_format(self._recipient.format_name, self._recipient.view)
+            made = form.record(Group.from_json(row.body))
+        return self._fields(section.form, made.body)
+
+    def _fields(self, form: MessageFormat, body: bytes) -> Values:
+        return fields_of(self._recipient.format_name, form.message([body]))
 
 
-def _compared(record: str, before: dict[str, tuple[str, ...]], after: dict[str, tuple[str, ...]]) -> Change:
+def _compared(record: str, before: Values, after: Values) -> Change:
     fields = tuple(FieldChange(*change) for change in changed_fields(before, after))
     return Change(record, "changed" if fields else "unchanged", fields)
+
+
+def _name(kind: str, key: str) -> str:
+    """A group for people: its key, of a report from when until when it is."""
+    if kind != groups.UTILIZATION:
+        return key
+    start, stop = msgspec.json.decode(key, type=tuple[int, int])
+    return f"{date_time(start)} to {date_time(stop)}"
+
+
+def _report_fields(report: UtilizationReport) -> Values:
+    """Every number of a report by its bin, and what holds for all."""
+    values = builtins(report)
+    bins = values.pop("bins")
+    found: Values = {name: (str(value),) for name, value in values.items()}
+    for one in bins:
+        start = one.pop("start")
+        found.update((f"{start} {name}", (str(value),)) for name, value in one.items())
+    return found

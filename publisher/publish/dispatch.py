@@ -19,9 +19,8 @@ from concurrent.futures import Future
 import msgspec
 from sqlalchemy import Connection
 
-from formats.base import RecordFormat
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
-from publisher.messages.item import Item, uid_of
+from publisher.messages.item import Item, MessageFormat, uid_of
 from publisher.publish.context import StopSending
 from publisher.publish.post import WorkerPool, answer_of
 from publisher.publish.queue import Batch
@@ -44,7 +43,7 @@ class DeliveryContext(msgspec.Struct, frozen=True):
     target: str
     target_id: int
     part: Shard
-    record_format: RecordFormat
+    record_format: MessageFormat
     keeps_first: bool
     syncs: bool
     clock: Callable[[], int]
@@ -71,19 +70,17 @@ class Receipts:
     def accepted(self, flight: Batch, batch_id: int, outcome: Accepted) -> list[Item]:
         """A batch was taken; gives what the answer named of it. The rest waits again."""
         missing = set(outcome.missing)
-        named = [item for item in flight.items if item.record_id not in missing]
-        lost = [item for item in flight.items if item.record_id in missing]
+        named = [item for item in flight.items if item.key not in missing]
+        lost = [item for item in flight.items if item.key in missing]
         notes = {
-            item.run_id: KEPT_AS + outcome.rewritten[item.record_id]
-            for item in named
-            if item.record_id in outcome.rewritten
+            _run_id(item): KEPT_AS + outcome.rewritten[item.key] for item in named if item.key in outcome.rewritten
         }
         lane = self._lane
         target_id, keeps_first = lane.target_id, lane.keeps_first
 
         def settle(connection: Connection) -> None:
             now = lane.clock()
-            moves = [(item.run_id, State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in lost]
+            moves = [(_run_id(item), State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in lost]
             deliveries.move(connection, target_id, moves, now)
             in_flight.land(connection, target_id, batch_id, now, keeps_first=keeps_first, expected=len(named))
             deliveries.note(connection, target_id, notes)
@@ -96,7 +93,7 @@ class Receipts:
     def not_accepted(self, flight: Batch, batch_id: int, outcome: Outcome) -> None:
         """A batch was not taken, or nobody knows; its records stay in flight."""
         answer = answer_of(outcome)
-        earlier = {item.run_id: item.sent for item in flight.items if item.sent is not None}
+        earlier = {_run_id(item): item.sent for item in flight.items if item.sent is not None}
 
         def settle(connection: Connection) -> None:
             if not isinstance(outcome, Unknown):
@@ -144,6 +141,10 @@ class InFlightBatch(msgspec.Struct, frozen=True):
     size_bytes: int
     knew: int
     outcome: Future[Outcome]
+
+
+def _run_id(record: Item) -> int:
+    return record.members.run_ids[0]
 
 
 class _Overtaken(Exception):  # noqa: N818 - undoes a transaction; not an error of anybody
@@ -204,15 +205,15 @@ class Dispatcher:
     def _as_read(self, flight: Batch) -> Batch:
         """The flight without the runs that changed or are no longer wanted since it was read."""
         with self._lane.store.read() as connection:
-            seen = {item.run_id: item.seen for item in flight.items}
+            seen = {run_id: revision for item in flight.items for run_id, revision in item.members}
             same = in_flight.unchanged(connection, self._lane.target_id, seen)
-        return Batch([item for item in flight.items if item.run_id in same], flight.before)
+        return Batch([item for item in flight.items if _run_id(item) in same], flight.before)
 
     def _leave(self, flight: Batch) -> InFlightBatch:
         lane = self._lane
         items = flight.items
-        uid = flight.uid or uid_of(lane.target, items)
         payload = lane.record_format.message([item.body for item in items])
+        uid = flight.uid or uid_of(lane.target, items, payload)
         now = lane.clock()
         lane.store.require_room(self._couriers.count * (batches.ROOM_BYTES + len(items) * batches.ROOM_OF_RUN_BYTES))
         with lane.store.write() as connection:
@@ -224,11 +225,11 @@ class Dispatcher:
                 lane.record_format.name,
                 len(items),
                 len(payload),
-                max(item.end_time for item in items),
+                max(item.latest_end or 0 for item in items),
                 now,
             )
             if flight.before is not State.ACCEPTED:
-                flying = [(item.run_id, item.digest, item.seen) for item in items]
+                flying = [(run_id, item.digest, revision) for item in items for run_id, revision in item.members]
                 taken = in_flight.take_off(
                     connection,
                     lane.target_id,
@@ -240,10 +241,10 @@ class Dispatcher:
                 )
                 if taken < len(items) and flight.before is State.WAITING:
                     raise _Overtaken
-                lane.mark_due(connection, (item.end_time for item in items))
+                lane.mark_due(connection, (item.latest_end or 0 for item in items))
         self.left.append(batch_id)
         self._receipts.tell()
-        record_ids = tuple(item.record_id for item in items)
+        record_ids = tuple(item.key for item in items)
         lane.observer(BatchInFlight(lane.target, batch_id, len(items), record_ids))
         message = Message(uid, lane.record_format.name, lane.record_format.content_type, payload, record_ids)
         self._begin_next()

@@ -6,7 +6,6 @@ rejected with the answer, if the service takes a group after it that it took bef
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, assert_never
@@ -15,7 +14,8 @@ import msgspec
 
 from publisher.config.schema import Target as TargetSettings
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled
-from publisher.messages.item import UID_BYTES, GroupFormat, Mail, Members
+from publisher.messages.item import Item, Members, uid_of
+from publisher.messages.steps import Section
 from publisher.publish.context import StopSending, Tools
 from publisher.publish.post import RetryBudget, answer_of, post
 from publisher.publish.stats import DeliveryStats
@@ -47,7 +47,7 @@ class GroupSender:
         target: Target,
         target_id: int,
         settings: TargetSettings,
-        form: GroupFormat,
+        section: Section,
         kind: str,
         tools: Tools,
         patience: RetryBudget,
@@ -56,20 +56,20 @@ class GroupSender:
         self._store = store
         self._target = target
         self._target_id = target_id
-        self._format = form
+        self._format = section.form
         self._kind = kind
         self._tools = tools
         self._patience = patience
         self._sent = sent
-        self._most = settings.batch_records
+        self._most = section.most or settings.batch_records
         self._most_bytes = target.payload_limit_bytes()
-        self._proof: Sequence[Mail] | None = None
+        self._proof: Sequence[Item] | None = None
 
-    def send(self, mails: Sequence[Mail]) -> None:
+    def send(self, items: Sequence[Item]) -> None:
         """Send these groups. Raises `StopSending` when the target takes no more in this run, and as posting does."""
-        refused: list[tuple[Sequence[Mail], int, Outcome]] = []
+        refused: list[tuple[Sequence[Item], int, Outcome]] = []
         try:
-            self._send(mails, refused)
+            self._send(items, refused)
             state = State.REJECTED if not refused or self._service_is_well() else State.WAITING
         except BaseException:
             self._settle_refused(refused, State.WAITING)
@@ -78,7 +78,7 @@ class GroupSender:
         if state is State.WAITING:
             raise StopSending(f"{answer_of(refused[-1][2])} (the service is not well; everything waits)")
 
-    def _settle_refused(self, refused: Sequence[tuple[Sequence[Mail], int, Outcome]], state: State) -> None:
+    def _settle_refused(self, refused: Sequence[tuple[Sequence[Item], int, Outcome]], state: State) -> None:
         for batch, batch_id, outcome in refused:
             rejected = state is State.REJECTED
             runs = self._settle(batch, batch_id, outcome, state, answer_of(outcome) if rejected else None)
@@ -93,9 +93,9 @@ class GroupSender:
         self._settle(self._proof, batch_id, outcome, State.ACCEPTED if accepted else State.WAITING, None)
         return accepted
 
-    def _send(self, mails: Sequence[Mail], refused: list[tuple[Sequence[Mail], int, Outcome]]) -> None:
+    def _send(self, items: Sequence[Item], refused: list[tuple[Sequence[Item], int, Outcome]]) -> None:
         """Send all that is taken; what is refused alone is put into `refused`, still in flight."""
-        stack = list(reversed(list(self._cut(mails))))
+        stack = list(reversed(list(self._cut(items))))
         while stack:
             if self._tools.stopping():
                 raise StopSending("told to stop")
@@ -105,7 +105,7 @@ class GroupSender:
                 case Accepted():
                     self._sent.accepted += self._settle(batch, batch_id, outcome, State.ACCEPTED, None)
                     self._sent.groups += len(batch) if self._kind != groups.SYNC else 0
-                    self._proof = [msgspec.structs.replace(batch[0], members=Members())]
+                    self._proof = [msgspec.structs.replace(batch[0], members=Members([], []))]
                 case Transient() | Throttled() | Unknown() | Unauthorised():
                     self._settle(batch, batch_id, outcome, State.WAITING, None)
                     self._sent.unauthorised = isinstance(outcome, Unauthorised) and not outcome.misdirected
@@ -120,26 +120,26 @@ class GroupSender:
                 case _:
                     assert_never(outcome)
 
-    def _cut(self, mails: Sequence[Mail]) -> Iterator[Sequence[Mail]]:
-        batch: list[Mail] = []
+    def _cut(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+        batch: list[Item] = []
         size = self._format.overhead_bytes
-        for mail in mails:
-            grown = size + len(mail.body) + (self._format.separator_bytes if batch else 0)
+        for item in items:
+            grown = size + len(item.body) + (self._format.separator_bytes if batch else 0)
             if batch and (len(batch) >= self._most or (self._most_bytes is not None and grown > self._most_bytes)):
                 yield batch
-                batch, grown = [], self._format.overhead_bytes + len(mail.body)
-            batch.append(mail)
+                batch, grown = [], self._format.overhead_bytes + len(item.body)
+            batch.append(item)
             size = grown
         if batch:
             yield batch
 
-    def _post(self, batch: Sequence[Mail]) -> tuple[Outcome, int]:
-        payload = self._format.message([mail.body for mail in batch])
+    def _post(self, batch: Sequence[Item]) -> tuple[Outcome, int]:
+        payload = self._format.message([item.body for item in batch])
         name = self._target.name
-        uid = hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=UID_BYTES).hexdigest()
+        uid = uid_of(name, batch, payload)
         now = self._tools.clock()
-        latest = max((mail.latest_end for mail in batch if mail.latest_end is not None), default=None)
-        members = sum(len(mail.members) for mail in batch)
+        latest = max((item.latest_end for item in batch if item.latest_end is not None), default=None)
+        members = sum(len(item.members) for item in batch)
         self._store.require_room(
             batches.ROOM_BYTES + len(batch) * batches.ROOM_OF_RUN_BYTES + members * batches.ROOM_OF_NEXT_RUN_BYTES
         )
@@ -147,8 +147,15 @@ class GroupSender:
             batch_id = batches.open_batch(
                 connection, self._target_id, uid, self._format.name, len(batch), len(payload), latest, now
             )
-            groups.take_off(connection, self._target_id, self._kind, batch_id, (mail.row for mail in batch), now)
-            flying = chain.from_iterable(mail.members for mail in batch)
+            groups.take_off(
+                connection,
+                self._target_id,
+                self._kind,
+                batch_id,
+                (item.group for item in batch if item.group is not None),
+                now,
+            )
+            flying = chain.from_iterable(item.members for item in batch)
             while part := dict(islice(flying, _MEMBERS_AT_ONCE)):
                 versions = runs.digests_of(connection, list(part))
                 leaving = [(run_id, digest, part[run_id]) for run_id, digest in versions]
@@ -164,7 +171,7 @@ class GroupSender:
         self._sent.bytes += len(payload)
         return outcome, batch_id
 
-    def _settle(self, batch: Sequence[Mail], batch_id: int, outcome: Outcome, state: State, reason: str | None) -> int:
+    def _settle(self, batch: Sequence[Item], batch_id: int, outcome: Outcome, state: State, reason: str | None) -> int:
         """Put down what became of a batch; gives how many of its runs were settled."""
         now = self._tools.clock()
         with self._store.write(sorts_on_disk=True) as connection:  # runs of a whole month, settled by one statement
@@ -175,6 +182,6 @@ class GroupSender:
                 batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, now, answer=answer_of(outcome))
                 settled = in_flight.leave(connection, self._target_id, batch_id, state, reason, now)
             groups.settle(connection, self._target_id, batch_id, state, now)
-        size = sum(len(mail.body) for mail in batch)
+        size = sum(len(item.body) for item in batch)
         self._tools.observer(BatchSettled(self._target.name, batch_id, type(outcome).__name__, settled, size))
         return settled

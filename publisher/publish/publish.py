@@ -12,20 +12,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from publisher.collect.collect import TargetPlan
-from publisher.collect.wants import sends_sync
-from publisher.config.schema import MOST_PUBLISHERS, SNAPSHOT_KINDS, SUMMARY_KINDS, Config
+from publisher.config.schema import MOST_PUBLISHERS, SNAPSHOT_KINDS, Config
 from publisher.errors import PublisherError, StoreError
-from publisher.events import DeliveryBegun, RecordSettled, TargetPaused
-from publisher.messages import due, duplicate_guard
-from publisher.messages.item import view_of
+from publisher.events import DeliveryBegun, TargetPaused
+from publisher.messages import due
+from publisher.messages.recipient import Recipient
 from publisher.publish.circuit import Circuit, Circuits
-from publisher.publish.context import StopSending, Tools
-from publisher.publish.post import RetryBudget
-from publisher.publish.reports import ReportSender
-from publisher.publish.sender import Sender
+from publisher.publish.context import Tools
+from publisher.publish.snapshots import StepSender
 from publisher.publish.stats import DeliveryStats, together
-from publisher.publish.summaries import Summariser
-from publisher.publish.sync import SyncSender
 from publisher.store import batches, deliveries, registry
 from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE, Shard
@@ -217,29 +212,15 @@ def _deliver_locked(
     try:
         context = TargetContext(config.credentials, time.time, tools.stopping)
         targets = [make_target(name, settings, context)]
-        view = view_of(settings, config)
         try:
-            if settings.records in SNAPSHOT_KINDS:
-                kind = Summariser if settings.records in SUMMARY_KINDS else ReportSender
-                snapshots = kind(store, config, targets[0], plan, settings, view, tools)
-                sent = snapshots.sent
-                snapshots.run()
-            else:
-                held = _hold_rekeyed(store, plan, name, settings.records, tools)
+            if settings.records not in SNAPSHOT_KINDS:
                 targets += [make_target(name, settings, context) for _ in range(settings.workers - 1)]
-                sender = Sender(store, config, targets, plan.target_id, tools, part, waiting=waiting // part.of)
-                sent = sender.sent
-                sent.held = held
-                sender.run()
-                if part == WHOLE and sends_sync(settings) and sent.paused is None:
-                    patience = RetryBudget(settings)
-                    SyncSender(store, config, targets[0], plan, settings, view, tools, patience, sent).run()
+            sender = StepSender(Recipient(store, config, name), targets, part, tools)
+            sent = sender.sent
+            sender.run()
         finally:
             for target in targets:
                 target.close()
-    except StopSending as stop:
-        sent.paused = str(stop)
-        tools.observer(TargetPaused(name, str(stop)))
     except StoreError:
         raise
     except PublisherError as trouble:
@@ -269,11 +250,3 @@ def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: 
         said = str(error) if error is not None else None
         registry.target_fared(connection, plan.target_id, success=False, error=said, now=tools.clock())
     return Delivery(DeliveryStats(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))
-
-
-def _hold_rekeyed(store: Store, plan: TargetPlan, name: str, records: str, tools: Tools) -> int:
-    with store.write() as connection:
-        held = duplicate_guard.hold(connection, plan.target_id, records, tools.clock(), syncs=plan.wish.sync)
-    for record_id in held:
-        tools.observer(RecordSettled(name, record_id, State.HELD.word, duplicate_guard.REASON))
-    return len(held)

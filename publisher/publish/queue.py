@@ -130,7 +130,7 @@ class SendQueue:
         places = [(index, item) for index, flight in enumerate(self._parts) for item in flight.all_items]
         if not places:
             return None
-        by_end = max(places, key=lambda place: place[1].end_time)
+        by_end = max(places, key=lambda place: place[1].latest_end or 0)
         index, item = by_end if newest else random.choice(places)  # noqa: S311 - as above
         flight = self._parts[index]
         rest = flight.without(item)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from publisher.config.schema import REPORT_KINDS, Config
+from publisher.config.schema import Config
 from publisher.preview.render import Rendering
-from publisher.preview.reports import TargetReports
 from publisher.publish.context import Tools
 from publisher.sources.base import Window
 from publisher.store.database import Store
@@ -30,11 +29,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
 def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed:
     """Make every message that waits for a target. Raises `CredentialError`, `SigningError` and `UsageError`."""
     settings = config.targets[name]
-    rendering: Rendering | TargetReports
-    if settings.records in REPORT_KINDS:
-        rendering = TargetReports(store, config, name, Window(), tools.clock())
-    else:
-        rendering = Rendering(store, config, settings.records, name, Window(), tools.clock())
+    rendering = Rendering(store, config, settings.records, name, Window(), tools.clock())
     finish = _finish(config, name)
     messages = size = held = 0
     for message in rendering.messages():

@@ -46,7 +46,7 @@ class Refusal(msgspec.Struct, eq=False):
 
     knew: int
     seen: int
-    unexplained: set[int]
+    unexplained: set[str]
 
 
 class Refusals:
@@ -55,37 +55,37 @@ class Refusals:
     def __init__(self) -> None:
         self._groundless: list[Refusal] = []
         """Of each time that the service was ill, one."""
-        self._of: dict[int, list[Refusal]] = defaultdict(list)
+        self._of: dict[str, list[Refusal]] = defaultdict(list)
         """In the order in which they were known, by the run."""
 
     def add(self, items: Collection[Item], knew: int, seen: int) -> None:
         """A message with these was refused."""
-        refusal = Refusal(knew, seen, {item.run_id for item in items})
-        for run_id in refusal.unexplained:
-            self._of[run_id].append(refusal)
+        refusal = Refusal(knew, seen, {item.key for item in items})
+        for key in refusal.unexplained:
+            self._of[key].append(refusal)
 
     def taken(self, items: Iterable[Item]) -> None:
         """These were taken: they were not what earlier messages were refused for, or the service was ill."""
         for item in items:
-            for refusal in self._of.pop(item.run_id, ()):
-                refusal.unexplained.discard(item.run_id)
+            for refusal in self._of.pop(item.key, ()):
+                refusal.unexplained.discard(item.key)
                 if not refusal.unexplained:
                     self._groundless = _apart([*self._groundless, refusal])
 
-    def rejected(self, run_id: int) -> None:
+    def rejected(self, key: str) -> None:
         """A record is bad, which explains all messages in which it was."""
-        for refusal in list(self._of.get(run_id, ())):
+        for refusal in list(self._of.get(key, ())):
             for other in refusal.unexplained:
                 self._of[other].remove(refusal)
-        self._of.pop(run_id, None)
+        self._of.pop(key, None)
 
-    def has_later_acceptance(self, run_id: int, taken: int) -> bool:
+    def has_later_acceptance(self, key: str, taken: int) -> bool:
         """Whether the service took a new record after all refusals of this one; `taken`: the last batch of such."""
-        return all(refusal.seen < taken for refusal in self._of.get(run_id, ()))
+        return all(refusal.seen < taken for refusal in self._of.get(key, ()))
 
-    def is_conclusive(self, run_id: int) -> bool:
+    def is_conclusive(self, key: str) -> bool:
         """Whether the refusals show that the record is bad."""
-        for_itself = [refusal for refusal in self._of.get(run_id, ()) if len(refusal.unexplained) == 1]
+        for_itself = [refusal for refusal in self._of.get(key, ()) if len(refusal.unexplained) == 1]
         return len(_apart(for_itself)) >= _PROOF + len(self._groundless)
 
 
@@ -140,7 +140,7 @@ class RejectionPolicy:
         self._fly = fly
         self._stop = stop
         self._refusals = Refusals()
-        self._suspects: dict[int, RefusedRecord] = {}
+        self._suspects: dict[str, RefusedRecord] = {}
         self._refusals_since_accept = 0
         self._scouted = False
         self._judging = False
@@ -156,7 +156,7 @@ class RejectionPolicy:
                 self._runway.taken_new = max(self._runway.taken_new, launched.batch_id)
         self._refusals.taken(named)
         for item in launched.flight.items:
-            self._suspects.pop(item.run_id, None)
+            self._suspects.pop(item.key, None)
 
     def refused(self, launched: InFlightBatch, outcome: Oversized | Refused, since: int) -> None:
         """The service refused a flight, first at `since`, alone or with others. Raises `StopSending`."""
@@ -164,7 +164,7 @@ class RejectionPolicy:
         self._refusals.add(items, launched.knew, self._runway.left[-1])
         if len(items) == 1:
             certain = isinstance(outcome, Oversized) or outcome.certain
-            self._suspects[items[0].run_id] = RefusedRecord(items[0], outcome.answer, certain)
+            self._suspects[items[0].key] = RefusedRecord(items[0], outcome.answer, certain)
             self._last_answer = outcome.answer
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
@@ -245,9 +245,7 @@ class RejectionPolicy:
 
     def _is_doubtful(self, suspect: RefusedRecord) -> bool:
         """Whether it took no new record after it refused this one, and did not say what is wrong."""
-        return not suspect.certain and not self._refusals.has_later_acceptance(
-            suspect.item.run_id, self._runway.taken_new
-        )
+        return not suspect.certain and not self._refusals.has_later_acceptance(suspect.item.key, self._runway.taken_new)
 
     def _judge(self, suspects: Sequence[RefusedRecord]) -> None:
         """Try these once more, and again those that others were taken after; reject what is bad."""
@@ -256,7 +254,7 @@ class RejectionPolicy:
         for _ in range(_TRIES):
             for suspect in again:
                 self._try_again(suspect)
-            left = [self._suspects[run_id] for run_id in _run_ids(left) if run_id in self._suspects]
+            left = [self._suspects[key] for key in _keys(left) if key in self._suspects]
             again = [suspect for suspect in left if not self._is_bad(suspect) and not self._is_doubtful(suspect)]
         bad += filter(self._is_bad, left)
         if not bad:
@@ -266,7 +264,7 @@ class RejectionPolicy:
         self._reject(bad)
 
     def _is_bad(self, suspect: RefusedRecord) -> bool:
-        return self._refusals.is_conclusive(suspect.item.run_id)
+        return self._refusals.is_conclusive(suspect.item.key)
 
     def _try_again(self, suspect: RefusedRecord) -> None:
         launched, outcome = self._runway.there_and_back(Batch([suspect.item], State.IN_FLIGHT))
@@ -277,21 +275,24 @@ class RejectionPolicy:
         if not isinstance(outcome, Refused | Oversized):
             raise self._stop(outcome)
         self._refusals.add([suspect.item], launched.knew, self._runway.left[-1])
-        self._suspects[suspect.item.run_id] = msgspec.structs.replace(suspect, answer=outcome.answer)
+        self._suspects[suspect.item.key] = msgspec.structs.replace(suspect, answer=outcome.answer)
 
     def _reject(self, suspects: Sequence[RefusedRecord]) -> None:
         lane = self._lane
         self._receipts.settle()
         with lane.store.write() as connection:
-            moves = [(suspect.item.run_id, State.IN_FLIGHT, State.REJECTED, suspect.answer) for suspect in suspects]
+            moves = [
+                (suspect.item.members.run_ids[0], State.IN_FLIGHT, State.REJECTED, suspect.answer)
+                for suspect in suspects
+            ]
             deliveries.move(connection, lane.target_id, moves, lane.clock())
         lane.sent.rejected += len(suspects)
         for suspect in suspects:
-            del self._suspects[suspect.item.run_id]
-            self._refusals.rejected(suspect.item.run_id)
-            record_id = suspect.item.record_id
+            del self._suspects[suspect.item.key]
+            self._refusals.rejected(suspect.item.key)
+            record_id = suspect.item.key
             lane.observer(RecordSettled(lane.target, record_id, State.REJECTED.word, suspect.answer))
 
 
-def _run_ids(suspects: Sequence[RefusedRecord]) -> list[int]:
-    return [suspect.item.run_id for suspect in suspects]
+def _keys(suspects: Sequence[RefusedRecord]) -> list[str]:
+    return [suspect.item.key for suspect in suspects]

@@ -12,14 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Final, assert_never
+from typing import assert_never
 
-from publisher.collect.wants import sends_sync
-from publisher.config.schema import Config
-from publisher.events import TargetPaused
-from publisher.messages.item import Limits, halves, view_of
-from publisher.plugins import record_format as form_of
-from publisher.publish.background import RenderedPages, RenderOrder
+from publisher.messages.item import Limits, halves
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Section
 from publisher.publish.context import StopSending, Tools
 from publisher.publish.dispatch import DeliveryContext, Dispatcher, InFlightBatch, Receipts
 from publisher.publish.pending import PendingReader
@@ -28,7 +25,6 @@ from publisher.publish.queue import Batch, SendQueue, after_acceptance, after_re
 from publisher.publish.rejection import RejectionPolicy
 from publisher.publish.stats import DeliveryStats
 from publisher.store import batches, in_flight
-from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets.base import (
@@ -43,57 +39,50 @@ from publisher.targets.base import (
     Unknown,
 )
 
-_SMALLEST_PAGE: Final = 100
-_LARGEST_PAGE: Final = 250
-"""Runs read and rendered at a time: a batch of them, within these bounds."""
-
 
 class Sender:
     """Sends what waits for one target. Made for one run."""
 
     def __init__(
         self,
-        store: Store,
-        config: Config,
+        recipient: Recipient,
         targets: Sequence[Target],
-        target_id: int,
+        section: Section,
+        part: Shard,
         tools: Tools,
-        part: Shard = WHOLE,
-        *,
-        waiting: int = 0,
+        patience: RetryBudget,
+        sent: DeliveryStats,
     ) -> None:
         """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries.
 
-        `waiting`: about how many wait. Raises as `publisher.plugins.record_format`.
+        Counts in `sent`.
         """
         target = targets[0]
-        settings = config.targets[target.name]
-        record_format = form_of(settings.records, view_of(settings, config))
-        self.sent = DeliveryStats()
+        settings = recipient.required_settings()
+        assert recipient.target_id is not None  # a target is planned for before it is sent anything
+        self.sent = sent
         self._lane = DeliveryContext(
-            store,
+            recipient.store,
             target.name,
-            target_id,
+            recipient.target_id,
             part,
-            record_format,
-            keeps_first=target.kind == "sgas",
-            syncs=sends_sync(settings),
+            section.form,
+            keeps_first=recipient.keeps_first,
+            syncs=recipient.sends_sync,
             clock=tools.clock,
             observer=tools.observer,
             sent=self.sent,
         )
-        self._couriers = WorkerPool(targets, RetryBudget(settings), tools)
+        self._couriers = WorkerPool(targets, patience, tools)
         self._flying: deque[InFlightBatch] = deque()
         self._limits = Limits(
             settings.batch_records,
             target.payload_limit_bytes(),
-            record_format.overhead_bytes,
-            record_format.separator_bytes,
+            section.form.overhead_bytes,
+            section.form.separator_bytes,
         )
-        size = min(max(settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
-        order = RenderOrder(config, target.name, target_id, part, size)
-        renderer = order.renderer(store)
-        self._intake = PendingReader(self._lane, renderer, RenderedPages(renderer, order, waiting).pages)
+        self._section = section
+        self._intake = PendingReader(self._lane, recipient, section.pages)
         self._ahead = Prefetcher(self._intake.next_page, target.name)
         self._backlog = SendQueue(self._limits, self._ahead.next)
         self._receipts = Receipts(self._lane)
@@ -101,14 +90,15 @@ class Sender:
         self._judge = RejectionPolicy(self._lane, self._runway, self._receipts, self._backlog, self._fly, self._stop)
         self._lost_courier: BaseException | None = None
 
-    def run(self) -> DeliveryStats:
+    def run(self) -> None:
         """Settle what was in flight, then send all that waits.
 
-        Raises `StoreError`, `CredentialError`, `SigningError`; before that, everything unsent waits again.
+        Raises `StopSending`, `StoreError`, `CredentialError`, and `SigningError`; before that, everything unsent waits
+        again.
         """
         lane = self._lane
         try:
-            with closing(self._intake), self._couriers, self._ahead:
+            with closing(self._section), self._couriers, self._ahead:
                 try:
                     for flight in self._intake.recovered(self._limits):
                         self._launch(flight)
@@ -116,18 +106,16 @@ class Sender:
                     self._judge.judge_suspects()
                 finally:
                     self._see_off()
-        except StopSending as stop:
-            self.sent.paused = str(stop)
-            lane.observer(TargetPaused(lane.target, str(stop)))
+        except StopSending:
             if self._lost_courier is not None:
                 raise self._lost_courier from None
+            raise
         finally:
             self._receipts.settle()
             with lane.store.write() as connection:
                 in_flight.put_back(connection, lane.target_id, State.IN_FLIGHT, lane.clock(), lane.part)
                 own = None if lane.part == WHOLE else self._runway.left
                 batches.close_open(connection, lane.target_id, lane.clock(), own)
-        return self.sent
 
     def _send_all(self) -> None:
         while True:

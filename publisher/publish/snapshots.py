@@ -1,77 +1,123 @@
-"""What sending summaries and sending reports have in common: both tell of whole periods, and replace what was sent.
+"""The steps of one target carried out: its sections sent, and what goes with them recorded.
 
 A period of which not everything is known is held with the reason, and released by itself once it is; what was in flight
-when a run ended waits again.
+of groups when a run ended waits again.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Final
 
 from sqlalchemy import Connection
 
-from formats.calendar import Month, Period
-from publisher.config.schema import Config
-from publisher.config.schema import Target as TargetSettings
+from publisher.config.schema import SNAPSHOT_KINDS
 from publisher.events import RecordSettled, TargetPaused
-from publisher.messages.completeness import NOT_WHOLE, why_not_known_from
-from publisher.messages.due import to_release
-from publisher.messages.item import Members
+from publisher.messages.completeness import NOT_WHOLE
+from publisher.messages.item import Held
+from publisher.messages.items import items
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Finished, Release, Scope, Section, Step
 from publisher.publish.context import StopSending, Tools
+from publisher.publish.group_sender import GroupSender
+from publisher.publish.post import RetryBudget
+from publisher.publish.sender import Sender
 from publisher.publish.stats import DeliveryStats
 from publisher.store import batches, deliveries, groups, in_flight, runs
-from publisher.store.database import Store
+from publisher.store.deliveries import Shard
 from publisher.store.schema import State
+from publisher.targets.base import Target
 
 _MOVED_AT_ONCE: Final = 10_000
 
 
-class SnapshotSender(ABC):
-    """Sends what one target is owed in whole periods. Made for one run; `sent` says what it did."""
+class StepSender:
+    """Sends what one target is due. Made for one run; `sent` says what it did."""
 
-    def __init__(
-        self, store: Store, config: Config, name: str, target_id: int, settings: TargetSettings, tools: Tools
-    ) -> None:
-        self._store = store
-        self._config = config
-        self._name = name
-        self._target_id = target_id
-        self._settings = settings
+    def __init__(self, recipient: Recipient, targets: Sequence[Target], part: Shard, tools: Tools) -> None:
+        """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries."""
+        assert recipient.name is not None
+        assert recipient.target_id is not None  # a target is planned for before it is sent anything
+        self._recipient = recipient
+        self._store = recipient.store
+        self._name = recipient.name
+        self._target_id = recipient.target_id
+        self._targets = targets
+        self._part = part
         self._tools = tools
+        self._patience = RetryBudget(recipient.required_settings())
+        self._groups: dict[str, GroupSender] = {}
         self.sent = DeliveryStats()
 
     def run(self) -> None:
-        """Send what changed, period by period.
-
-        Raises `StoreError`, `CredentialError`, `SigningError`; before that, everything unsent waits again.
-        """
+        """Send all that is due. Raises `StoreError`, `CredentialError`, `SigningError`; before that, everything unsent
+        waits again."""
+        target = self._targets[0]
+        steps = items(
+            self._recipient,
+            Scope(part=self._part),
+            now=self._tools.clock(),
+            limit_bytes=target.payload_limit_bytes(),
+        )
+        is_snapshot = self._recipient.format_name in SNAPSHOT_KINDS
         try:
-            self._release_held()
-            with self._store.write() as connection:
-                in_flight.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
-                batches.close_open(connection, self._target_id, self._tools.clock())
-            self._send_changed()
+            if is_snapshot:
+                self._put_back()
+            for step in steps:
+                self._carry_out(step)
         except StopSending as stop:
             self.sent.paused = str(stop)
             self._tools.observer(TargetPaused(self._name, str(stop)))
         finally:
+            if is_snapshot:
+                self._put_back()
+
+    def _carry_out(self, step: Step) -> None:
+        match step:
+            case Release():
+                self._release(step)
+            case Section(kind=None):
+                self._send_records(step)
+            case Section(kind=str(kind)):
+                self._send_groups(step, kind)
+            case Finished():
+                self._finish(step)
+            case _:
+                pass  # nothing is sent of a period that is not due
+
+    def _send_records(self, section: Section) -> None:
+        sender = Sender(self._recipient, self._targets, section, self._part, self._tools, self._patience, self.sent)
+        sender.run()
+
+    def _send_groups(self, section: Section, kind: str) -> None:
+        if kind not in self._groups:
+            settings = self._recipient.required_settings()
+            self._groups[kind] = GroupSender(
+                self._store, self._targets[0], self._target_id, settings, section, kind, self._tools, self._patience,
+                self.sent,
+            )  # fmt: skip
+        now = self._tools.clock()
+        if section.outdated and section.period is not None:
             with self._store.write() as connection:
-                in_flight.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
+                groups.forget(connection, self._target_id, kind, section.period.number, section.outdated)
+        for page in section.pages:
+            for held in page.held:
+                self._hold(held)
+            with self._store.write() as connection:
+                self._move(connection, chain.from_iterable(page.unchanged), State.ACCEPTED, None, now)
+                if section.changes_sync and section.period is not None:
+                    groups.mark(connection, self._target_id, groups.DUE, [section.period.start], now)
+            self._groups[kind].send(page.items)
 
-    @abstractmethod
-    def _send_changed(self) -> None:
-        """Send what changed. Raises `StopSending` when the target takes no more in this run."""
-
-    def _why_not_whole(self, period: Period) -> str | None:
-        return why_not_known_from(self._store, self._config, self._settings, period.start, str(period))
-
-    def _release_held(self) -> None:
-        released = to_release(self._store, self._settings, self._target_id, self._why_not_whole)
+    def _put_back(self) -> None:
         with self._store.write() as connection:
-            for period in released:
+            in_flight.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
+            batches.close_open(connection, self._target_id, self._tools.clock())
+
+    def _release(self, step: Release) -> None:
+        with self._store.write() as connection:
+            for period in step.periods:
                 deliveries.move_between(
                     connection,
                     self._target_id,
@@ -83,40 +129,32 @@ class SnapshotSender(ABC):
                     only_reason=NOT_WHOLE,
                 )
 
-    def _hold(self, bounds: tuple[int, int], reason: str) -> None:
-        """Hold what waits and ended within bounds (the second exclusive)."""
-        with self._store.write() as connection:
-            self.sent.held += deliveries.move_between(
-                connection, self._target_id, bounds, State.WAITING, State.HELD, reason, self._tools.clock()
-            )
-
-    def _settle_unsent(self, unchanged: Iterable[Members], held: Mapping[str, Members]) -> None:
-        """Accept the runs of groups that the service has as they are, and hold those that cannot be counted, each with
-        the reason under which it stands."""
+    def _hold(self, held: Held) -> None:
         now = self._tools.clock()
-        taken = chain.from_iterable(unchanged)
         with self._store.write() as connection:
-            for why, members in held.items():
-                self.sent.held += self._move_seen(connection, members, State.HELD, why, now)
-            self._move_seen(connection, taken, State.ACCEPTED, None, now)
-        for why, members in held.items():
-            with self._store.read() as connection:
-                for record_id in runs.record_ids(connection, members.run_ids):
-                    self._tools.observer(RecordSettled(self._name, record_id, State.HELD.word, why))
+            if held.bounds is not None:
+                self.sent.held += deliveries.move_between(
+                    connection, self._target_id, held.bounds, State.WAITING, State.HELD, held.reason, now
+                )
+                return
+            self.sent.held += self._move(connection, held.members, State.HELD, held.reason, now)
+        with self._store.read() as connection:
+            for record_id in runs.record_ids(connection, held.members.run_ids):
+                self._tools.observer(RecordSettled(self._name, record_id, State.HELD.word, held.reason))
 
-    def _move_seen(
-        self, connection: Connection, seen: Iterable[tuple[int, int]], after: State, why: str | None, now: int
+    def _move(
+        self, connection: Connection, members: Iterable[tuple[int, int]], after: State, why: str | None, now: int
     ) -> int:
         """Move runs that wait, some at a time; gives how many were moved."""
         moved = 0
-        left = iter(seen)
+        left = iter(members)
         while some := list(islice(left, _MOVED_AT_ONCE)):
             moves = ((*one, State.WAITING, after, why) for one in some)
             moved += deliveries.move_seen(connection, self._target_id, moves, now)
         return moved
 
-    def _unmark(self, months: Mapping[Month, int]) -> None:
-        """What these months were marked for is done, unless they were marked again meanwhile."""
+    def _finish(self, step: Finished) -> None:
         with self._store.write() as connection:
-            for month, times in months.items():
-                groups.unmark(connection, self._target_id, groups.REFOLD, month, times)
+            groups.put_reach(connection, self._target_id, step.reaches, self._tools.clock())
+            for month, times in step.marks.items():
+                groups.unmark(connection, self._target_id, step.kind, month, times)

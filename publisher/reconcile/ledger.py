@@ -17,19 +17,19 @@ from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.job import Job
 from formats.rules import CarRules, SgasRules, TextRule
-from formats.view import View
 from formats.xml.text import duration_seconds
 from publisher.collect.enrich import Enrichers
-from publisher.collect.wants import RunPreparer
-from publisher.config.schema import Config, Target
+from publisher.config.schema import Config
 from publisher.encoded_run import cpu_total_ms
 from publisher.errors import StoppedError
+from publisher.messages.items import records_of
+from publisher.messages.recipient import Recipient
 from publisher.plugins import record_format
 from publisher.reconcile.result import MonthFound
 from publisher.store import queries, runs
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
-from publisher.store.queries import KEPT_AS, LedgerEntry
+from publisher.store.queries import KEPT_AS, LedgerEntry, PendingDelivery
 from publisher.store.schema import State
 
 _RULES: Final[dict[str, TextRule]] = {"ogf-ur": SgasRules.RECORD_ID, "emi-car": CarRules.RECORD_ID}
@@ -38,12 +38,10 @@ _RULES: Final[dict[str, TextRule]] = {"ogf-ur": SgasRules.RECORD_ID, "emi-car": 
 class RecordKeys:
     """The ids of runs in the records of one target."""
 
-    def __init__(self, store: Store, config: Config, settings: Target, view: View) -> None:
-        self._store = store
-        self._settings = settings
-        self._view = view
-        self._rule = _RULES.get(settings.records)
-        self._demand = RunPreparer(config, settings)
+    def __init__(self, recipient: Recipient) -> None:
+        self._recipient = recipient
+        self._store = recipient.store
+        self._rule = _RULES.get(recipient.format_name)
 
     def of(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
         """Ids by run id; runs that cannot be rendered any more are left out."""
@@ -52,26 +50,23 @@ class RecordKeys:
         keys = {}
         for run in found:
             try:
-                keys[run.run_id] = fit.token(self._rule, self._view.record_id_prefix + run.record_id, [])[0]
+                keys[run.run_id] = fit.token(self._rule, self._recipient.view.record_id_prefix + run.record_id, [])[0]
             except CannotRenderError:
                 continue
         return keys
 
     def _rendered(self, run_ids: Sequence[int]) -> dict[int, str]:
-        form = record_format(self._settings.records, self._view)
+        form = record_format(self._recipient.format_name, self._recipient.view)
         keys = {}
         with self._store.read() as connection:
             stored = runs.by_ids(connection, run_ids)
-        for run in stored:
-            try:
-                rendered = form.record(self._demand.prepare(run), run.stored_at)
-            except CannotRenderError:
-                continue
-            if rendered.record_id:
-                keys[run.run_id] = rendered.record_id
-            elif self._settings.records == "apel-job":
-                (record,) = parse(form.message([rendered.body]).decode()).records
-                keys[run.run_id] = read_job(record).record_id
+        pages = [PendingDelivery(run.job.end or 0, run) for run in stored]
+        for item in records_of(self._recipient, pages, guarded=False).items if pages else ():
+            (run_id,) = item.members.run_ids
+            keys[run_id] = item.key
+            if form.name == "apel-job":
+                (record,) = parse(form.message([item.body]).decode()).records
+                keys[run_id] = read_job(record).record_id
         return keys
 
 

@@ -22,6 +22,7 @@ from publisher.collect.wants import period_kind, sends_sync
 from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config, Target
 from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, UsageError
 from publisher.messages.item import view_of
+from publisher.messages.recipient import Recipient
 from publisher.publish.context import Tools
 from publisher.reconcile.by_day import ByDay
 from publisher.reconcile.by_group import ByGroup, dimensions_of
@@ -119,7 +120,7 @@ class _OneTarget:
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
         self._found = Found(name, months=[], notes=[], registered={})
-        self._keys = RecordKeys(store, config, self._settings, self._view)
+        self._keys = RecordKeys(Recipient(store, config, name))
         by_receipt = self._keys if self._settings.type == "sgas" else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
         self._sends_reports = self._settings.records in REPORT_KINDS

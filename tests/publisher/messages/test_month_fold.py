@@ -24,7 +24,7 @@ from publisher.config.file import parse
 from publisher.config.schema import Config
 from publisher.encoded_run import encode_run
 from publisher.grid_identity import GridLogEntry
-from publisher.messages.due import NOT_OWED, ended_in
+from publisher.messages.due import NOT_DUE, ended_in
 from publisher.messages.item import Members, view_of
 from publisher.messages.month_fold import MonthFolder
 from publisher.store import sums
@@ -234,7 +234,7 @@ def folded_one_by_one(
     held: dict[str, Members] = {}
     owed = 0
     for state, delivery in ended_in(store, TARGET, month_bounds(month)):
-        assert state not in NOT_OWED
+        assert state not in NOT_DUE
         owed += 1
         if state is State.HELD:
             continue
@@ -244,7 +244,7 @@ def folded_one_by_one(
         except CannotRenderError as error:
             place, name = held, str(error)
         if state is State.WAITING:
-            place.setdefault(name, Members()).add(run.run_id, delivery.seen)
+            place.setdefault(name, Members.packed()).add(run.run_id, delivery.seen)
     return members, held, owed
 
 

@@ -1,4 +1,4 @@
-"""Rendering apart: the same messages as rendering here, whoever renders; a renderer that dies costs nothing."""
+"""Rendering in a worker process: the same messages as rendering here, whoever renders; one that dies costs nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from publisher import subprocess_worker
 from publisher.errors import StoreMissingError
-from publisher.publish import background, queue
-from publisher.publish.background import RenderedPages, RenderOrder
+from publisher.messages import background
+from publisher.messages.background import BackgroundRenderer, RenderOrder
+from publisher.publish import queue
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets.base import Message, Transient
@@ -110,8 +111,8 @@ def test_what_is_sent_again_on_request_counts_as_new(tmp_path: Path, monkeypatch
     site.publish()
     with site.publisher.store.write() as connection:
         connection.exec_driver_sql("UPDATE deliveries SET state = 1 WHERE state = 3")
-    for again, told in ((False, {True}), (True, {False})):
-        pages = list(_pages(site, 10 * PAGE).pages(again))
+    for as_new, told in ((False, {True}), (True, {False})):
+        pages = list(_pages(site, 10 * PAGE).pages(as_new))
         assert {item.may_be_there for page in pages for item in page.items} == told
 
 
@@ -125,22 +126,19 @@ def site(tmp_path: Path) -> Site:
     return made
 
 
-def _pages(site: Site, waiting: int, url: str | None = None, part: Shard = WHOLE, cores: int = 2) -> RenderedPages:
+def _pages(site: Site, waiting: int, url: str | None = None, part: Shard = WHOLE, cores: int = 2) -> BackgroundRenderer:
     config = site.config
     if url is not None:
         config = config.model_copy(update={"store": config.store.model_copy(update={"url": url})})
-    ((target_id,),) = site.rows("SELECT id FROM targets")
-    order = RenderOrder(site.config, "neic", target_id, part, PAGE)
-    return RenderedPages(
-        order.renderer(site.publisher.store), RenderOrder(config, "neic", target_id, part, PAGE), waiting, cores
-    )
+    here = RenderOrder(site.config, "neic", part, PAGE).renderer(site.publisher.store)
+    return BackgroundRenderer(here, RenderOrder(config, "neic", part, PAGE), waiting, cores)
 
 
 @pytest.mark.parametrize(("waiting", "cores"), [(background.WORTH_RUNS, 2), (background.WORTH_RUNS, 1), (9, 2)])
 def test_the_parts_of_a_backlog_are_all_of_it(site: Site, waiting: int, cores: int) -> None:
     found = [
         [
-            item.run_id
+            item.members.run_ids[0]
             for page in _pages(site, waiting, part=Shard(index, 2), cores=cores).pages(False)
             for item in page.items
         ]

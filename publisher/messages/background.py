@@ -1,0 +1,102 @@
+"""Rendering in a worker process: the rest of a long backlog is read and rendered there, while this one sends.
+
+Reading, rendering and sending cost about the same, and a process uses one core. Where many wait, the first of them are
+rendered here, while the worker process begins after them. It only reads the store. Should it end too early, this one
+goes on where it stopped: what it made is the same as what is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import Final
+
+import msgspec
+
+from publisher import subprocess_worker
+from publisher.config.schema import Config
+from publisher.messages.item import ItemPage, Place
+from publisher.messages.recipient import Recipient
+from publisher.messages.records import PageRenderer
+from publisher.plugins import record_format
+from publisher.store.database import Store, open_store
+from publisher.store.deliveries import Shard
+
+WORTH_RUNS: Final = 20_000
+"""So many must wait: to begin another process costs as much as to render some ten thousand runs."""
+RUNS_HERE: Final = 3_000
+"""So many are rendered here in about the time in which the other process begins."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(ItemPage)
+
+
+class RenderOrder(msgspec.Struct, frozen=True):
+    """What a worker process needs to know in order to render what waits for a target."""
+
+    config: Config
+    target: str
+    part: Shard
+    size: int
+
+    def renderer(self, store: Store) -> PageRenderer:
+        """What renders, over a store that is only read."""
+        recipient = Recipient(store, self.config, self.target)
+        return PageRenderer(recipient, record_format(recipient.format_name, recipient.view), self.part, self.size)
+
+
+class BackgroundRenderer:
+    """Pages of a target's backlog, made here or, after the first of them, in a worker process."""
+
+    def __init__(self, here: PageRenderer, order: RenderOrder, waiting: int, cores: int | None = None) -> None:
+        """`waiting`: about how many runs wait; `cores`: how many this process may use."""
+        self._here = here
+        self._order = order
+        self._in_worker = waiting >= WORTH_RUNS and (cores or subprocess_worker.cores()) > 1
+
+    def pages(self, as_new: bool) -> Generator[ItemPage, None, None]:
+        """All that waits, oldest end first; `as_new` as for `PageRenderer.page`. Closed, its process ends."""
+        behind = self._here.place_of(RUNS_HERE) if self._in_worker else None
+        place: Place | None = None
+        try:
+            if behind is not None:
+                for page in self._pages_of_both(behind, as_new=as_new):
+                    yield page
+                    place = page.place
+                    del page  # one in hand at a time
+        except subprocess_worker.EndedError:
+            behind = None  # the rest is made here
+        if behind is None:
+            yield from self._pages_here(place, as_new=as_new)
+
+    def _pages_of_both(self, behind: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
+        with subprocess_worker.WorkerProcess(__name__, (self._order, behind, as_new)) as worker:
+            yield from self._pages_until(behind, as_new=as_new)
+            yield from map(_decoder.decode, worker.frames())
+
+    def _pages_until(self, behind: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
+        for page in self._pages_here(None, as_new=as_new):
+            if page.place is None or page.place >= behind:
+                yield page.until(behind)
+                return
+            yield page
+
+    def _pages_here(self, place: Place | None, *, as_new: bool) -> Generator[ItemPage, None, None]:
+        while (page := self._here.page(place, as_new=as_new)) is not None:
+            yield page
+            place = page.place
+
+
+def _render(order: tuple[RenderOrder, Place, bool], send: subprocess_worker.Send) -> None:
+    asked, begin, as_new = order
+    place: Place | None = begin
+    settings = asked.config.store
+    with closing(open_store(settings.url, settings.busy_timeout, read_only=True)) as store:
+        renderer = asked.renderer(store)
+        while (page := renderer.page(place, as_new=as_new)) is not None:
+            send(_encoder.encode(page))
+            place = page.place
+
+
+if __name__ == "__main__":
+    subprocess_worker.serve(_render)

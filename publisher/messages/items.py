@@ -1,0 +1,161 @@
+"""`items`: the only place where a run, a month, a sync count, or a report becomes an item, or is held with a reason.
+
+    for step in items(Recipient(store, config, "apel"), Scope(), now=now): ...
+
+**Contract.** The steps come in the order in which they are sent: the records, summaries, or reports of the recipient,
+oldest first, and then its sync counts. Making them changes nothing in the store. `publish` carries each step out before
+it asks for the next one, and what it sends are these items and nothing else. `render`, its `--diff` and `--explain`,
+`shadow`, the rehearsal, and `reconcile` read the same steps and carry nothing out. Both get the same: what a step has
+held or released does not depend on whether that was recorded meanwhile. So with nothing in flight, the same clock, and
+the same configuration, the bodies, ids, and held runs of a dry run are those of the next `publish` to a service that
+accepts everything (`tests/properties/test_dry_run.py`).
+
+**Memory** does not grow with the work. Records come page by page, of a long backlog from a worker process; of a month,
+the sums of each group and ten bytes for each waiting run are held at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from formats.base import CannotRenderError, RecordFormat
+from formats.calendar import Month, month_bounds
+from formats.registry import summary_format
+from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS
+from publisher.messages.background import BackgroundRenderer, RenderOrder
+from publisher.messages.due import first_waiting, sent_in
+from publisher.messages.item import Item, ItemPage, MessageFormat
+from publisher.messages.recipient import Recipient
+from publisher.messages.records import PAGE, PageRenderer
+from publisher.messages.reports import Reports
+from publisher.messages.steps import Scope, Section, Step
+from publisher.messages.summaries import Summaries, group_of_run
+from publisher.messages.sync import SyncCounts
+from publisher.plugins import record_format
+from publisher.sources.base import Window
+from publisher.store import batches, deliveries, queries
+from publisher.store.deliveries import WHOLE
+from publisher.store.queries import PendingDelivery
+from publisher.store.runs import StoredRun
+from publisher.store.schema import State
+
+SYNC: Final = "apel-sync"
+_SMALLEST_PAGE: Final = 100
+_LARGEST_PAGE: Final = 250
+"""Runs read and rendered at a time: a batch of them, within these bounds."""
+
+
+def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | None = None) -> Iterator[Step]:
+    """What a recipient is due, or would be sent of a window or of certain runs; see the contract above.
+
+    `now`: epoch seconds; `limit_bytes`: the most that a message may have before it is signed, by which reports are cut.
+    Raises `UsageError` for a format that the recipient cannot be sent, `LookupError` and `ValueError` for one that is
+    not known or has not this version, and `StoreError`.
+    """
+    changed: set[Month] = set()
+    if recipient.format_name in SUMMARY_KINDS:
+        summaries = Summaries(recipient, scope, now)
+        yield from summaries.steps()
+        changed = summaries.changed
+    elif recipient.format_name in REPORT_KINDS:
+        yield from Reports(recipient, scope, now, limit_bytes).steps()
+    elif recipient.format_name == SYNC:
+        yield from _sync_of(recipient, scope, now)
+        return
+    else:
+        if recipient.sends_sync:
+            changed = _months_waiting(recipient)
+        yield _records(recipient, scope)
+    if recipient.is_own_format and recipient.sends_sync and scope.part == WHOLE and scope.runs is None:
+        yield from SyncCounts(recipient, scope).steps(changed)
+
+
+def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
+    """The records of certain runs, whatever became of them. Raises as `items`; the format has one record a run."""
+    step = _records(recipient, Scope(runs=runs, guarded=guarded))
+    pages = list(step.pages)
+    return ItemPage([each for page in pages for each in page.items], [each for page in pages for each in page.held])
+
+
+class FoundSummary(msgspec.Struct, frozen=True):
+    """The summary that a run is part of, as it would be sent; `reason`: why there is none."""
+
+    form: MessageFormat
+    item: Item | None = None
+    reason: str = ""
+
+
+def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
+    """The summary of the month and group of a run, also of a month that is not known whole."""
+    form = summary_format(recipient.format_name, recipient.view)
+    try:
+        key = group_of_run(recipient, run).key
+    except CannotRenderError as error:
+        return FoundSummary(form, reason=str(error))
+    for step in items(recipient, Scope(Window(*month_bounds(key.when)), incomplete=True), now=now):
+        if isinstance(step, Section) and step.form.name == form.name:
+            for item in (item for page in step.pages for item in page.items):
+                if item.key == key.text:
+                    return FoundSummary(step.form, item)
+    return FoundSummary(
+        form, reason="NumberOfJobs: the target is not sent this run: waived, superseded or not selected"
+    )
+
+
+def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
+    """Sync counts alone: those that go with what the target is due or, where none do, of a window."""
+    if not (recipient.sends_sync and recipient.target_id is not None and scope.is_due):
+        yield from SyncCounts(recipient, scope).steps(())
+        return
+    own = Recipient(recipient.store, recipient.config, recipient.name)
+    changed: set[Month] = set()
+    if own.format_name in SUMMARY_KINDS:
+        summaries = Summaries(own, Scope(), now)
+        for step in summaries.steps():
+            del step  # made to learn which months change
+        changed = summaries.changed
+    else:
+        changed = _months_waiting(own)
+    yield from SyncCounts(own, scope).steps(changed)
+
+
+def _months_waiting(recipient: Recipient) -> set[Month]:
+    if recipient.target_id is None:
+        return set()
+    with recipient.store.read() as connection:
+        return set(queries.months_of(connection, recipient.target_id, State.WAITING))
+
+
+def _records(recipient: Recipient, scope: Scope) -> Section:
+    form = record_format(recipient.format_name, recipient.view)
+    return Section(form, _record_pages(recipient, scope, form))
+
+
+def _record_pages(recipient: Recipient, scope: Scope, form: RecordFormat) -> Iterator[ItemPage]:
+    if scope.runs is not None:
+        if scope.runs:
+            yield PageRenderer(recipient, form).rendered(scope.runs, guarded=scope.guarded)
+    elif not scope.is_due or recipient.target_id is None:
+        renderer = PageRenderer(recipient, form)
+        window = scope.window if not scope.is_due else first_waiting(recipient)
+        for page in sent_in(recipient, window, PAGE):
+            yield renderer.rendered(page)
+    else:
+        yield from _waiting_pages(recipient, scope, form, recipient.target_id)
+
+
+def _waiting_pages(recipient: Recipient, scope: Scope, form: RecordFormat, target_id: int) -> Iterator[ItemPage]:
+    """What waits for a target: where its own format is made of many runs, most of them in a worker process."""
+    assert recipient.name is not None
+    assert recipient.settings is not None  # as it has deliveries
+    size = min(max(recipient.settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
+    with recipient.store.read() as connection:
+        # A service that keeps last versions has to store what is sent again; one that keeps first ones ignores it.
+        as_new = not recipient.keeps_first and batches.under_way(connection, target_id)
+        waiting = deliveries.of_target(connection, target_id)[State.WAITING] // scope.part.of
+    renderer = PageRenderer(recipient, form, scope.part, size)
+    order = RenderOrder(recipient.config, recipient.name, scope.part, size)
+    yield from BackgroundRenderer(renderer, order, waiting if recipient.is_own_format else 0).pages(as_new)

@@ -1,0 +1,88 @@
+"""Who items are made for: a target as it is configured and stored, or a plain view of the site where there is none."""
+
+from __future__ import annotations
+
+import msgspec
+
+from formats.view import View
+from publisher.collect.wants import RunPreparer, TargetFilter, is_usually_sent, sends_sync
+from publisher.config.schema import Config, Target
+from publisher.errors import UsageError
+from publisher.messages.item import view_of
+from publisher.store import classes, registry
+from publisher.store.database import Store
+from publisher.store.runs import StoredRun
+
+PLAIN = "a plain view"
+
+
+class Recipient:
+    """A target that is sent `format_name`, or would be. `target_id` None: it has no deliveries in the store yet."""
+
+    def __init__(self, store: Store, config: Config, name: str | None, format_name: str | None = None) -> None:
+        """`name` None: a plain view of the site; `format_name` None: the format that the target is sent.
+
+        Raises `CredentialError` when the key for hashed names cannot be read.
+        """
+        self.store = store
+        self.config = config
+        self.name = name
+        self.settings: Target | None = config.targets[name] if name is not None else None
+        self.format_name = format_name or (self.settings.records if self.settings is not None else "")
+        self.preparer = RunPreparer(config, self.settings)
+        self.view = View(site=config.site.name)
+        self.filter: TargetFilter | None = None
+        self.target_id: int | None = None
+        if name is not None and self.settings is not None:
+            self.view = view_of(self.settings, config)
+            if not self.is_own_format:
+                self.view = msgspec.structs.replace(self.view, version="")
+            self.filter = TargetFilter(name, self.settings, config)
+            with store.read() as connection:
+                row = registry.get_target(connection, name)
+            self.target_id = row.id if row is not None else None
+
+    @property
+    def is_own_format(self) -> bool:
+        """Whether the target's settings name this format."""
+        return self.settings is not None and self.settings.records == self.format_name
+
+    @property
+    def sends_sync(self) -> bool:
+        """Whether sync counts go with the records of the target."""
+        return self.settings is not None and sends_sync(self.settings)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the target is sent this format: its own, or sync counts beside it."""
+        return self.is_own_format or (self.format_name == "apel-sync" and self.sends_sync)
+
+    @property
+    def keeps_first(self) -> bool:
+        """Whether the service keeps the first version of a record that reaches it, not the last one."""
+        return self.settings is not None and self.settings.type == "sgas"
+
+    def required_settings(self) -> Target:
+        """The settings of the target. Raises `UsageError` where there is none."""
+        if self.settings is None:
+            raise UsageError(f"{PLAIN} has no {self.format_name}", hint="Name a target with --target")
+        return self.settings
+
+    def selected_classes(self) -> frozenset[int] | None:
+        """The classes of runs that the target selects; None: every class may have runs that are usually sent."""
+        if self.filter is None:
+            return None
+        with self.store.read() as connection:
+            return frozenset(one.id for one in classes.all_classes(connection) if self.filter.wants_class(one))
+
+    def selects(self, run: StoredRun, class_id: int, selected: frozenset[int] | None) -> bool:
+        """Whether a run is sent: by the target, where the class is one of those `selected`, or usually."""
+        if self.filter is None or selected is None:
+            return is_usually_sent(run.job)
+        return run.job.has_record and class_id in selected and self.filter.selects_end(run.job.end)
+
+    def selects_now(self, run: StoredRun) -> bool:
+        """Whether a run is sent, decided from its own facts."""
+        chosen = self.filter
+        selected = chosen is None or (chosen.selects_end(run.job.end) and chosen.why_not(run.source, run.job) is None)
+        return run.job.has_record and selected

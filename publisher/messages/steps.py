@@ -1,0 +1,91 @@
+"""What the producer is asked for (`Scope`) and what it gives, one step after the other.
+
+A step is a value; nothing in it has changed the store. Publishing carries each one out before it asks for the next;
+all others look at the sections alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from formats.calendar import Month, Period
+from publisher.messages.item import ItemPage, MessageFormat
+from publisher.sources.base import Window
+from publisher.store.deliveries import WHOLE, Shard
+from publisher.store.queries import PendingDelivery
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Of which runs items are made. Without a window: what is due, as the next `publish` sends it.
+
+    `window`: end times; of groups the whole months or periods that it touches, and all groups of them, changed or not.
+    `part`: of the deliveries of a target. `unchanged_too`: groups that the service has as they are as well.
+    `incomplete`: months that are not known whole as well. `runs`: records of these runs alone; `guarded`: those of them
+    that would count twice, or replace another job, are held.
+    """
+
+    window: Window = Window()
+    part: Shard = WHOLE
+    unchanged_too: bool = False
+    incomplete: bool = False
+    runs: Sequence[PendingDelivery] | None = None
+    guarded: bool = True
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is what is due."""
+        return self.window == Window() and self.runs is None
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Periods that are known whole now: runs that are held because they were not wait again."""
+
+    periods: Sequence[Period]
+
+
+class Section(msgspec.Struct, frozen=True):
+    """Items of one format, of which all are settled before the next step begins.
+
+    `pages` can be read once. `kind`: under which the ledger keeps its groups; None for records. `period`: what the
+    groups are of; `outdated`: keys of earlier groups of it, in place of which these are sent. `kept`: keys of groups
+    that the service has under the name of a person erased since; they stay there as they are. `most`: how many items a
+    message takes, where the format says so. `changes_sync`: the sync counts of the period are due with it.
+    """
+
+    form: MessageFormat
+    pages: Iterator[ItemPage]
+    kind: str | None = None
+    period: Period | None = None
+    outdated: Sequence[str] = ()
+    kept: frozenset[str] = frozenset()
+    most: int | None = None
+    changes_sync: bool = False
+
+    def close(self) -> None:
+        """No more pages are asked for."""
+        if isinstance(self.pages, Generator):
+            self.pages.close()
+
+
+class NotDue(msgspec.Struct, frozen=True):
+    """A period whose runs wait: it cannot be sent yet, and why."""
+
+    period: Period
+    reason: str
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """What months were marked for (`kind`) is done, unless they were marked again since: each with how often it was.
+
+    `reaches`: by the period's number, how far back its runs reach, to be remembered (`publisher.messages.reports`).
+    """
+
+    kind: str
+    marks: Mapping[Month, int]
+    reaches: Mapping[int, bytes] = {}
+
+
+Step: TypeAlias = Release | Section | NotDue | Finished
