@@ -46,6 +46,7 @@ from publisher.targets.base import (
     Unknown,
 )
 from tests import oracle
+from tests.properties.dry_run import assert_publishes_what_is_shown
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, SCORE, ListSource, Site, make_job, stores_on
 
@@ -261,6 +262,12 @@ class Conservation(RuleBasedStateMachine):
                 continue  # no longer wanted: nothing of it is to be sent
             self.receivers[name].held.pop(record_id, None)
             self.receivers[name].keys.pop(record_id, None)
+
+    @rule(name=st.sampled_from(NAMES))
+    def a_dry_run_is_what_publishing_does(self, name: str) -> None:
+        if not self.site.in_state(name, State.IN_FLIGHT):
+            Faulty("well", self.receivers[name], set())
+            assert_publishes_what_is_shown(self.site, self.receivers[name])
 
     @rule(seconds=st.integers(-86400, 86400))
     def time_jumps(self, seconds: int) -> None:

@@ -1,0 +1,59 @@
+"""What all that only looks says of a target, held against what the next `publish` does."""
+
+from __future__ import annotations
+
+from publisher.collect.wants import sends_sync
+from publisher.preview.diff import DiffRendering
+from publisher.preview.render import Rendering
+from publisher.publish.rehearse import rehearse
+from publisher.sources.base import Window
+from publisher.store.schema import State
+from tests.publisher.receivers import Receiver
+from tests.publisher.site import Site
+
+
+def assert_publishes_what_is_shown(site: Site, receiver: Receiver) -> None:
+    """Publish to a service that accepts everything, and compare: ids and bodies of the messages of every format, the
+    runs that are held with their reasons, the rehearsal, `--diff`, and `--explain`. Nothing may be in flight."""
+    name = receiver.name
+    settings = site.config.targets[name]
+    formats = [settings.records, *(["apel-sync"] if sends_sync(settings) else [])]
+    renderings = {one: _rendering(site, one, name) for one in formats}
+    shown = {one: sorted((each.uid, each.payload) for each in made.messages()) for one, made in renderings.items()}
+    own = renderings[settings.records]
+    named = {held.record_id: held.reason for held in own.held if held.record_id in site.states(name)}
+    rehearsed = None
+    if settings.type != "ams":  # messages for AMS are signed, and there is no certificate
+        rehearsed = rehearse(site.publisher.store, site.config, name, site.publisher.tools)
+    differing = site.publisher.comparison(settings.records, name, Window())
+    assert isinstance(differing, DiffRendering)
+    kinds = [change.kind for change in differing.changes()]
+    explained = {}
+    if settings.records in {"ogf-ur", "emi-car", "apel-job"}:
+        first = sorted(named)[:2]
+        explained = {one: site.publisher.explanations(settings.records, name, one)[0].held for one in first}
+    before, posts = site.in_state(name, State.HELD), receiver.posts
+
+    site.publish(name)
+
+    sent = {
+        one: sorted((each.batch_id, each.payload) for each in receiver.messages[posts:] if each.format == one)
+        for one in formats
+    }
+    assert shown == sent, name
+    after, reasons = site.in_state(name, State.HELD), site.reasons(name)
+    assert after - before <= named.keys() <= after, name
+    assert named == {record_id: reasons[record_id] for record_id in named}, name
+    assert explained == {record_id: named[record_id] for record_id in explained}, name
+    assert {held.record_id: held.reason for held in differing.held if held.record_id in named} == named, name
+    if rehearsed is not None:
+        assert (rehearsed.records, rehearsed.messages) == (own.records, len(sent[settings.records])), name
+    if settings.records in {"ogf-ur", "emi-car", "apel-job"}:
+        assert len(kinds) == own.records, name
+    assert [list(_rendering(site, one, name).messages()) for one in formats] == [[] for _ in formats], name
+
+
+def _rendering(site: Site, format_name: str, name: str) -> Rendering:
+    rendering = site.publisher.rendering(format_name, name, Window())
+    assert isinstance(rendering, Rendering)
+    return rendering
