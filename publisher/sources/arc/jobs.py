@@ -19,6 +19,10 @@ from publisher.sources.arc.database import AAR_COLUMNS, SEPARATOR, Row, Sides
 from publisher.sources.arc.values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
 from publisher.sources.limits import IDENTITY_CHARACTERS, LimitError, bounded, require_short
 
+RUN_VERSION: Final = 1
+"""The version of the run that is made of a row. Raise it with every change after which the same row makes another run,
+here or in a module that is used here: a window that is read again then reads rows that an earlier version stored."""
+
 _T = TypeVar("_T")
 Direction = Literal["download", "upload"]
 Extras = dict[str, int | float | str]

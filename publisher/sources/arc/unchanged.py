@@ -1,38 +1,22 @@
 """Marks of rows of ARC's database: what is stored of a row is recognised by its mark, and the row need not be read.
 
 A mark is a digest of all that decides which run is made of a row: the row, its rows in the side tables, the rows of the
-tables of names to which it points, the settings, and the program itself. A mark costs a tenth of making the run: it is
-of SHA-256, which takes a third of BLAKE2's time where the processor has instructions for it, and no more elsewhere.
+tables of names to which it points, the settings, and `RUN_VERSION`. A mark costs a tenth of making the run: it is of
+SHA-256, which takes a third of BLAKE2's time where the processor has instructions for it, and no more elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cache
 from hashlib import sha256
-from importlib import import_module
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from publisher.sources.arc.database import AAR_COLUMNS, NAME_TABLES, SIDE_COLUMNS, Row, Rows
-from publisher.sources.arc.jobs import RowReader
+from publisher.sources.arc.jobs import RUN_VERSION, RowReader
 from publisher.sources.base import NONE_RECOGNISED, Known, Recognised, Window
-
-PROGRAM: Final = (
-    "formats.identity",
-    "formats.job",
-    "publisher.encoded_run",
-    "publisher.sources.arc.database",
-    "publisher.sources.arc.unchanged",
-    "publisher.sources.arc.jobs",
-    "publisher.sources.arc.values",
-    "publisher.sources.base",
-    "publisher.sources.limits",
-)
-"""The modules that make a stored run of a row. A version's number would not tell of one that was mended in place."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _MARK_BYTES: Final = 16
@@ -46,9 +30,9 @@ Marks = list[bytes | None]
 class RowMarks:
     """Gives the marks of rows. `names` as for `RowReader`; `settings`: what else decides how they are read."""
 
-    def __init__(self, names: Mapping[str, Mapping[int, Row]], *settings: bool) -> None:
+    def __init__(self, names: Mapping[str, Mapping[int, Row]], *settings: bool, version: int = RUN_VERSION) -> None:
         self._names = [names[table] for table in NAME_TABLES]
-        self._way = _digest((_program(), settings))
+        self._way = _digest((version, settings))
         self._named: dict[Row, bytes] = {}
 
     def of(self, rows: Rows) -> Marks:
@@ -113,8 +97,3 @@ def _twice(ids: Iterable[str | None]) -> frozenset[str | None]:
 
 def _digest(told: object) -> bytes:
     return sha256(_encode(told)).digest()[:_MARK_BYTES]
-
-
-@cache
-def _program() -> bytes:
-    return _digest([(name, Path(import_module(name).__file__ or "").read_bytes()) for name in PROGRAM])
