@@ -2,13 +2,8 @@
 
 The client's certificate is asked for and not required: what a service says to a client without one is the service's
 affair. Certificates of other authorities end in the handshake; expired, revoked and proxy certificates get through to
-the service, which answers as nginx does. Nothing in a request ever names a file.
-
-Reading HTTP/1.1 requests from a socket: strict and bounded, since anything may connect.
-
-What is ambiguous is refused, never guessed: both Content-Length and chunks, folded headers, signs in lengths.
-
-Who is at the other end of a TLS connection, and what nginx would say of that certificate.
+the service, which answers as nginx does. Requests are parsed with h11, within limits, since anything may connect; what
+is ambiguous is refused as nginx does (a Content-Length beside chunks, folded headers). No request names a file.
 """
 
 from __future__ import annotations
@@ -23,6 +18,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
+import h11
 import msgspec
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -31,12 +27,9 @@ from publisher.security.credentials import slash_dn
 from publisher.simulator.pki import Pki
 
 _MOST_HEAD_BYTES = 32 * 1024
-_MOST_LINE_BYTES = 1024
+_LONGEST_TARGET = 8000
 _READ_BYTES = 64 * 1024
-_REQUEST_LINE = re.compile(r"([A-Z]{1,20}) (/[!-~]{0,8000}) HTTP/1\.([01])")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_DECIMAL = re.compile(r"[0-9]{1,12}")
-_HEX = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_FOLDED = re.compile(rb"\n[ \t]")
 
 
 class BadRequestError(Exception):
@@ -62,119 +55,78 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class HttpReader:
-    """Reads the requests of one connection, one after the other."""
+    """Reads the requests of one connection, one after the other.
+
+    Each has a parser of its own, which knows nothing of the answers: a fault may be an answer that h11 does not send.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         """`connection` blocks, with a time-out; its `OSError` and `TimeoutError` go to the caller."""
         self._connection = connection
-        self._buffer = bytearray()
+        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_HEAD_BYTES)
 
-    def head(self) -> Head | None:
-        """The next request's head; None where the client is gone. Raises `BadRequestError`."""
-        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
-            if len(self._buffer) > _MOST_HEAD_BYTES:
-                raise BadRequestError("the headers are too large")
-            if not self._fill():
-                return None
-        text = self._take(end + 4)[:-4].decode("latin-1")
-        first, *lines = text.split("\r\n")
-        match = _REQUEST_LINE.fullmatch(first)
-        if match is None:
-            raise BadRequestError("the request line is none")
-        method, target, minor = match.groups()
+    def head(self) -> Head:
+        """The next request's head. Raises `BadRequestError`, and `ConnectionResetError` where the client is gone."""
+        data, _ = self._parser.trailing_data
+        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_HEAD_BYTES)
+        received = bytearray(data)
+        while not isinstance(request := self._parsed(data), h11.Request):
+            data = self._receive()
+            received += data
+        rest, _ = self._parser.trailing_data
+        if _FOLDED.search(received, 0, len(received) - len(rest)):
+            raise BadRequestError("a header is folded")
+        method, target = request.method.decode("ascii"), request.target.decode("ascii")
+        if not method.isupper() or not target.startswith("/") or len(target) > _LONGEST_TARGET:
+            raise BadRequestError("the request line has no such method or path")
+        if request.http_version not in {b"1.0", b"1.1"}:
+            raise BadRequestError("the version of HTTP is neither 1.0 nor 1.1")
         headers: dict[str, str] = {}
-        for line in lines:
-            name, colon, value = line.partition(":")
-            if not colon or not _NAME.fullmatch(name):
-                raise BadRequestError("a header is none")
-            name, value = name.lower(), value.strip()
+        for raw_name, raw_value in request.headers:
+            name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise BadRequestError("its length is ambiguous")
         path, _, query = target.partition("?")
         connection = headers.get("connection", "").lower()
-        keep_alive = connection == "keep-alive" if minor == "0" else connection != "close"
+        keep_alive = connection == "keep-alive" if request.http_version == b"1.0" else connection != "close"
         return Head(method, path, query, headers, keep_alive)
 
     def body(self, head: Head, limit_bytes: int) -> bytes:
-        """What the request carries. Raises `BadRequestError` and, before it is read, `TooLargeError`."""
-        encoding, length = head.headers.get("transfer-encoding"), head.headers.get("content-length")
-        if encoding is not None:
-            if length is not None or encoding.lower() != "chunked":
-                raise BadRequestError("its length is ambiguous")
-            self._continue(head)
-            return self._chunks(head, limit_bytes)
-        if length is None:
-            return b""
-        if not _DECIMAL.fullmatch(length):
-            raise BadRequestError("Content-Length is no number")
-        if int(length) > limit_bytes:
+        """What the request carries. Raises `BadRequestError` and, before more is read, `TooLargeError`."""
+        if int(head.headers.get("content-length", 0)) > limit_bytes:
             raise TooLargeError(head.path)
-        self._continue(head)
-        return self._exactly(int(length))
+        if self._parser.they_are_waiting_for_100_continue:
+            self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        parts: list[bytes] = []
+        while not isinstance(event := self._parsed(b""), h11.EndOfMessage):
+            if isinstance(event, h11.Data):
+                parts.append(event.data)
+                limit_bytes -= len(event.data)
+                if limit_bytes < 0:
+                    raise TooLargeError(head.path)
+            else:
+                self._parser.receive_data(self._receive())
+        return b"".join(parts)
 
     def discard(self, limit_bytes: int) -> None:
         """Read on until the client ends, so that it can read the answer to what it is still sending."""
-        self._buffer.clear()
-        while limit_bytes > 0 and (got := self._connection.recv(_READ_BYTES)):
-            limit_bytes -= len(got)
+        while limit_bytes > 0 and (received := self._connection.recv(_READ_BYTES)):
+            limit_bytes -= len(received)
 
-    def _continue(self, head: Head) -> None:
-        if head.headers.get("expect", "").lower() == "100-continue":
-            self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+    def _receive(self) -> bytes:
+        data = self._connection.recv(_READ_BYTES)
+        if not data:
+            raise ConnectionResetError("the client left")
+        return data
 
-    def _chunks(self, head: Head, limit_bytes: int) -> bytes:
-        body = bytearray()
-        while True:
-            size_text = self._line().partition(b";")[0].strip()
-            if not _HEX.fullmatch(size_text):
-                raise BadRequestError("a chunk's size is no number")
-            size = int(size_text, 16)
-            if size == 0:
-                break
-            if len(body) + size > limit_bytes:
-                raise TooLargeError(head.path)
-            body += self._exactly(size)
-            if self._line():
-                raise BadRequestError("a chunk is longer than it says")
-        while self._line():
-            pass  # trailers mean nothing here
-        return bytes(body)
-
-    def _line(self) -> bytes:
-        while (end := self._buffer.find(b"\r\n")) < 0:
-            if len(self._buffer) > _MOST_LINE_BYTES:
-                raise BadRequestError("a line is too long")
-            self._fill_or_fail()
-        if end > _MOST_LINE_BYTES:
-            raise BadRequestError("a line is too long")
-        return self._take(end + 2)[:-2]
-
-    def _exactly(self, size: int) -> bytes:
-        have = self._take(min(size, len(self._buffer)))
-        if len(have) == size:
-            return have
-        body = bytearray(size)
-        body[: len(have)] = have
-        view, at = memoryview(body), len(have)
-        while at < size:
-            got = self._connection.recv_into(view[at:])
-            if not got:
-                raise ConnectionResetError("the client left within a body")
-            at += got
-        return bytes(body)
-
-    def _take(self, size: int) -> bytes:
-        taken = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return taken
-
-    def _fill(self) -> bool:
-        got = self._connection.recv(_READ_BYTES)
-        self._buffer += got
-        return bool(got)
-
-    def _fill_or_fail(self) -> None:
-        if not self._fill():
-            raise ConnectionResetError("the client left within a request")
+    def _parsed(self, data: bytes) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        try:
+            if data:  # to h11, no data are the end of the connection
+                self._parser.receive_data(data)
+            return self._parser.next_event()
+        except h11.RemoteProtocolError as error:
+            raise BadRequestError(str(error)) from error
 
 
 _PROXY_CERT_INFO = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.14")
@@ -341,8 +293,6 @@ class SimulatorServer:
         while not self._closing.is_set():
             try:
                 head = reader.head()
-                if head is None:
-                    return
                 body = reader.body(head, self._site.limit_bytes(head.path))
             except TooLargeError as error:
                 self._send(tls, self._site.too_large(error.path), keep=False)

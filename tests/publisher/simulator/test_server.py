@@ -6,7 +6,8 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,19 @@ def test_listens_on_loopback_only(simulator: Simulator) -> None:
         assert server._listener.getsockname()[0] == "127.0.0.1"
 
 
-def exchange(simulator: Simulator, request: bytes) -> bytes:
-    """What comes back for these bytes until the server ends the connection."""
+@contextmanager
+def connected(simulator: Simulator) -> Iterator[ssl.SSLSocket]:
     context = ssl.create_default_context(cafile=str(simulator.pki.ca_file))
     with (
         socket.create_connection(("127.0.0.1", simulator.port), timeout=20) as raw,
         context.wrap_socket(raw, server_hostname="localhost", suppress_ragged_eofs=True) as tls,
     ):
+        yield tls
+
+
+def exchange(simulator: Simulator, request: bytes) -> bytes:
+    """What comes back for these bytes until the server ends the connection."""
+    with connected(simulator) as tls:
         tls.sendall(request)
         answer = b""
         while got := tls.recv(65536):
@@ -88,6 +95,8 @@ def exchange(simulator: Simulator, request: bytes) -> bytes:
     [
         b"GARBAGE\r\n\r\n",
         b"GET sgas HTTP/1.1\r\n\r\n",
+        b"get /sgas HTTP/1.1\r\n\r\n",
+        b"GET /sgas HTTP/2.0\r\n\r\n",
         b"GET /sgas HTTP/1.1\r\nno colon\r\n\r\n",
         b"GET /sgas HTTP/1.1\r\nA: b\r\n folded: x\r\n\r\n",
         b"POST /sgas/ur HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
@@ -102,7 +111,32 @@ def exchange(simulator: Simulator, request: bytes) -> bytes:
     ],
 )
 def test_what_is_not_http_is_refused(simulator: Simulator, request_bytes: bytes) -> None:
+    line, end, rest = request_bytes.partition(b"\r\n")
+    request_bytes = line + end + b"Host: localhost\r\n" + rest  # what lacks it is refused for that alone
     assert exchange(simulator, request_bytes).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_request_that_names_no_host_is_refused(simulator: Simulator) -> None:
+    assert exchange(simulator, b"GET /_simulator/stats HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+
+
+def test_requests_that_come_together_are_answered_one_by_one(simulator: Simulator) -> None:
+    chunked = b"POST /_simulator/reset HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked += b"2;a=b\r\n{}\r\n0\r\nA: b\r\n\r\n"
+    get = b"GET /_simulator/stats HTTP/1.1\r\nHost: x\r\n"
+    answer = exchange(simulator, chunked + chunked + get + b"\r\n" + get + b"Connection: close\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 200 OK") == 4
+    assert answer.count(b'{"reset":true}') == 2
+    assert answer.count(b"Connection: close") == 1
+
+
+def test_a_client_that_waits_for_leave_to_send_gets_it(simulator: Simulator) -> None:
+    head = b"POST /_simulator/reset HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+    with connected(simulator) as tls:
+        tls.sendall(head + b"Content-Length: 2\r\nConnection: close\r\n\r\n")
+        assert tls.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        tls.sendall(b"{}")
+        assert tls.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(
