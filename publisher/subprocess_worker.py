@@ -1,14 +1,17 @@
-"""Work apart: a process of ours that does one thing for this one and sends what it made, frame after frame.
+"""A worker process: runs one function of ours, and sends what it makes to the process that started it, as frames.
 
-What takes a core of its own (reading a long source, rendering a long backlog) is done beside storing and sending. The
-other process is given an order, waits while the pipe is full, writes nothing else, and ends with its parent.
+What takes a core of its own (reading a long source, rendering a long backlog) runs beside storing and sending. The
+worker is given an order on its standard input, waits while the pipe is full, writes nothing else to it, and ends when
+its parent has ended.
 
-The memory of commands that send, and of processes that work apart: much is made, handed on and soon freed.
+`multiprocessing` would do this at a higher price (measured, docs/performance.md): its start takes 0.3 s of CPU time and
+9 MiB more, it starts a third process, and its connections take five times the CPU time for large frames. Its worker
+also imports from the working directory, which may be anybody's.
 
-The C library gives each thread a store of its own, from which pages and messages that pass from one thread to the next
-are not given back for long; and after the first large piece that was freed it takes such pieces from the same store,
-between small ones that stay. One store for all threads, and large pieces apart, take a fifth less memory and no more
-time (docs/performance.md).
+Memory: commands that send, and workers, allocate much and free it soon. The C library gives each thread an arena of its
+own, from which pages and messages that pass from one thread to the next are not given back for long; and after the
+first large block was freed it allocates such blocks in the same arena, between small ones that stay. One arena for all
+threads, and large blocks by themselves, take a fifth less memory and no more time (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ from publisher import errors
 from publisher.errors import PublisherError
 
 _LARGE_BYTES: Final = 128 << 10
-"""Pieces from this size on are taken from the system and given back to it, each by itself. It is the C library's own
-beginning, which it gives up once it is left to itself."""
+"""Blocks from this size on are taken from the system and given back to it, each by itself. It is the C library's first
+setting, which it raises by itself unless it is set."""
 _OPTIONS: Final = {-8: 1, -3: _LARGE_BYTES, -1: _LARGE_BYTES}
 """`M_ARENA_MAX`, `M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD` of glibc's mallopt."""
 ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
@@ -42,13 +45,15 @@ ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
         "MALLOC_TRIM_THRESHOLD_": str(_LARGE_BYTES),
     }
 )
-"""The same for a process that is yet to begin."""
+"""The same for a process that is still to be started."""
 
 
 def keep_little() -> None:
-    """Have this process keep little of what it frees, and threads that begin from now on take their memory from one
-    place, where the C library has a way to ask."""
-    import ctypes  # noqa: PLC0415 - some milliseconds, for commands that send alone
+    """Have this process give freed memory back, and threads that start from now on share one arena.
+
+    Nothing is done where the C library has no `mallopt`.
+    """
+    import ctypes  # noqa: PLC0415 - some milliseconds, which only commands that send need
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -57,16 +62,16 @@ def keep_little() -> None:
 
 
 _HEAD: Final = struct.Struct(">cI")
-"""What a frame is, and its length."""
+"""The kind of a frame, and its length in bytes."""
 _PIPE_BYTES: Final = 1 << 20
-"""What waits in the pipe at most, where the system allows it: fewer switches between the two for a large frame."""
-_MADE: Final = b"+"
-_FAILED: Final = b"-"
+"""The size of the pipe, where the system allows it: fewer switches between the processes for a large frame."""
+_RESULT: Final = b"+"
+_FAILURE: Final = b"-"
 Send = Callable[[bytes], None]
 
 
 class EndedError(Exception):
-    """The other process ended before it was done."""
+    """The worker ended before its work was done."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"exit code {code}")
@@ -82,15 +87,15 @@ class _Failure(msgspec.Struct):
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 class WorkerProcess:
-    """The other process. Use it in a `with` statement: at its end it is gone."""
+    """A worker, in a `with` statement, which kills it at its end."""
 
     def __init__(self, module: str, order: object) -> None:
-        """`module` calls `serve` when it is run; `order` is what it is to do, and can be pickled."""
+        """`module` calls `serve` when it is run; `order` is the argument of its function, and can be pickled."""
         self._module = module
         self._order = pickle.dumps(order)
 
@@ -100,36 +105,36 @@ class WorkerProcess:
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        assert self._process.stdin is not None  # both were asked for
+        assert self._process.stdin is not None  # both are pipes
         assert self._process.stdout is not None
         self._stdout: IO[bytes] = self._process.stdout
-        with suppress(OSError):  # a limit of the system's for this user; a smaller pipe does as well
+        with suppress(OSError):  # the user's limit; a smaller pipe does as well
             fcntl.fcntl(self._stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
             with self._process.stdin as stdin:
                 stdin.write(self._order)
         except BrokenPipeError:
-            pass  # it ended at once: told when its first frame is missed
+            pass  # it ended at once: `frames` reports it
         return self
 
     def frames(self) -> Iterator[bytes]:
-        """What it sends, to the end.
+        """The frames of the worker, until its work is done.
 
-        Raises the `PublisherError` that it met, by its kind, and `EndedError` where it ended before it was done.
+        Raises the `PublisherError` that the worker raised, of the same class, and `EndedError`.
         """
         while True:
             head = self._stdout.read(_HEAD.size)
-            mark, length = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 1)
+            kind, length = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 1)
             frame = self._stdout.read(length)
-            if not mark or len(frame) < length:
+            if not kind or len(frame) < length:
                 code = self._process.wait()
                 if code == 0:
                     return
                 raise EndedError(code)
-            if mark == _FAILED:
+            if kind == _FAILURE:
                 raise _error_of(msgspec.msgpack.decode(frame, type=_Failure))
             yield frame
-            del frame  # one in hand at a time
+            del frame  # one in memory at a time
 
     def __exit__(self, *_error: object) -> None:
         self._stdout.close()
@@ -138,29 +143,32 @@ class WorkerProcess:
 
 
 def _error_of(failure: _Failure) -> PublisherError:
-    kind = getattr(errors, failure.kind, PublisherError)
-    made = kind if isinstance(kind, type) and issubclass(kind, PublisherError) else PublisherError
-    return made(failure.message, hint=failure.hint)
+    kind = getattr(errors, failure.kind, None)
+    if not (isinstance(kind, type) and issubclass(kind, PublisherError)):
+        kind = PublisherError
+    return kind(failure.message, hint=failure.hint)
 
 
 def serve(work: Callable[[Any, Send], None]) -> None:
-    """Do the work that the parent ordered; `work` is given the order and what sends a frame to the parent."""
-    for told_to_end in (signal.SIGINT, signal.SIGTERM):  # the parent decides when it has enough
-        signal.signal(told_to_end, signal.SIG_IGN)
-    order = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent, through a pipe of its own
+    """Run in the worker: call `work` with the order of the parent, and with what sends a frame to the parent."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent decides when the worker ends
+        signal.signal(number, signal.SIG_IGN)
+    # Unpickling can run code. It is safe here: only our parent has the other end of this pipe, and what it pickled are
+    # plain values, whatever texts they hold. Frames, which hold what was read from files, are never unpickled.
+    order = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above
     try:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as pipe:
-            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may get between the frames
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not get between the frames
             try:
-                work(order, lambda made: _write(pipe, _MADE, made))
+                work(order, lambda frame: _write(pipe, _RESULT, frame))
             except PublisherError as error:
                 failure = _Failure(type(error).__name__, error.message, error.hint)
-                _write(pipe, _FAILED, msgspec.msgpack.encode(failure))
+                _write(pipe, _FAILURE, msgspec.msgpack.encode(failure))
     except BrokenPipeError:
-        os._exit(1)  # the parent is gone; there is nobody to tell
+        os._exit(1)  # the parent has ended
 
 
-def _write(pipe: IO[bytes], mark: bytes, made: bytes) -> None:
-    pipe.write(_HEAD.pack(mark, len(made)))
-    pipe.write(made)
+def _write(pipe: IO[bytes], kind: bytes, frame: bytes) -> None:
+    pipe.write(_HEAD.pack(kind, len(frame)))
+    pipe.write(frame)
     pipe.flush()

@@ -1,12 +1,11 @@
-"""Reading apart: the rest of a large source is read by a process of its own, while this one stores what it gives.
+"""Reads the rest of a large source in a worker process, while this process stores what it gives.
 
-Reading and storing cost about the same, and a process uses one core. The first pages are read here, since most
-collects find little; a source that goes on is then read from its cursor by a child, which sends page after page through
-a pipe and waits while the pipe is full. A window that goes on is read by the child from its beginning. The child seals
-the runs, so that here nothing is left to be done but look-ups and rows. It never writes anything else, and ends with
-its parent.
+Reading and storing cost about the same, and a process uses one core. The first pages are read here, since most collects
+find little. If the source goes on, a worker reads from its cursor on (a window from its beginning), sends page after
+page through a pipe, and waits while the pipe is full. It also encodes the runs, so that only look-ups and rows are left
+to do here. It writes nothing else, and ends with its parent.
 
-A window is read here where most of what is in its first page is recognised: then there is little to read.
+A window of which most of the first page is recognised is read here: there is little to read.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from publisher.sources.base import Cursor, Known, Recognising, SealedPage, Windo
 
 PAGES_HERE: Final = 3
 PAGES_OF_WINDOW: Final = 2
-"""A window has no cursor to go on from: if it ends within so many pages they are given, and else read once more."""
+"""A window has no cursor to continue from: the worker reads these pages again."""
 
 
-class _Read(msgspec.Struct):
-    """A page, its cursor as it is stored."""
+class _PageRead(msgspec.Struct):
+    """A page from the worker; `cursor`: as it is stored."""
 
     page: SealedPage
     cursor: str
@@ -39,19 +38,19 @@ class _Read(msgspec.Struct):
 
 _Order = tuple[str, schema.SourceSettings, Cursor, Window | None]
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(_Read)
+_decoder: Final = msgspec.msgpack.Decoder(_PageRead)
 
 
 class BackgroundReader:
-    """A source as any other, whose long reads are done by another process where there is a core for it."""
+    """A source whose long reads are done by a worker process, where there is a core for it."""
 
     def __init__(self, name: str, settings: schema.SourceSettings, *, cores: int | None = None) -> None:
-        """`cores`: how many this process may use. Raises `ConfigError` as `make_source`."""
+        """`cores`: the number that this process may use. Raises `ConfigError` as `make_source`."""
         self._here = make_source(name, settings)
         self._settings = settings
-        self._apart = (cores or subprocess_worker.cores()) > 1
-        self._told_since: int | None = None
-        self._told = False
+        self._may_use_worker = (cores or subprocess_worker.cores()) > 1
+        self._worker_read = False
+        self._worker_complete_since: int | None = None
         self.name = name
         self.kind = self._here.kind
 
@@ -60,12 +59,12 @@ class BackgroundReader:
         yield from self._pages(cursor, window, None)
 
     def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[SealedPage]:
-        """See `publisher.sources.base.Recognising`; of any source."""
+        """See `publisher.sources.base.Recognising`; a source that is not one reads the whole window."""
         yield from self._pages(cursor, window, known)
 
     def _pages(self, cursor: Cursor, window: Window | None, known: Known | None) -> Iterator[SealedPage]:
-        self._told = False
-        here = not self._apart
+        self._worker_read = False
+        here = not self._may_use_worker
         kept: list[SealedPage] = []
         with closing(self._pages_here(cursor, window, known)) as pages:
             for count, page in enumerate(pages, 1):
@@ -83,17 +82,17 @@ class BackgroundReader:
         kept.clear()
         order: _Order = (self.name, self._settings, dict(cursor), window)
         try:
-            with subprocess_worker.WorkerProcess(__name__, order) as reader:
-                for read in map(_decoder.decode, reader.frames()):
-                    self._told, self._told_since = True, read.complete_since
+            with subprocess_worker.WorkerProcess(__name__, order) as worker:
+                for read in map(_decoder.decode, worker.frames()):
+                    self._worker_read, self._worker_complete_since = True, read.complete_since
                     page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))
-                    del read  # one in hand at a time
+                    del read  # one in memory at a time
                     yield page
                     del page
         except subprocess_worker.EndedError as error:
             raise SourceError(
-                f"the process that read the source {self.name} ended before its end ({error})",
-                hint="What it gave is stored; the next collect goes on behind it",
+                f"the process that read the source {self.name} ended before its work was done ({error})",
+                hint="What it had read is stored; the next collect continues from there",
             ) from None
 
     def _pages_here(
@@ -107,8 +106,8 @@ class BackgroundReader:
             yield sealed(page, classed=window is None)
 
     def complete_since(self) -> int | None:
-        """As whoever read last knows it."""
-        return self._told_since if self._told else self._here.complete_since()
+        """See `publisher.sources.base.Source`; as the process knows it that read last."""
+        return self._worker_complete_since if self._worker_read else self._here.complete_since()
 
     def check(self) -> list[Finding]:
         """See `publisher.sources.base.Source`."""
@@ -119,8 +118,8 @@ def _read(order: _Order, send: subprocess_worker.Send) -> None:
     name, settings, cursor, window = order
     source = make_source(name, settings)
     for page in source.pages(cursor, window):
-        made = msgspec.structs.replace(sealed(page, classed=window is None), cursor={})
-        send(_encoder.encode(_Read(made, text_of(page.cursor), source.complete_since())))
+        encoded = msgspec.structs.replace(sealed(page, classed=window is None), cursor={})
+        send(_encoder.encode(_PageRead(encoded, text_of(page.cursor), source.complete_since())))
 
 
 if __name__ == "__main__":
