@@ -30,6 +30,7 @@ from publisher.config.services import address_of
 from publisher.errors import ConfigError, PublisherError
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Event, RetryPlanned
 from publisher.observe import metrics_listener
+from publisher.security.connections import bound_socket
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.whole_file import write_whole
 
@@ -297,20 +298,10 @@ def _started(bound: socket.socket) -> tuple[subprocess.Popen[bytes], socket.sock
 
 
 def _bound(listen: str) -> socket.socket:
-    host, port = address_of(listen)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-            bound.listen()
-        except OSError:
-            bound.close()
-            raise
+        return bound_socket(*address_of(listen))
     except OSError as error:
         raise ConfigError(f"{listen}: {error.strerror}", key="metrics.listen", hint="Choose another port") from error
-    return bound
 
 
 def _answer(watched: Watched, listener: socket.socket) -> None:

@@ -11,7 +11,6 @@ The page is read, never written: no answer may be framed, guessed at, kept by ot
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -63,14 +62,6 @@ _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+))(?::[0-9]{0,5})
 """A Host header (RFC 9110, 7.2): an IPv6 address in brackets, or a name; then a port."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 """POST logs in and out; every other path answers it with 405."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this host can reach an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Attended:

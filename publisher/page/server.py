@@ -18,7 +18,7 @@ from publisher.api import Publisher
 from publisher.config.schema import Config
 from publisher.config.services import Serve
 from publisher.errors import PublisherError, StoreMissingError, UsageError
-from publisher.page.app import Attended, PageContent, application, is_loopback
+from publisher.page.app import Attended, PageContent, application
 from publisher.page.auth import People, Person, Sessions
 from publisher.page.cache import Answers
 from publisher.page.proxies import BehindProxies, Proxies
@@ -27,7 +27,7 @@ from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
-from publisher.security.connections import Listener
+from publisher.security.connections import Listener, bound_socket, is_loopback
 from publisher.security.credentials import load_certificates, load_credentials
 from publisher.store import registry
 from publisher.store.database import open_store
@@ -191,14 +191,9 @@ def _names_of(certificate: Path) -> list[str]:
 
 def _bound(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen()  # who comes before the server is up waits
+        return bound_socket(host, port)  # who comes before the server is up waits
     except OSError as error:
         raise PublisherError(
             f"{host} port {port} cannot be listened on: {error.strerror or error}",
             hint="Choose another with --host and --port, or in [serve]",
         ) from error
-    return bound

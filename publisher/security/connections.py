@@ -9,6 +9,7 @@ Only the standard library is imported: a listener in a process of its own stays 
 
 from __future__ import annotations
 
+import ipaddress
 import resource
 import socket
 import time
@@ -23,6 +24,31 @@ _CLOSING: Final = 32
 """Connections that were told to close and are not closed yet, at most."""
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 """How an IPv6 address begins that stands for an IPv4 address (RFC 4291, 2.5.5.2)."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A TCP socket that listens at `host` and `port`; connections wait in its queue until they are accepted.
+
+    Raises `OSError` where the name does not resolve, or the address is in use or not one of this host.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 class Connection(socket.socket):

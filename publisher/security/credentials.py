@@ -96,7 +96,7 @@ def load_credentials(certificate_file: Path, key_file: Path, *, now_s: float) ->
     """Read and check certificate and key. Raises `CredentialError` that names the file and what to do."""
     certificate, *chain = load_certificates(certificate_file)
     require_valid(certificate, now_s, certificate_file)
-    if _is_proxy(certificate):
+    if is_proxy(certificate):
         raise CredentialError(
             f"{certificate_file} holds a proxy certificate (RFC 3820), which the services do not take",
             hint="Use the host certificate itself",
@@ -211,7 +211,8 @@ def _text(part: x509.NameAttribute[str | bytes]) -> str:
     return part.value if isinstance(part.value, str) else part.value.hex()
 
 
-def _is_proxy(certificate: x509.Certificate) -> bool:
+def is_proxy(certificate: x509.Certificate) -> bool:
+    """Whether it is a proxy certificate, of RFC 3820 or of the Globus Toolkit's older kinds."""
     if any(extension.oid.dotted_string in _PROXY_EXTENSIONS for extension in certificate.extensions):
         return True
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)

@@ -11,7 +11,6 @@ return, is sent once more on a new connection. Even if it was processed that doe
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 import time
@@ -24,6 +23,7 @@ import httpcore
 import msgspec
 
 from publisher.errors import ConfigError
+from publisher.security.connections import is_loopback
 from publisher.security.credentials import ClientCredentials
 from publisher.security.revocation import RevocationError, RevocationLists
 from publisher.security.tls import Trust, make_context, verified_chain
@@ -402,7 +402,7 @@ def _service_url(url: str) -> httpcore.URL:
     host = parsed.host.decode("ascii")
     if not host or parsed.scheme not in _PORTS:
         raise ConfigError("a URL begins with https:// and a host", key="url")
-    if parsed.scheme == b"http" and not _is_loopback(host):
+    if parsed.scheme == b"http" and not is_loopback(host):
         raise ConfigError(
             f"http://{host} would send records and credentials in plain text",
             key="url",
@@ -424,13 +424,6 @@ def _parsed(url: str) -> httpcore.URL | None:
     query = f"?{parts.query}" if parts.query else ""
     target = quote((parts.path or "/") + query, safe=_SAFE_IN_TARGET)
     return httpcore.URL(scheme=parts.scheme, host=host, port=port, target=target)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _proxy_url(proxy: str) -> httpcore.URL:

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 from formats.signed_text import why_not_signable
 from publisher.errors import CredentialError, SigningError
 from publisher.security.credentials import ClientCredentials, load_certificates, require_valid
-from publisher.security.verify import write
+from publisher.security.der import write
 
 _SEQUENCE, _SET, _TAGGED_0 = 0x30, 0x31, 0xA0
 _NULL = write(0x05)

@@ -223,8 +223,8 @@ class Ams:
             raise AmsError(400, "No certificate provided", "BAD REQUEST")
         if host not in self._hosts:
             raise AmsError(404, "Host was not found", "NOT FOUND")
-        if request.peer.trouble:
-            raise AmsError(403, f"Access to this resource is forbidden: {request.peer.trouble}", "ACCESS_FORBIDDEN")
+        if request.peer.problem:
+            raise AmsError(403, f"Access to this resource is forbidden: {request.peer.problem}", "ACCESS_FORBIDDEN")
         dn = request.peer.dn
         if self._authorised is not None and dn not in self._authorised:
             raise AmsError(404, "Binding was not found", "NOT FOUND")

@@ -23,7 +23,8 @@ import msgspec
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from publisher.security.credentials import slash_dn
+from publisher.security.credentials import is_proxy, slash_dn
+from publisher.security.revocation import RevocationError, RevocationLists
 from publisher.simulator.pki import Pki
 
 _MOST_HEAD_BYTES = 32 * 1024
@@ -129,41 +130,36 @@ class HttpReader:
             raise BadRequestError(str(error)) from error
 
 
-_PROXY_CERT_INFO = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.14")
-
-
 class Peer(msgspec.Struct, frozen=True):
-    """The client of a connection. `trouble` is empty for a certificate that is good."""
+    """The client of a connection. `problem`: why nginx refuses its certificate; empty where it does not."""
 
     dn: str
     cn: str
-    trouble: str
+    problem: str
 
 
-def peer_of(der: bytes, revocations: Sequence[x509.CertificateRevocationList]) -> Peer:
-    """Judge a certificate whose issuer the handshake has verified: dates, proxies and revocation are left to this."""
+def peer_of(der: bytes, authority: x509.Certificate, lists: RevocationLists) -> Peer:
+    """Check a certificate whose issuer the handshake has verified: its dates, whether it is a proxy, or revoked."""
     certificate = x509.load_der_x509_certificate(der)
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return Peer(
         dn=slash_dn(certificate.subject),
         cn=str(names[-1].value) if names else "",
-        trouble=_trouble(certificate, revocations),
+        problem=_problem(certificate, authority, lists),
     )
 
 
-def _trouble(certificate: x509.Certificate, revocations: Sequence[x509.CertificateRevocationList]) -> str:
+def _problem(certificate: x509.Certificate, authority: x509.Certificate, lists: RevocationLists) -> str:
     now = datetime.now(UTC)
     if now > certificate.not_valid_after_utc:
         return "certificate has expired"
     if now < certificate.not_valid_before_utc:
         return "certificate is not yet valid"
-    if any(extension.oid == _PROXY_CERT_INFO for extension in certificate.extensions):
+    if is_proxy(certificate):
         return "proxy certificates not allowed"
-    if any(
-        revocation.issuer == certificate.issuer
-        and revocation.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None
-        for revocation in revocations
-    ):
+    try:
+        lists.check((certificate, authority), now)
+    except RevocationError:
         return "certificate revoked"
     return ""
 
@@ -228,9 +224,8 @@ class SimulatorServer:
         """Raises `OSError` where the port is taken."""
         self._site = site
         self._context = server_context(pki)
-        self._revocations = [
-            x509.load_pem_x509_crl(path.read_bytes()) for path in sorted(pki.ca_directory.glob("*.r[0-9]"))
-        ]
+        self._authority = pki.ca.load()
+        self._lists = RevocationLists(pki.ca_directory)
         self._closing = threading.Event()
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._lock = threading.Lock()
@@ -288,7 +283,7 @@ class SimulatorServer:
 
     def _converse(self, tls: ssl.SSLSocket) -> None:
         der = tls.getpeercert(binary_form=True)
-        peer = peer_of(der, self._revocations) if der else None
+        peer = peer_of(der, self._authority, self._lists) if der else None
         reader = HttpReader(tls)
         while not self._closing.is_set():
             try:

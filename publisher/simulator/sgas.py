@@ -273,7 +273,7 @@ class Sgas:
         """Answer a request under `base`."""
         if request.peer is None:
             return _nginx(400, "No required SSL certificate was sent")
-        if request.peer.trouble:
+        if request.peer.problem:
             return _nginx(400, "The SSL certificate error")
         return self._answer(request, request.path.removeprefix(self.base))
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from formats.signed_text import why_not_signable
-from publisher.security import verify
+from publisher.security import der, verify
 from publisher.security.revocation import RevocationLists
 from publisher.simulator.pki import Credential, Pki, make_pki
 
@@ -191,8 +191,8 @@ def test_transfer_encodings_are_undone(pki: Pki) -> None:
 @given(st.binary(max_size=200))
 def test_der_of_anything_is_read_or_refused(data: bytes) -> None:
     try:
-        element = verify.read_all(data)
-    except verify.DerError:
+        element = der.read_all(data)
+    except der.DerError:
         return
     assert element.encoded == data
     assert element.encoded.endswith(element.content)
@@ -204,11 +204,11 @@ def test_object_identifiers_read_as_their_dotted_form() -> None:
             encoded = bytes.fromhex("0603883703")
         else:
             attribute = x509.NameAttribute(x509.ObjectIdentifier(dotted), "x", _type=None)
-            name = verify.read_all(x509.Name([attribute]).public_bytes())
+            name = der.read_all(x509.Name([attribute]).public_bytes())
             encoded = name.children()[0].children()[0].children()[0].encoded
-        assert verify.read_all(encoded).oid() == dotted
-    with pytest.raises(verify.DerError):
-        verify.read_all(bytes.fromhex("0202ff00")).oid()
+        assert der.read_all(encoded).oid() == dotted
+    with pytest.raises(der.DerError):
+        der.read_all(bytes.fromhex("0202ff00")).oid()
 
 
 @pytest.mark.parametrize(
