@@ -23,7 +23,7 @@ from formats.fit import shown
 from formats.job import Job
 from formats.rules import JOB_03, type_of
 from formats.utilization.report import CSV_BEGINS, NotAReportError, builtins, check_report, read_report
-from formats.xml.read import CAR, FORMATS, NotAMessageError, read, record_elements
+from formats.xml.read import CAR, FORMATS, NotAMessageError, begins_as_xml, read, record_elements
 from formats.xml.read import parse as parse_xml
 from formats.xml.text import date_time
 
@@ -55,9 +55,6 @@ LARGEST_TEXT_BYTES: Final = 8 * 2**20
 
 ENOUGH_VIOLATIONS: Final = 10_000
 """Of a message that breaks so many rules of its service the grammar is not asked too: it would take minutes."""
-
-_BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
-"""Bytes that may stand before the first tag: a byte order mark, blanks."""
 
 
 class InspectedRecord(msgspec.Struct, frozen=True):
@@ -97,7 +94,7 @@ def inspect_message(payload: bytes, now: int | None = None) -> Inspection:
         return _unknown(
             "an empty message", "nothing in it: the APEL server's loader would stop", "facts on receivers, 2"
         )
-    if payload.lstrip(_BEFORE_XML).startswith(b"<"):
+    if begins_as_xml(payload):
         return _inspect_xml(payload, now)
     if b"\0" in payload:
         return _unknown("binary data", "has NUL bytes: no text and no XML", "facts on formats, 4.1")

@@ -44,6 +44,15 @@ _SGAS_PARTS: Final = frozenset({f"{{{_SGAS}}}UserTime", f"{{{_SGAS}}}KernelTime"
 T = TypeVar("T")
 
 
+_BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
+"""Bytes that may precede the first tag: a byte order mark, white space."""
+
+
+def begins_as_xml(payload: bytes) -> bool:
+    """Whether a message is XML rather than text, by its first character."""
+    return payload.lstrip(_BEFORE_XML).startswith(b"<")
+
+
 class NotAMessageError(ValueError):
     """The bytes are no message of UR or CAR: too large, not well-formed, with a DTD, or with another root."""
 

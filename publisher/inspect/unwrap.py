@@ -22,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from formats.base import Violation
+from formats.signed_text import looks_encrypted
 from formats.xml.read import MAX_BYTES
 from publisher.errors import CredentialError, UsageError
 from publisher.security import verify
@@ -148,13 +149,13 @@ class _Unwrapping:
     def _mime(
         self, label: str, content: bytes, layers: tuple[MessageLayer, ...], found: tuple[Violation, ...]
     ) -> Iterator[Unwrapped]:
-        if _is_enveloped(content):
+        if verify.is_enveloped(content):
             if self._keys.certificate is None or self._keys.key is None:
                 raise verify.SmimeError("encrypted: give --key and --certificate of its receiver")
             inner = verify.decrypt(content, self._keys.certificate, self._keys.key)
             yield from self.of(label, inner, (*layers, MessageLayer("encrypted")), found)
             return
-        if verify.is_encrypted(content):
+        if looks_encrypted(content):
             rule = "names the media type of encrypted messages: SSM takes it for one"
             found = (*found, Violation("error", 0, "", rule, _SIGNING))
         opened = verify.open_signed(content)
@@ -231,12 +232,6 @@ def _gunzip(content: bytes) -> bytes | str:
     except zlib.error as error:
         return f"damaged compressed data: {error}"
     return b"".join(parts)
-
-
-def _is_enveloped(content: bytes) -> bool:
-    """Whether the message itself, and not something in it, is encrypted: by the type in its header."""
-    header = re.split(rb"\r?\n\r?\n", content.lstrip(), maxsplit=1)[0]
-    return re.search(rb"^content-type:\s*application/(x-)?pkcs7-mime", header, re.IGNORECASE | re.MULTILINE) is not None
 
 
 def _ams_messages(document: Any) -> list[Any] | None:

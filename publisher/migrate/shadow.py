@@ -32,7 +32,7 @@ from formats.apel.text import parse as parse_text
 from formats.calendar import month_bounds
 from formats.check.fields import Fields, each_fields_of, fields_of
 from formats.rules import type_of
-from formats.xml.read import FORMATS, NotAMessageError
+from formats.xml.read import FORMATS, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
 from formats.xml.text import read_date_time, read_duration_ms
 from publisher.config.schema import Config
@@ -48,7 +48,6 @@ from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
 
 SUMMARIES: Final = frozenset({"apel-summary", "apel-normalised-summary"})
-_BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
 _MOST_NOTES: Final = 100
 _MONTHS: Final = 12
 _fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
@@ -207,7 +206,7 @@ def _first(fields: Fields, *names: str) -> str | None:
 
 def _format_of(payload: bytes) -> str:
     """Name of a message's format; empty for one that is not known. Raises as the parsers do."""
-    if payload.lstrip(_BEFORE_XML).startswith(b"<"):
+    if begins_as_xml(payload):
         root = parse_xml(payload)
         return FORMATS[str(root.tag).partition("}")[0].lstrip("{")]
     message = parse_text(payload.decode("ascii"))

@@ -10,7 +10,7 @@ from formats.apel.summary import read_count, read_group
 from formats.apel.text import NotApelTextError, parse
 from formats.job import Job
 from formats.rules import JOB_03, SYNC_01, type_of
-from formats.xml.read import NotAMessageError, RecordSums, read_sums
+from formats.xml.read import NotAMessageError, RecordSums, begins_as_xml, read_sums
 from publisher.encoded_run import cpu_total_ms
 from publisher.inspect.unwrap import DecryptionKeys, unwrap
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, Told
@@ -19,7 +19,6 @@ from publisher.targets.base import KeepsMessages
 READABLE: Final = frozenset({"ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary"})
 """The formats whose messages tell their records; others come with add-ons."""
 
-_BEFORE_XML: Final = b"\xef\xbb\xbf \t\r\n"
 _MOST_NOTES: Final = 100
 
 
@@ -44,7 +43,7 @@ def read_messages(
             try:
                 if inner.payload is None:
                     notes.append(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
-                elif inner.payload.lstrip(_BEFORE_XML).startswith(b"<"):
+                elif begins_as_xml(inner.payload):
                     scratch.tell(target, map(_told_sums, read_sums(inner.payload)))
                 else:
                     records, groups = _text(inner.payload)

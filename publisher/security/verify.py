@@ -23,7 +23,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import pkcs7
 
-from formats.signed_text import looks_encrypted
 from publisher.security.der import Element, read_all
 from publisher.security.revocation import RevocationError, RevocationLists
 
@@ -37,6 +36,7 @@ _DIGESTS: dict[str, hashes.HashAlgorithm] = {
 }
 _SIGNED_ATTRIBUTES = 0xA0
 _CERTIFICATES = 0xA0
+_ENVELOPED_TYPES = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
 
 
@@ -51,15 +51,18 @@ class SignedContent(msgspec.Struct, frozen=True):
     certificate: x509.Certificate
 
 
-def is_encrypted(message: bytes) -> bool:
-    """Whether a receiver would decrypt it first. SSM looks for the type anywhere in the text, and so does this."""
-    return looks_encrypted(message)
+def is_enveloped(message: bytes) -> bool:
+    """Whether the message itself, and not something in it, is encrypted: by the type in its header.
+
+    SSM looks for the type anywhere in the text instead (`formats.signed_text.looks_encrypted`). Raises `SmimeError`.
+    """
+    return _entity(message)[0].get_content_type() in _ENVELOPED_TYPES
 
 
 def decrypt(message: bytes, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> bytes:
     """The message inside an enveloped one. Raises `SmimeError` where it is not for this key or is damaged."""
     headers, body = _entity(message)
-    if headers.get_content_type() not in {"application/pkcs7-mime", "application/x-pkcs7-mime"}:
+    if headers.get_content_type() not in _ENVELOPED_TYPES:
         raise SmimeError(f"not an encrypted message: its type is {headers.get_content_type()}")
     try:
         return pkcs7.pkcs7_decrypt_der(_base64(body), certificate, key, [])

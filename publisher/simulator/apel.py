@@ -19,6 +19,7 @@ from formats.apel.score import read_score, read_scores
 from formats.apel.text import TextRecord, parse
 from formats.check.apel import check_text
 from formats.rules import type_of
+from formats.signed_text import looks_encrypted
 from formats.utilization.report import CSV_BEGINS, NotAReportError, UtilizationReport, check_report, read_report
 from publisher.security import verify
 from publisher.security.credentials import slash_dn
@@ -154,7 +155,7 @@ class ApelServer:
         """Payload and the signer's DN, as SSM takes a message."""
         if not message.isascii():
             raise LoadError("not ASCII: SSM would stop here and pull this message for ever")
-        if verify.is_encrypted(message):
+        if looks_encrypted(message):
             if self._receiver is None:
                 raise LoadError("encrypted, and this receiver has no key")
             message = verify.decrypt(message, self._receiver.certificate, self._receiver.key)

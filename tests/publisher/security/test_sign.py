@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from publisher.errors import CredentialError, SigningError
 from publisher.security.credentials import ClientCredentials, load_credentials
 from publisher.security.sign import DetachedSigner, Signer, load_recipient
-from publisher.security.verify import decrypt, is_encrypted, open_signed, verify_detached
+from publisher.security.verify import decrypt, is_enveloped, open_signed, verify_detached
 from publisher.simulator.pki import Credential, Pki, make_pki
 
 OPENSSL = shutil.which("openssl")
@@ -138,7 +138,7 @@ def test_openssl_decrypts_and_verifies(
 def test_we_decrypt_what_we_encrypted(pki: Pki, receiver: Credential) -> None:
     signer = Signer(loaded(pki.client), recipient=load_recipient(receiver.certificate, now_s=time.time()))
     message = signer.sign(AWKWARD)
-    assert is_encrypted(message)
+    assert is_enveloped(message)
     key = loaded(receiver).key
     assert isinstance(key, rsa.RSAPrivateKey)
     assert open_signed(decrypt(message, receiver.load(), key)).payload == AWKWARD

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats.signed_text import why_not_signable
+from formats.signed_text import looks_encrypted, why_not_signable
 from publisher.security import der, verify
 from publisher.security.revocation import RevocationLists
 from publisher.simulator.pki import Credential, Pki, make_pki
@@ -151,7 +151,7 @@ def test_no_altered_byte_of_the_signature_goes_unnoticed(pki: Pki, data: st.Data
 def test_encrypted_messages_open_with_the_right_key_only(pki: Pki) -> None:
     builder = pkcs7.PKCS7EnvelopeBuilder().set_data(b"inner").add_recipient(pki.client.load())
     enveloped = builder.encrypt(Encoding.SMIME, [pkcs7.PKCS7Options.Binary])
-    assert verify.is_encrypted(enveloped)
+    assert verify.is_enveloped(enveloped)
     assert verify.decrypt(enveloped, pki.client.load(), key_of(pki.client)) == b"inner"
     other = pki.issue("other-receiver", "receiver.example.org")
     with pytest.raises(verify.SmimeError, match="cannot be decrypted"):
@@ -216,4 +216,4 @@ def test_object_identifiers_read_as_their_dotted_form() -> None:
 )
 def test_the_receiver_and_the_sender_mean_the_same_by_encrypted(text: bytes) -> None:
     """SSM looks for the type as it is written, whatever a header may say."""
-    assert verify.is_encrypted(b"JobName: " + text) == (why_not_signable(b"JobName: " + text) is not None)
+    assert looks_encrypted(b"JobName: " + text) == (why_not_signable(b"JobName: " + text) is not None)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.errors import SigningError
-from publisher.security.verify import decrypt, is_encrypted, open_signed
+from publisher.security.verify import decrypt, is_enveloped, open_signed
 from publisher.simulator.pki import Pki
 from publisher.targets.ams import Body
 from publisher.targets.base import (
@@ -52,7 +52,7 @@ def test_ams_encrypts_to_the_receiver(pki: Pki) -> None:
         assert isinstance(made.post(MESSAGE), Accepted)
         made.close()
     data = base64.b64decode(json.loads(server.requests[1].body)["messages"][0]["data"])
-    assert is_encrypted(data)
+    assert is_enveloped(data)
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
     from publisher.security.credentials import load_key
