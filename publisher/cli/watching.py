@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.events import Event
     from publisher.observe.log import LogFile
-    from publisher.observe.metrics import Watched
+    from publisher.observe.metrics import StatusCollector
     from publisher.observe.systemd import ServiceManager
 
 
@@ -31,19 +31,19 @@ class Watch:
         self._manager = manager
         self._tally = MetricsObserver()
         self._log: LogFile | None = None
-        self._watched: Watched | None = None
+        self._watched: StatusCollector | None = None
         self._settings = config
         if config.log.file is not None:
             from publisher.observe.log import LogFile  # noqa: PLC0415
 
-            self._log = LogFile(config.log, config.log.file, lambda trouble: say(f"usage-publisher: {trouble}"))
+            self._log = LogFile(config.log, config.log.file, lambda problem: say(f"usage-publisher: {problem}"))
         logged = [self._log] if self._log is not None else []
         self.publisher = publisher.observed_by(several([publisher.tools.observer, self._tally, self._alive, *logged]))
         self._close_server: Callable[[], object] = lambda: None
         if config.metrics.textfile is not None or (stays and config.metrics.listen is not None):
-            from publisher.observe.metrics import Watched, serve  # noqa: PLC0415
+            from publisher.observe.metrics import StatusCollector, serve  # noqa: PLC0415
 
-            self._watched = Watched(self.publisher.status, self._tally.targets, publisher.tools.clock)
+            self._watched = StatusCollector(self.publisher.status, self._tally.targets, publisher.tools.clock)
             if stays and config.metrics.listen is not None:
                 self._close_server = serve(self._watched, config.metrics.listen, self._warn)
 
@@ -83,11 +83,11 @@ class Watch:
         settings = self._settings.notices
         if not settings.mail_to:
             return
-        from publisher.observe.mail import MailError, tell  # noqa: PLC0415
+        from publisher.observe.mail import MailError, send_notices  # noqa: PLC0415
 
         publisher = self.publisher
         try:
-            tell(
+            send_notices(
                 publisher.store,
                 settings,
                 self._settings.site.name,

@@ -1,4 +1,4 @@
-"""Plays the demonstration: every step is a command that an administrator would type, run as a program of its own."""
+"""The demonstration: every step is a command that an administrator would type, run in a process of its own."""
 
 from __future__ import annotations
 
@@ -49,9 +49,8 @@ Say = Callable[[str], None]
 
 
 def play(directory: Path, say: Say) -> int:
-    """Play it in a directory of its own. Gives the exit code: 0 if everything went as it should.
-
-    Raises `PublisherError` when a step cannot be taken.
+    """Run the demonstration in a directory of its own. Returns the exit code 0; raises `PublisherError` if a step
+    fails.
     """
     database = directory / "accounting.db"
     configuration = directory / "publisher.toml"
@@ -62,7 +61,7 @@ def play(directory: Path, say: Say) -> int:
         write_whole(configuration, settings.encode())
         say(f"The configuration: {configuration}")
         steps: list[tuple[str, list[str], int]] = [
-            ("Will it go well? Nothing is sent.", ["check"], 0),
+            ("Check the configuration. Nothing is sent.", ["check"], 0),
             ("Collect the jobs and publish them.", ["run"], finished),
             ("Again: there is nothing to send.", ["run"], finished),
         ]
@@ -73,8 +72,8 @@ def play(directory: Path, say: Say) -> int:
         say(f"\nA job turns up late, with an end time older than what was sent already: {late}")
         _command(configuration, "Only that one is sent, and the summary of its month.", ["run"], say)
         _expect(configuration, finished + 1, say)
-        _command(configuration, "Where it is.", ["jobs", late], say)
-        _command(configuration, "Where everything stands.", ["status"], say)
+        _command(configuration, "Where it was delivered.", ["jobs", late], say)
+        _command(configuration, "The state of all sources and targets.", ["status"], say)
     say(
         f"\nLook next, in {directory}:\n"
         f"  {_program()} --config {configuration} render ogf-ur --from 2026-09 | head\n"
@@ -116,7 +115,7 @@ def _command(configuration: Path, text: str, arguments: list[str], say: Say) -> 
 
 
 def _expect(configuration: Path, jobs: int, say: Say) -> None:
-    """Hold the ledger against what it must be by now."""
+    """Check the ledger: each target has so many jobs, and none waits. Raises `PublisherError`."""
     status = json.loads(_run(configuration, ["status", "--json"], capture=True).stdout)
     for name, target in status["targets"].items():
         if target["accepted"] != jobs or target["waiting"]:

@@ -1,7 +1,4 @@
-"""Inspecting: every message of the files named, one answer each.
-
-The files that an inspection is about: named ones, all below a folder, or standard input; each read to a bound.
-"""
+"""Inspects every message of files, folders, or standard input; each file is read up to a limit."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ from publisher.inspect.unwrap import DecryptionKeys, MessageLayer, unwrap
 
 
 def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | str]]:
-    """Label and content of each file; for one that cannot be read the reason instead, as text.
+    """Label and content of each file; instead of the content, the reason (text) where it cannot be read.
 
     `-` is standard input. Of a folder all regular files, links not followed, in order of their names. At most a byte
     more than can be looked at is read. Raises `UsageError` for a path where there is nothing, before anything is read.
     """
     for path in paths:
         if str(path) != "-" and not os.path.lexists(path):
-            raise UsageError(f"there is no {path}", hint="Name files, folders, or - for standard input")
+            raise UsageError(f"{path} does not exist", hint="Name files, folders, or - for standard input")
     for path in paths:
         if str(path) == "-":
             yield "standard input", sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -48,7 +45,7 @@ def _content(file: Path) -> bytes | str:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return "no regular file"
+                return "not a regular file"
             return stream.read(MAX_BYTES + 1)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
@@ -65,7 +62,7 @@ class Inspected(msgspec.Struct, frozen=True):
 def inspect_files(paths: Sequence[Path], keys: DecryptionKeys, now: int) -> Iterator[Inspected]:
     """The messages of these files, folders, or standard input (`-`). `now`: epoch seconds, for rules of the clock.
 
-    Raises `UsageError` for a path where there is nothing; whatever a file holds raises nothing.
+    Raises `UsageError` for a path where there is nothing; the content of a file raises nothing.
     """
     for label, content in contents(paths):
         if isinstance(content, str):

@@ -1,8 +1,8 @@
-"""A message out of its wrappings: gzip, the JSON of AMS, S/MIME encryption and signature, in any order.
+"""Messages without their wrappings: gzip, the JSON of AMS, S/MIME encryption and signature, in any order.
 
 Everything is bounded: the size of what is unpacked, how deep it is wrapped, how many messages a reply holds.
 
-What an inspection needs besides the message: a key to decrypt with, authorities to ask.
+`DecryptionKeys`: what an inspection needs besides the message.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def load_keys(certificate: Path | None, key: Path | None, authorities: Path | No
     if key is not None:
         loaded = load_key(key)
         if not isinstance(loaded, rsa.RSAPrivateKey):
-            raise CredentialError(f"the key in {key} is no RSA key", hint="S/MIME messages are encrypted to RSA keys")
+            raise CredentialError(f"the key in {key} is not an RSA key", hint="S/MIME is encrypted to RSA keys")
         private = loaded
     return DecryptionKeys(
         None if certificate is None else load_certificates(certificate)[0],
@@ -66,7 +66,7 @@ def load_keys(certificate: Path | None, key: Path | None, authorities: Path | No
 def _authorities(path: Path) -> tuple[x509.Certificate, ...]:
     if not path.exists():
         raise UsageError(
-            f"--ca: there is no file or directory {path}",
+            f"--ca: {path} does not exist",
             hint="Name a PEM file with the authorities, or a directory such as /etc/grid-security/certificates",
         )
     if not path.is_dir():
@@ -78,7 +78,7 @@ def _authorities(path: Path) -> tuple[x509.Certificate, ...]:
     return tuple(found)
 
 
-DEEPEST: Final = 6
+MOST_LAYERS: Final = 6
 MOST_MESSAGES: Final = 10_000
 """Of one reply of AMS, which holds 100 as a rule."""
 
@@ -102,7 +102,7 @@ class MessageLayer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Unwrapped(msgspec.Struct, frozen=True):
-    """What is inside. `payload` is None where it could not be got at; `violations` then tell why."""
+    """The message inside. `payload` is None where it could not be read; `violations` then say why."""
 
     label: str
     layers: tuple[MessageLayer, ...]
@@ -128,8 +128,8 @@ class _Unwrapping:
 
         if len(content) > MAX_BYTES:
             yield broken(f"larger than {MAX_BYTES} bytes, more than is looked at")
-        elif len(layers) >= DEEPEST:
-            yield broken(f"wrapped more than {DEEPEST} times")
+        elif len(layers) >= MOST_LAYERS:
+            yield broken(f"wrapped more than {MOST_LAYERS} times")
         elif content.startswith(_GZIP):
             unpacked = _gunzip(content)
             if isinstance(unpacked, str):
@@ -207,7 +207,7 @@ class _Unwrapping:
             try:
                 inner = base64.b64decode(data, validate=True)
             except (binascii.Error, ValueError):
-                yield broken(name, "its data is no base64")
+                yield broken(name, "its data is not base64")
                 continue
             yield from self.of(name, inner, (*layers, MessageLayer("ams", attributes=_attributes(message))), found)
         if len(messages) > MOST_MESSAGES:
@@ -215,7 +215,7 @@ class _Unwrapping:
 
 
 def _gunzip(content: bytes) -> bytes | str:
-    """The bytes inside, or why there are none. Several members follow one another, as the format has it."""
+    """The bytes inside, or the reason why they cannot be read. A file may have several members."""
     parts: list[bytes] = []
     left = MAX_BYTES + 1
     try:

@@ -1,1 +1,1 @@
-"""What can be seen from outside: events, logging, metrics, notices."""
+"""How a running publisher is watched: logs, metrics, notices by mail, the service manager."""

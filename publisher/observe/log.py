@@ -1,4 +1,4 @@
-"""The log: what happens, one line an event, with the run and the batch it belongs to.
+"""The log: one line per event, with the run and the batch that it belongs to.
 
 Text for people or JSON, by structlog. Lines hold names, numbers and answers of services; never keys, tokens or the
 content of records. Text from outside is written so that it cannot break a line or steer a terminal.
@@ -38,22 +38,22 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 
 
 class LogFile:
-    """An observer that writes a log. Opened anew when the file was moved away, so that rotation needs no signal."""
+    """An observer that writes a log. It opens the file again after it was moved, so that rotation needs no signal."""
 
-    def __init__(self, settings: Log, path: Path, tell: Callable[[str], None] = lambda _trouble: None) -> None:
-        """`tell` hears, once a run, of lines that are lost. Raises `ConfigError` where the file cannot be opened."""
+    def __init__(self, settings: Log, path: Path, warn: Callable[[str], None] = lambda _problem: None) -> None:
+        """`warn` is called once a run when lines are lost. Raises `ConfigError` where the file cannot be opened."""
         self._path = path
-        self._tell = tell
-        self._told = False
+        self._warn = warn
+        self._warned = False
         self._file = self._open()
         self._settings = settings
         self._run = ""
         self._log: structlog.typing.FilteringBoundLogger = self._made()
 
     def begin(self) -> str:
-        """A new run begins; gives its id, which its lines carry."""
+        """Begin a run; returns its id, which the lines of the run carry."""
         self._run = secrets.token_hex(4)
-        self._told = False
+        self._warned = False
         try:
             self._reopen_if_moved()
         except ConfigError as error:
@@ -62,11 +62,11 @@ class LogFile:
         return self._run
 
     def end(self, exit_code: int) -> None:
-        """The run has ended."""
+        """Write that the run has ended."""
         self._log.info("run ended", run=self._run, exit_code=exit_code)
 
     def warning(self, problem: str) -> None:
-        """Write a problem that is not an event of the pipeline."""
+        """Write a problem that is not an event."""
         log = self._log.bind(run=self._run) if self._run else self._log
         log.warning(problem)
 
@@ -145,10 +145,10 @@ class LogFile:
             self._file = opened
             self._log = self._made()
 
-    def _lose(self, trouble: str) -> None:
-        if not self._told:
-            self._told = True
-            self._tell(f"{trouble}. Lines of the log are lost; the run goes on")
+    def _lose(self, problem: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._warn(f"{problem}. Lines of the log are lost; the run continues")
 
     def _open(self) -> TextIO:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -162,7 +162,7 @@ class LogFile:
 
 
 class _Lossy(io.FileIO):
-    """A file that tells what could not be written instead of raising it."""
+    """A file that passes the error of a failed write to `lost` instead of raising it."""
 
     lost: Callable[[OSError], None]
 

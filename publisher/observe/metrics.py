@@ -1,10 +1,8 @@
-"""Numbers for Prometheus: the state of sources and targets, and what this process did.
+"""Metrics for Prometheus: the state of sources and targets, and counters of this process.
 
-State comes from the ledger, as `status` shows it, whoever asks; what a process did is lost with it, and so is given as
-what it is: of this process. Names end in their unit; instants are epoch seconds. An instant that is not known has no
-sample, so that a rule can ask for its absence.
-
-What a process did for its targets, counted from the events: posts, bytes, retries and how long answers took.
+The state comes from the ledger, as `status` shows it. The counters (posts, records, bytes, retries, and the time that
+answers took) are counted from events and end with the process, as their names say. Names end in their unit; instants
+are epoch seconds. An instant that is not known has no sample, so that a rule can ask for its absence.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from publisher.whole_file import write_whole
 
 class TargetTally(msgspec.Struct, frozen=True):
     """Since the process began: messages answered, records and bytes that the service took, tries after the first,
-    seconds from leaving to the answer."""
+    seconds from the departure of a message to its answer."""
 
     posts: int = 0
     records: int = 0
@@ -47,12 +45,12 @@ class TargetTally(msgspec.Struct, frozen=True):
 
 
 class MetricsObserver:
-    """An observer; called from several threads."""
+    """An observer that counts events; called from several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._left: dict[tuple[str, int], float] = {}
+        self._departed: dict[tuple[str, int], float] = {}
         self._targets: dict[str, TargetTally] = {}
 
     def __call__(self, event: Event) -> None:
@@ -60,10 +58,10 @@ class MetricsObserver:
         with self._lock:
             match event:
                 case BatchInFlight():
-                    self._left[event.target, event.batch_id] = self._clock()
+                    self._departed[event.target, event.batch_id] = self._clock()
                 case BatchAnswered():
-                    left = self._left.pop((event.target, event.batch_id), None)
-                    took_s = self._clock() - left if left is not None else 0.0
+                    departed = self._departed.pop((event.target, event.batch_id), None)
+                    took_s = self._clock() - departed if departed is not None else 0.0
                     self._add(event.target, posts=1, answer_s=took_s)
                 case BatchSettled() if event.outcome == "Accepted":
                     self._add(event.target, records=event.records, bytes=event.bytes)
@@ -83,7 +81,7 @@ class MetricsObserver:
 
 PREFIX: Final = "usage_publisher_"
 _FIRST_PAUSE_S: Final = 1.0
-"""Before a listener that ended by itself is started again; doubled each time."""
+"""The pause before a listener that ended by itself is started again; doubled each time."""
 _LONGEST_PAUSE_S: Final = 60.0
 """The pause grows up to this; a listener that ran longer begins with the first pause again."""
 
@@ -92,7 +90,7 @@ Item = TypeVar("Item")
 
 _SOURCES: Final[Mapping[str, tuple[str, Callable[[SourceStatus], _Value]]]] = {
     "source_jobs": ("Runs stored from the source.", lambda item: item.jobs),
-    "source_unreadable": ("Pieces of input that are no record.", lambda item: item.unreadable),
+    "source_unreadable": ("Pieces of input that are not a record.", lambda item: item.unreadable),
     "source_last_collected_timestamp_seconds": ("When the source was last read.", lambda item: item.last_collected),
     "source_last_job_end_timestamp_seconds": ("End of the last job read.", lambda item: item.last_job_end),
     "source_read_to_end": ("1: the last read came to the source's end.", lambda item: int(item.read_to_end)),
@@ -115,10 +113,10 @@ _TARGETS: Final[Mapping[str, tuple[str, Callable[[TargetStatus], _Value]]]] = {
     ),
     "target_last_attempt_timestamp_seconds": ("When it was last published to.", lambda item: item.last_attempt),
     "target_last_success_timestamp_seconds": (
-        "When publishing last ended without trouble.", lambda item: item.last_success,
+        "When publishing last ended without a problem.", lambda item: item.last_success,
     ),
-    "target_failing": ("1: the last publishing ended in trouble.", lambda item: int(item.last_error is not None)),
-    "target_shadow": ("1: a shadow, where nothing is sent and all waits.", lambda item: int(item.shadow)),
+    "target_failing": ("1: the last publishing ended with a problem.", lambda item: int(item.last_error is not None)),
+    "target_shadow": ("1: a shadow target, to which nothing is sent.", lambda item: int(item.shadow)),
     "target_certificate_days": ("Days that our certificate is still valid.", lambda item: item.certificate_days_left),
 }  # fmt: skip
 _STATES: Final = ("accepted", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded")
@@ -131,8 +129,8 @@ _PROCESS: Final[Mapping[str, tuple[str, Callable[[TargetTally], float]]]] = {
 }
 
 
-class Watched(Collector):
-    """Asks for the state whenever the numbers are asked for."""
+class StatusCollector(Collector):
+    """Reads the state anew for every scrape."""
 
     def __init__(
         self,
@@ -140,7 +138,7 @@ class Watched(Collector):
         tally: Callable[[], Mapping[str, TargetTally]],
         clock: Callable[[], int],
     ) -> None:
-        """`exit_code` and `last_run` are set by who runs."""
+        """`exit_code` and `last_run` (epoch seconds) are set after each run."""
         self._status = status
         self._tally = tally
         self._clock = clock
@@ -148,7 +146,7 @@ class Watched(Collector):
         self.last_run: int | None = None
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing: the state is not asked for before somebody wants it."""
+        """No families: the state is not read before a scrape."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -188,48 +186,48 @@ def _families(
 
 
 def _records(targets: Mapping[str, TargetStatus]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(PREFIX + "target_jobs", "Jobs by what became of them.", labels=["target", "state"])
+    family = GaugeMetricFamily(PREFIX + "target_jobs", "Jobs by state of their delivery.", labels=["target", "state"])
     for name, item in targets.items():
         for state in _STATES:
             family.add_metric([name, state], getattr(item, state))
     return family
 
 
-def text(watched: Watched) -> str:
-    """The numbers in Prometheus' text format."""
-    return generate_latest(_registry(watched)).decode()
+def text(collector: StatusCollector) -> str:
+    """The metrics in Prometheus' text format."""
+    return generate_latest(_registry(collector)).decode()
 
 
-def write(watched: Watched, path: Path) -> None:
+def write(collector: StatusCollector, path: Path) -> None:
     """Write the file for the textfile collector, whole or not at all, readable for all. Raises `ConfigError`."""
     try:
-        write_whole(path, text(watched).encode(), mode=0o644)
+        write_whole(path, text(collector).encode(), mode=0o644)
     except OSError as error:
         hint = "Check owner and mode of its folder"
         raise ConfigError(f"{path} cannot be written: {error.strerror}", key="metrics.textfile", hint=hint) from error
 
 
-def serve(watched: Watched, listen: str, warn: Callable[[str], object]) -> Callable[[], None]:
-    """Answer at `/metrics`; gives what ends that. Raises `ConfigError` for a port in use.
+def serve(collector: StatusCollector, listen: str, warn: Callable[[str], object]) -> Callable[[], None]:
+    """Answer at `/metrics`; returns a function that ends that. Raises `ConfigError` for a port in use.
 
-    The connections are those of a process of their own (`metrics_listener`), which asks this one for the numbers:
-    whoever connects takes no descriptor from the publisher. A listener that ended by itself is started again after a
-    pause, and `warn` is called with the reason, in another thread.
+    A separate process (`metrics_listener`) has the connections and asks this one for the metrics, so that connections
+    take no descriptors from the publisher. A listener that ended by itself is started again after a pause, and `warn`
+    is called with the reason, in another thread.
     """
     bound = _bound(listen)
     try:
-        return _Supervisor(watched, bound, warn).end
+        return _Supervisor(collector, bound, warn).end
     except BaseException:
         bound.close()
         raise
 
 
 class _Supervisor:
-    """Keeps a listener process running on a bound socket, and gives it the numbers."""
+    """Keeps a listener process running on a bound socket, and gives it the metrics."""
 
-    def __init__(self, watched: Watched, bound: socket.socket, warn: Callable[[str], object]) -> None:
+    def __init__(self, collector: StatusCollector, bound: socket.socket, warn: Callable[[str], object]) -> None:
         """Takes `bound` over: connections wait in its queue while no listener runs. Raises OSError."""
-        self._watched = watched
+        self._collector = collector
         self._bound = bound
         self._warn = warn
         self._ended = threading.Event()
@@ -252,7 +250,7 @@ class _Supervisor:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = time.monotonic()
-            _answer(self._watched, self._channel)
+            _answer(self._collector, self._channel)
             code = self._process.wait()
             if time.monotonic() - began > _LONGEST_PAUSE_S:
                 pause_s = _FIRST_PAUSE_S
@@ -304,14 +302,14 @@ def _bound(listen: str) -> socket.socket:
         raise ConfigError(f"{listen}: {error.strerror}", key="metrics.listen", hint="Choose another port") from error
 
 
-def _answer(watched: Watched, listener: socket.socket) -> None:
-    """Give the listener the numbers whenever it asks, until it ends or is ended."""
+def _answer(collector: StatusCollector, listener: socket.socket) -> None:
+    """Give the listener the metrics whenever it asks, until it ends or is ended."""
     with listener, suppress(OSError):  # it ended
         while listener.recv(1):
-            metrics_listener.send_text(listener, text(watched).encode())
+            metrics_listener.send_text(listener, text(collector).encode())
 
 
-def _registry(watched: Watched) -> CollectorRegistry:
+def _registry(collector: StatusCollector) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(watched)
+    registry.register(collector)
     return registry

@@ -1,8 +1,8 @@
 """The listener for metrics: a process of its own that answers Prometheus with what its parent gives it.
 
-It has the connections, the publisher has none of them: however many there are, publishing goes on. On a channel to its
-parent it asks for the numbers when somebody asks it, and it ends when the parent closes the channel, however the parent
-ended. It loads little, for it lives as long as the publisher.
+It has the connections, and the publisher has none: however many there are, publishing continues. It asks its parent for
+the metrics on a channel when it is asked for them, and ends when that channel is closed, which also happens when the
+parent is killed. It imports little, since it lives as long as the publisher.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MOST_CONNECTIONS: Final = 64
 _MOST_OF_ADDRESS: Final = 16
 _WAIT_S: Final = 10.0
 _MOST_HEADER_BYTES: Final = 8192
-_LOOK_S: Final = 0.5
+_CHECK_EVERY_S: Final = 0.5
 _ASK: Final = b"?"
 _LENGTH: Final = struct.Struct(">I")
 _TEXT: Final = "text/plain; charset=utf-8"
-_NUMBERS: Final = "text/plain; version=0.0.4; charset=utf-8"
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
 
 
 def send_text(channel: socket.socket, text: bytes) -> None:
-    """The parent's side of the channel: the numbers, after the listener asked for them. Raises OSError."""
+    """The parent's side of the channel: send the metrics that the listener asked for. Raises OSError."""
     channel.sendall(_LENGTH.pack(len(text)) + text)
 
 
@@ -64,7 +64,7 @@ class _Channel:
 
 
 class _Exchange:
-    """A connection, what it has asked so far, and what it is still to be sent."""
+    """A connection, the request that it has sent so far, and the rest of the answer."""
 
     def __init__(self, connection: Connection) -> None:
         connection.setblocking(False)
@@ -72,10 +72,10 @@ class _Exchange:
         self.request = b""
         self.answer = b""
         self.complete = False
-        """The request has come whole."""
+        """Whether the whole request has arrived."""
 
     def read(self) -> bool:
-        """Read on; whether the other side is still there."""
+        """Read what has arrived; False where the other side has closed."""
         try:
             received = self.connection.recv(_MOST_HEADER_BYTES)
         except BlockingIOError:
@@ -88,7 +88,7 @@ class _Exchange:
         return bool(received)
 
     def send(self) -> bool:
-        """Send on; whether there is more to send."""
+        """Send what can be sent; True where there is more."""
         try:
             self.answer = self.answer[self.connection.send(self.answer) :]
         except BlockingIOError:
@@ -110,7 +110,7 @@ class _Server:
     def run(self) -> None:
         """Serve. Raises EOFError and OSError when the parent has ended."""
         while True:
-            for key, _ in self._selector.select(_LOOK_S):
+            for key, _ in self._selector.select(_CHECK_EVERY_S):
                 if isinstance(key.data, _Exchange):
                     self._go_on(key.data)
                 else:
@@ -123,7 +123,7 @@ class _Server:
         except (BlockingIOError, ConnectionError):
             return
         except OSError:  # the whole host is out of descriptors or memory
-            time.sleep(_LOOK_S)
+            time.sleep(_CHECK_EVERY_S)
             return
         self._selector.register(connection, selectors.EVENT_READ, _Exchange(connection))
 
@@ -142,11 +142,11 @@ class _Server:
         method, _, rest = exchange.request.partition(b"\r\n")[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if len(exchange.request) > _MOST_HEADER_BYTES:
-            self._answer(exchange, "431 Request Header Fields Too Large", _TEXT, b"This asks for too much.\n")
+            self._answer(exchange, "431 Request Header Fields Too Large", _TEXT, b"The header is too large.\n")
         elif method not in {b"GET", b"HEAD"}:
-            self._answer(exchange, "405 Method Not Allowed", _TEXT, b"This is only read.\n")
+            self._answer(exchange, "405 Method Not Allowed", _TEXT, b"Only GET and HEAD are allowed.\n")
         elif path != b"/metrics":
-            self._answer(exchange, "404 Not Found", _TEXT, b"The numbers are at /metrics.\n")
+            self._answer(exchange, "404 Not Found", _TEXT, b"The metrics are at /metrics.\n")
         else:
             exchange.connection.is_answered()
             self._asking.append(exchange)
@@ -158,7 +158,7 @@ class _Server:
             asking, self._asking = self._asking, []
             for exchange in asking:
                 body = b"" if exchange.request.startswith(b"HEAD ") else text
-                self._answer(exchange, "200 OK", _NUMBERS, body, len(text))
+                self._answer(exchange, "200 OK", _METRICS, body, len(text))
 
     def _answer(self, exchange: _Exchange, status: str, kind: str, body: bytes, length: int | None = None) -> None:
         length = len(body) if length is None else length
@@ -182,7 +182,7 @@ class _Server:
 
 
 def main() -> None:
-    """`python -m publisher.observe.metrics_listener LISTENING CHANNEL`: the numbers of two inherited descriptors."""
+    """`python -m publisher.observe.metrics_listener LISTENING CHANNEL`, two inherited descriptors by their numbers."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides when it ends
         signal.signal(number, signal.SIG_IGN)
     listening, channel = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])

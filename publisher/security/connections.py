@@ -1,8 +1,8 @@
-"""A listening socket that limits its connections: their number in all, from one address, and the time that one waits.
+"""Listening sockets, and one that limits its connections: in all, from one address, and the time that one waits.
 
-Used by the page and by the listener for metrics. Nobody who is only connected may keep others out: a connection on
-which no whole request has arrived for `wait_s` is closed, whatever it waits in (a TLS handshake, a request's header,
-the time between two requests), and where there are too many, the one that has waited longest makes room.
+Used by the page and by the listener for metrics. Idle connections must not keep others out: one on which no whole
+request has arrived for `wait_s` is closed (during a TLS handshake, within a header, between two requests), and where
+there are too many, the one that has waited longest is closed.
 
 Only the standard library is imported: a listener in a process of its own stays small.
 """
@@ -21,9 +21,9 @@ _RESERVED_DESCRIPTORS: Final = 64
 """What a process has open besides its connections: the store, files of reports, what libraries use."""
 _FEWEST: Final = 8
 _CLOSING: Final = 32
-"""Connections that were told to close and are not closed yet, at most."""
+"""Connections at most that are shut down and not closed yet."""
 _MAPPED: Final = bytes(10) + b"\xff\xff"
-"""How an IPv6 address begins that stands for an IPv4 address (RFC 4291, 2.5.5.2)."""
+"""The beginning of an IPv6 address that is a mapped IPv4 address (RFC 4291, 2.5.5.2)."""
 
 
 def is_loopback(host: str) -> bool:
@@ -58,7 +58,7 @@ class Connection(socket.socket):
         super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
         self._listener = listener
         self.place: tuple[str, int] = address[:2]
-        self.party = _party(address[0])
+        self.client = _client(address[0])
         self.waits_since: float | None = time.monotonic()
         """A reading of the monotonic clock; None while a request is answered."""
         self.dropped = False
@@ -72,9 +72,9 @@ class Connection(socket.socket):
         self.waits_since = time.monotonic()
 
     def drop(self) -> None:
-        """End it: whoever reads from it meets its end, and closes it."""
+        """Shut it down: its reader then meets the end of the stream, and closes it."""
         self.dropped = True
-        with suppress(OSError):  # the other side has left
+        with suppress(OSError):  # the other side has closed
             self.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -95,10 +95,11 @@ class Listener(socket.socket):
         wait_s: float,
         is_proxy: Callable[[str], bool] = lambda _host: False,
     ) -> None:
-        """`bound` listens and is taken over. A proxy (`is_proxy`) speaks for many: only the common limit is for it."""
+        """`bound` listens and is taken over. A proxy (`is_proxy`) connects for many: only the limit in all applies to
+        it."""
         super().__init__(bound.family, bound.type, bound.proto, fileno=bound.detach())
         self._most = _affordable(most)
-        self._most_of_address = most_of_address
+        self._most_of_client = most_of_address
         self._wait_s = wait_s
         self._is_proxy = is_proxy
         self._open: dict[tuple[str, int], Connection] = {}
@@ -114,7 +115,7 @@ class Listener(socket.socket):
             connection.close()
 
     def forget(self, connection: Connection) -> None:
-        """A connection is closed."""
+        """Forget a closed connection."""
         if self._open.get(connection.place) is connection:
             del self._open[connection.place]
 
@@ -131,7 +132,7 @@ class Listener(socket.socket):
                 connection.waits()
 
     def drop(self, place: tuple[str, int] | None) -> None:
-        """End the connection from `place`, whatever it does."""
+        """End the connection from `place`, in any state."""
         connection = self._open.get(place) if place is not None else None
         if connection is not None:
             connection.drop()
@@ -157,9 +158,9 @@ class Listener(socket.socket):
         if len(self._open) >= self._most + _CLOSING:
             return False
         kept = [each for each in self._open.values() if not each.dropped]
-        same = [each for each in kept if each.party == new.party]
+        same = [each for each in kept if each.client == new.client]
         crowd: list[Connection] = []
-        if len(same) >= self._most_of_address and not self._is_proxy(new.place[0]):
+        if len(same) >= self._most_of_client and not self._is_proxy(new.place[0]):
             crowd = same
         elif len(kept) >= self._most:
             crowd = kept
@@ -173,15 +174,15 @@ class Listener(socket.socket):
 
 
 def _affordable(most: int) -> int:
-    """As many connections as this process has descriptors for, beside what else it opens."""
+    """`most`, or fewer where this process has not so many descriptors left."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return most
     return min(most, max(_FEWEST, limit - _RESERVED_DESCRIPTORS - _CLOSING))
 
 
-def _party(host: str) -> bytes:
-    """Who is counted as one: an IPv4 address, or a network /64 of IPv6, in which one host can have any address."""
+def _client(host: str) -> bytes:
+    """What counts as one client: an IPv4 address, or a /64 network of IPv6, in which a host can have any address."""
     try:
         return socket.inet_pton(socket.AF_INET, host)
     except OSError:

@@ -24,7 +24,7 @@ from publisher.errors import CredentialError
 
 PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
-_MOST_BYTES = 1 << 20
+_LARGEST_FILE_BYTES = 1 << 20
 _RSA_BITS = 2048
 _DAY_S = 86400
 _PROXY_EXTENSIONS = frozenset({"1.3.6.1.5.5.7.1.14", "1.3.6.1.4.1.3536.1.222"})
@@ -114,13 +114,15 @@ def load_certificates(file: Path) -> list[x509.Certificate]:
     """All certificates of a PEM file, at least one. Raises `CredentialError`."""
     try:
         with file.open("rb") as stream:
-            data = stream.read(_MOST_BYTES)
+            data = stream.read(_LARGEST_FILE_BYTES)
         certificates = x509.load_pem_x509_certificates(data)
     except OSError as error:
         raise _unreadable("certificate", file, error) from error
     except ValueError as error:
         if b" PRIVATE KEY-----" in data:
-            raise CredentialError(f"{file} holds a key and no certificate", hint="Are the two exchanged?") from error
+            raise CredentialError(
+                f"{file} holds a key and no certificate", hint="Check that the two are not exchanged"
+            ) from error
         raise CredentialError(f"{file} holds no certificate in PEM form", hint="It begins with a BEGIN line") from error
     for certificate in certificates:
         _check_public_key(certificate, file)
@@ -156,7 +158,7 @@ def read_secret(file: Path, what: str) -> bytes:
     try:
         _check_private(descriptor, file, what)
         with os.fdopen(os.dup(descriptor), "rb") as stream:
-            return stream.read(_MOST_BYTES)
+            return stream.read(_LARGEST_FILE_BYTES)
     except OSError as error:
         raise _unreadable(what, file, error) from error
     finally:
@@ -172,7 +174,7 @@ def _check_private(descriptor: int, file: Path, what: str) -> None:
             f"the {what} {file} belongs to user id {status.st_uid}, neither to us nor to root",
             hint=f"chown it to the user that runs this program, then chmod 0400 {file}",
         )
-    if _others_can_read(descriptor, status):
+    if _is_readable_by_others(descriptor, status):
         raise CredentialError(
             f"the {what} {file} can be read by others than its owner (mode {stat.S_IMODE(status.st_mode):04o})",
             hint=f"chmod 0400 {file}",
@@ -241,7 +243,7 @@ def _unreadable(what: str, file: Path, error: OSError) -> CredentialError:
     )
 
 
-def _others_can_read(descriptor: int, status: os.stat_result) -> bool:
+def _is_readable_by_others(descriptor: int, status: os.stat_result) -> bool:
     """Whether anybody but the owner can read. With an access list the mode's group bits are only its mask."""
     try:
         acl = os.getxattr(descriptor, "system.posix_acl_access")

@@ -1,9 +1,9 @@
 """HTTP over TLS, as all services are reached: the only module that knows httpcore.
 
 An exchange ends in a `Reply` or in a `Failure` that says whether the service may have processed the request: what was
-certainly not sent waits, what may have arrived is sent again under the same ids. Nothing here waits for ever: one clock
-runs from connecting to the last byte of the answer, so that an answer dribbling in ends as well. A program that is told
-to stop gives the answer a few seconds more.
+certainly not sent waits, what may have arrived is sent again under the same ids. Nothing waits without a limit: one
+clock runs from connecting to the last byte of the answer, so that an answer that comes in byte by byte ends as well.
+When the program is stopped, the answer has a few seconds more.
 
 Connections are kept. A service may close one between two posts; a request that finds it closed, with nothing read in
 return, is sent once more on a new connection. Even if it was processed that does no harm: the ids are the same.
@@ -34,9 +34,9 @@ FailureKind = Literal[
 
 _E = TypeVar("_E", bound=BaseException)
 _CONNECT_S = 20.0
-_KEEP_S = 60.0
-_MOST_ANSWER_BYTES = 16 << 20
-_MOST_ERROR_BYTES = 64 << 10
+_KEEPALIVE_S = 60.0
+_LARGEST_ANSWER_BYTES = 16 << 20
+_LARGEST_ERROR_BYTES = 64 << 10
 _WRITE_BYTES = 64 << 10
 _HEADERS: Final = (
     ("Connection", "keep-alive"),
@@ -47,13 +47,13 @@ _HEADERS: Final = (
 _PORTS: Final = {b"http": 80, b"https": 443}
 _SAFE_IN_TARGET: Final = "!#$%&'()*+,/:;=?@[\\]^`{|}"
 """Besides letters, digits, and `_.-~`: what a path and a query keep as it is written; escapes stay escapes."""
-_LOOK_S = 0.25
-"""How long to wait for an answer before looking at the clock again, and whether the program is told to stop."""
+_CHECK_EVERY_S = 0.25
+"""How often, during a wait for an answer, the deadline is checked, and whether the program is to stop."""
 _GRACE_S = 3.0
-"""How long an answer may take once the program is told to stop."""
+"""How long an answer may still take once the program is to stop."""
 _HINTS: dict[FailureKind, str] = {
     "name": "Check the host name in the URL and the name service of this host",
-    "closed": "Check host and port in the URL, the firewall, and whether the service runs",
+    "closed": "Check host and port in the URL, the firewall, and that the service runs",
     "untrusted": "Check ca_directory or ca_file, and that the URL has the name in the server's certificate",
     "client-refused": "Check that the service trusts the authority of our certificate and knows its name",
     "timeout": "It is tried again; a longer timeout can be set for the target",
@@ -71,7 +71,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """No answer. `sent`: the service may have got the whole request, so what became of it is not known."""
+    """No answer. `sent`: the service may have received the whole request, so its outcome is not known."""
 
     kind: FailureKind
     message: str
@@ -84,7 +84,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Parts(Protocol):
-    """What is sent in a request, made part by part: so many bytes in all, and the same each time it is gone through."""
+    """The body of a request in parts: `len` is their size in bytes; each iteration gives the same bytes."""
 
     def __len__(self) -> int: ...
 
@@ -92,7 +92,7 @@ class Parts(Protocol):
 
 
 class HttpClient:
-    """Requests to one service, over one connection that is kept. Used by one thread at a time."""
+    """Requests to one service over one kept connection. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class HttpClient:
             backend = _Backend(self._progress, self._trust.revocation_lists())
             if self._proxy is None:
                 self._pool = httpcore.ConnectionPool(
-                    ssl_context=context, max_connections=1, keepalive_expiry=_KEEP_S, network_backend=backend
+                    ssl_context=context, max_connections=1, keepalive_expiry=_KEEPALIVE_S, network_backend=backend
                 )
             else:
                 self._pool = httpcore.HTTPProxy(
@@ -173,7 +173,7 @@ class HttpClient:
                     proxy_ssl_context=make_context(self._trust, None) if self._proxy.scheme == b"https" else None,
                     ssl_context=context,
                     max_connections=1,
-                    keepalive_expiry=_KEEP_S,
+                    keepalive_expiry=_KEEPALIVE_S,
                     network_backend=backend,
                 )
         return self._pool
@@ -184,7 +184,7 @@ class _TooLargeError(httpcore.NetworkError):
 
 
 class _Progress:
-    """How far the present exchange has come, and when it must end."""
+    """The progress of the present exchange, and its deadline."""
 
     def __init__(self, stopping: Callable[[], bool]) -> None:
         self._stopping = stopping
@@ -200,11 +200,11 @@ class _Progress:
 
     @property
     def stopped(self) -> bool:
-        """Whether the program was told to stop meanwhile."""
+        """Whether the program was asked to stop during the exchange."""
         return self._stopped_at is not None
 
     def trace(self, event: str, information: Mapping[str, Any]) -> None:
-        """Called by httpcore at each step. A request to a proxy to connect is not yet ours."""
+        """Called by httpcore at each step. A CONNECT to a proxy is not our request."""
         if event.endswith("connect_tcp.started"):
             self.reused = False
         elif event == "http11.send_request_headers.started":
@@ -235,7 +235,7 @@ class _Stream(httpcore.NetworkStream):
         while True:
             remaining_s = self._progress.remaining_s(timeout, httpcore.ReadTimeout)
             try:
-                data = self._stream.read(max_bytes, min(remaining_s, _LOOK_S))
+                data = self._stream.read(max_bytes, min(remaining_s, _CHECK_EVERY_S))
             except httpcore.ReadTimeout:
                 continue
             self._progress.read_bytes += len(data)
@@ -288,7 +288,7 @@ class _Backend(httpcore.SyncBackend):
 def _read(response: httpcore.Response) -> Reply:
     """The whole answer. Of an error, a beginning is enough, and its status counts even where the rest is cut off."""
     success = response.status // 100 == 2
-    limit = _MOST_ANSWER_BYTES if success else _MOST_ERROR_BYTES
+    limit = _LARGEST_ANSWER_BYTES if success else _LARGEST_ERROR_BYTES
     body = bytearray()
     try:
         for part in response.iter_stream():
@@ -314,7 +314,7 @@ def _joined(received: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def _classified(error: Exception, progress: _Progress, peer: httpcore.URL) -> Failure:
     if isinstance(error, httpcore.TimeoutException) and progress.stopped:
-        return Failure("stopped", "told to stop before the answer was there", progress.written)
+        return Failure("stopped", "the program was stopped before the answer came", progress.written)
     unconnected = _handshake_failure(error) or _connect_failure(error, peer)
     if unconnected is not None:
         return unconnected
@@ -325,7 +325,7 @@ def _classified(error: Exception, progress: _Progress, peer: httpcore.URL) -> Fa
         what = "no complete answer" if sent else "the request could not be written"
         return Failure("timeout", f"{what} within the time allowed", sent)
     if isinstance(error, httpcore.ProtocolError) and progress.read_bytes:
-        return Failure("no-http", f"what came back is no complete HTTP answer: {error}", sent)
+        return Failure("no-http", f"the answer is not complete HTTP: {error}", sent)
     return Failure("cut", "the connection was cut before the answer was complete", sent)
 
 
@@ -352,18 +352,18 @@ def _connect_failure(error: Exception, peer: httpcore.URL) -> Failure | None:
     if isinstance(error, httpcore.ProxyError):
         return Failure("proxy", f"the proxy refused: {error}", sent=False)
     if isinstance(error, httpcore.ConnectTimeout):
-        return Failure("timeout", f"no connection to {_place(peer)} within the time allowed", sent=False)
+        return Failure("timeout", f"no connection to {_host_and_port(peer)} within the time allowed", sent=False)
     if not isinstance(error, httpcore.ConnectError):
         return None
     cause = _cause(error, OSError)
     text = (cause.strerror if cause is not None else None) or str(error) or "no connection"
     if isinstance(cause, socket.gaierror):
         return Failure("name", f"the name {peer.host.decode()} does not resolve: {text}", sent=False)
-    return Failure("closed", f"cannot connect to {_place(peer)}: {text}", sent=False)
+    return Failure("closed", f"cannot connect to {_host_and_port(peer)}: {text}", sent=False)
 
 
-def _place(url: httpcore.URL) -> str:
-    """Host and port that a URL means."""
+def _host_and_port(url: httpcore.URL) -> str:
+    """Host and port of a URL, for people."""
     return f"{_bracketed(url)} port {url.port or _PORTS[url.scheme]}"
 
 
@@ -414,13 +414,13 @@ def _service_url(url: str) -> httpcore.URL:
 def _parsed(url: str) -> httpcore.URL | None:
     """The parts of a URL, its target percent-encoded; None for one with a user name. Raises ValueError."""
     if not url.isprintable():
-        raise ValueError("it holds a character that cannot be printed")
+        raise ValueError("it has a character that is not printable")
     parts = urlsplit(url)
     if "@" in parts.netloc:
         return None
     host, port = (parts.hostname or "").encode("idna"), parts.port
     if b" " in host:
-        raise ValueError("its host holds a blank")
+        raise ValueError("its host has a blank")
     query = f"?{parts.query}" if parts.query else ""
     target = quote((parts.path or "/") + query, safe=_SAFE_IN_TARGET)
     return httpcore.URL(scheme=parts.scheme, host=host, port=port, target=target)

@@ -29,7 +29,7 @@ LARGEST_LIST_BYTES: Final = 64 << 20
 _SIGNING_KEYS: Final = (
     rsa.RSAPublicKey, ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey, ed448.Ed448PublicKey,
 )  # fmt: skip
-_HINT: Final = "let fetch-crl get it anew"
+_HINT: Final = "run fetch-crl to renew it"
 _PEM_BEGIN: Final = b"-----BEGIN X509 CRL-----"
 
 
@@ -116,10 +116,10 @@ def has_expired(one: x509.CertificateRevocationList, at: datetime) -> bool:
 
 
 def _is_current(one: x509.CertificateRevocationList, at: datetime) -> bool:
-    return not _is_early(one, at) and not has_expired(one, at)
+    return not _is_not_yet_valid(one, at) and not has_expired(one, at)
 
 
-def _is_early(one: x509.CertificateRevocationList, at: datetime) -> bool:
+def _is_not_yet_valid(one: x509.CertificateRevocationList, at: datetime) -> bool:
     """Whether the list is not valid yet at `at`, by more than clocks usually differ."""
     return one.last_update_utc > at + timedelta(seconds=CLOCK_SKEW_S)
 
@@ -135,7 +135,7 @@ def _reason(
     """The text of the error for an authority that has lists, none of them current at `at`."""
     files = ", ".join(dict.fromkeys(file.name for file, _ in lists))
     whose = f"the revocation list of {issuer.subject.rfc4514_string()}"
-    early = [one.last_update_utc for _, one in lists if _is_early(one, at)]
+    early = [one.last_update_utc for _, one in lists if _is_not_yet_valid(one, at)]
     if early:
         return (
             f"{whose} is not valid before {min(early):%Y-%m-%dT%H:%M:%SZ}, and the clock of this host says "
@@ -147,11 +147,11 @@ def _reason(
 def _is_of_key(one: x509.CertificateRevocationList, issuer: x509.Certificate) -> bool:
     """Whether the identifiers of the key, where both have one, are the same (RFC 5280, 5.2.1)."""
     try:
-        told = one.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
-        own = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.key_identifier
+        of_list = one.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+        of_issuer = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.key_identifier
     except x509.ExtensionNotFound:
         return True
-    return told is None or told == own
+    return of_list is None or of_list == of_issuer
 
 
 def _is_signed_by(one: x509.CertificateRevocationList, issuer: x509.Certificate) -> bool:

@@ -1,4 +1,4 @@
-"""TLS contexts of our own: 1.2 or later, the server always verified and its name checked, our certificate shown.
+"""TLS contexts for clients: 1.2 or later, the server verified and its name checked, our certificate sent.
 
 Building a context is slow, so `publisher.security.http` builds one for each service and keeps it. Certificate
 authorities come from a directory in the hashed form of grid sites, where only files named HASH.N count, or from one
@@ -27,7 +27,7 @@ _DER = 2
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """Whom to trust: a hashed directory, a file, both, or (neither given) the authorities of the system."""
+    """The authorities to trust: of a hashed directory, a file, both, or (neither given) of the system."""
 
     ca_directory: Path | None = None
     ca_file: Path | None = None
@@ -37,7 +37,7 @@ class Trust(msgspec.Struct, frozen=True):
         return RevocationLists(self.ca_directory)
 
     def authorities(self) -> int | None:
-        """Files of authorities in the directory; None where there is none configured."""
+        """The number of authorities' files in the directory; None where no directory is configured."""
         if self.ca_directory is None:
             return None
         try:
@@ -52,7 +52,7 @@ class Trust(msgspec.Struct, frozen=True):
 def make_context(trust: Trust, credentials: ClientCredentials | None) -> ssl.SSLContext:
     """A context for connections to one service.
 
-    Raises `CredentialError` where there is no authority to trust, and where TLS cannot use the certificate.
+    Raises `CredentialError` where the directory has no authority, and where TLS cannot use the certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -74,7 +74,7 @@ def make_context(trust: Trust, credentials: ClientCredentials | None) -> ssl.SSL
             hint="Check ca_file in [credentials]",
         ) from error
     if credentials is not None:
-        _show(context, credentials)
+        _add_certificate(context, credentials)
     return context
 
 
@@ -87,8 +87,8 @@ def verified_chain(connection: Any) -> list[x509.Certificate]:
     return [x509.load_der_x509_certificate(one.public_bytes(_DER)) for one in below.get_verified_chain()]
 
 
-def _show(context: ssl.SSLContext, credentials: ClientCredentials) -> None:
-    """Let `context` show our certificate: the very bytes that were checked, through memory and never a file again."""
+def _add_certificate(context: ssl.SSLContext, credentials: ClientCredentials) -> None:
+    """Make `context` send our certificate: the bytes that were checked, from memory; its file is not read again."""
     descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as stream:

@@ -1,6 +1,6 @@
-"""SGAS and AMS receivers on loopback: for the demonstration, the tests and a site's rehearsals.
+"""SGAS and AMS on loopback: for the demonstration, the tests and a site's rehearsals.
 
-Keeps what the real services keep, refuses what they refuse, and tells what it holds. Nothing is written but the
+They keep what the real services keep, refuse what they refuse, and report what they hold. Nothing is written except the
 throw-away certificates.
 """
 

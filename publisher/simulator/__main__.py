@@ -21,7 +21,7 @@ from publisher.simulator.simulator import Simulator
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until a signal comes. 0 at a clean end, 2 for a wrong argument or a port that is taken."""
+    """Run until a signal comes. 0 at a clean end, 2 for a wrong argument or a port in use."""
     parser = argparse.ArgumentParser(prog="python -m publisher.simulator", description=__doc__)
     parser.add_argument("--directory", type=Path, required=True, help="for the throw-away certificates")
     parser.add_argument("--port", type=int, default=0, help="of SGAS and AMS; 0: any free one")
@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check-depth", type=int, default=2, help="labels of the domain that must match; 0: any")
     parser.add_argument("--limit-bytes", type=int, default=SHIPPED_LIMIT_BYTES, help="largest body SGAS takes")
     parser.add_argument("--topic", action="append", help="AMS topic; several: repeat (default: gLite-APEL)")
-    parser.add_argument("--eager", action="store_true", help="open every message when it comes")
+    parser.add_argument("--eager", action="store_true", help="open every message when it arrives")
     parser.add_argument("--faults", default="[]", help="faults in force from the start, as JSON")
-    parser.add_argument("--seed", type=int, default=0, help="fixes what chance does")
+    parser.add_argument("--seed", type=int, default=0, help="makes random choices repeatable")
     options = parser.parse_args(arguments)
     try:
         faults = msgspec.json.decode(options.faults, type=list[Fault])

@@ -4,7 +4,6 @@ Order of checks and texts of errors as in the real one (the facts on receivers, 
 things are simpler: a pull answers at once with what there is, and any certificate of the PKI may have a token unless
 `authorised` names those that may.
 
-Errors of the ARGO Messaging Service in the words of the real one (the facts on receivers, 4).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from publisher.simulator.apel import ApelServer
-from publisher.simulator.faults import Faults, Service, around
+from publisher.simulator.faults import Faults, Service, with_faults
 from publisher.simulator.server import Request, Response
 
 _JSON = "application/json; charset=utf-8"
@@ -47,12 +46,13 @@ class AmsError(Exception):
         self.code, self.message, self.status = code, message, status
 
     def response(self) -> Response:
-        """The answer that says so."""
+        """The answer to the request."""
         return json_response(self.code, {"error": {"code": self.code, "message": self.message, "status": self.status}})
 
 
-def of_status(code: int) -> Response:
-    """What is answered with that status: by the service, or for those that it does not have, by its balancer."""
+def status_response(code: int) -> Response:
+    """The answer with that status: of the service, or of its load balancer for a status that the service does not
+    have."""
     known = _STATUS.get(code)
     if known is None:
         return Response(code, f"<html><body><h1>{code}</h1>\n</body></html>\n".encode())
@@ -60,22 +60,22 @@ def of_status(code: int) -> Response:
 
 
 def unauthorized() -> AmsError:
-    """No token, or none that is known."""
+    """The request has no token, or one that is not known."""
     return AmsError(401, *_STATUS[401])
 
 
 def forbidden() -> AmsError:
-    """The token's user may not do this."""
+    """The user of the token may not do this."""
     return AmsError(403, *_STATUS[403])
 
 
-def backend() -> AmsError:
-    """The broker did not take it, whatever the reason."""
+def backend_error() -> AmsError:
+    """The broker did not take the message, for any reason."""
     return AmsError(500, *_STATUS[500])
 
 
 def no_route() -> Response:
-    """There is nothing at this address."""
+    """The service has nothing at this address."""
     return Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
 
@@ -123,7 +123,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     publisher_dn: str
 
     def content(self) -> bytes:
-        """What the base64 says; empty for what is none."""
+        """The decoded message; empty where `data` is not base64."""
         try:
             return base64.b64decode(self.data, validate=True)
         except binascii.Error:
@@ -141,8 +141,8 @@ class Ams:
     """One project with its topics and their subscriptions (`topics`: subscriptions by topic).
 
     `authorised`: the DNs (slash form) that get a token; `publishers`: those that may publish; None: all. `oversize` is
-    the status for what the broker cannot store: 500 as the real one answers today, or 413 as its documents say.
-    `eager`: open every message when it comes instead of when somebody asks for `apel.holdings()`.
+    the status for a message that the broker cannot store: 500 as the real one answers today, or 413 as documented.
+    `eager`: open every message when it arrives, not when `apel.holdings()` is called.
     """
 
     def __init__(
@@ -177,12 +177,12 @@ class Ams:
         self.posts = self.refused = self.received_bytes = 0
 
     def expire_tokens(self) -> None:
-        """Every token given out so far is refused from now on (401)."""
+        """Refuse every token given out so far (401)."""
         with self._lock:
             self._tokens.clear()
 
     def reset(self) -> None:
-        """Forget messages, offsets and what was read from them; tokens stay good."""
+        """Forget messages, offsets and what was read from them; tokens stay valid."""
         with self._lock:
             for messages in self._topics.values():
                 messages.clear()
@@ -208,7 +208,7 @@ class Ams:
         try:
             if token_of is not None:
                 host = token_of.group(1)
-                return self._suffering("token", lambda: b"", lambda: self._token(request, host))
+                return self._with_faults("token", lambda: b"", lambda: self._token(request, host))
             match = _PROJECT.fullmatch(request.path)
             if match is None:
                 return no_route()
@@ -257,7 +257,7 @@ class Ams:
             ("POST", "subscription", "acknowledge"),
         }:
             work = self._pull if action == "pull" else self._acknowledge
-            return self._suffering("pull", lambda: b"", lambda: work(request, name))
+            return self._with_faults("pull", lambda: b"", lambda: work(request, name))
         if request.method == "GET" and action is None:
             self._user(request)
             return self._describe(kind, name)
@@ -267,20 +267,20 @@ class Ams:
         with self._lock:
             self.posts += 1
             self.received_bytes += len(request.body)
-        response = self._suffering("publish", lambda: _contents(request.body), lambda: self._publish(request, topic))
+        response = self._with_faults("publish", lambda: _contents(request.body), lambda: self._publish(request, topic))
         if response.status != 200:
             with self._lock:
                 self.refused += 1
         return response
 
-    def _suffering(self, service: Service, content: Callable[[], bytes], work: Callable[[], Response]) -> Response:
+    def _with_faults(self, service: Service, content: Callable[[], bytes], work: Callable[[], Response]) -> Response:
         def answered() -> Response:
             try:
                 return work()
             except AmsError as error:
                 return error.response()
 
-        return around(self._faults, service, content, answered, of_status, self.expire_tokens)
+        return with_faults(self._faults, service, content, answered, status_response, self.expire_tokens)
 
     def _publish(self, request: Request, topic: str) -> Response:
         dn = self._user(request)
@@ -300,7 +300,7 @@ class Ams:
         if size > STORED_LIMIT_BYTES:
             if self.oversize == 413:
                 raise AmsError(413, "Message size is too large", "INVALID_ARGUMENT")
-            raise backend()
+            raise backend_error()
         with self._lock:
             messages = self._topics[topic]
             stored = StoredMessage(str(len(messages)), message.data, message.attributes, time.time(), dn)
@@ -319,7 +319,7 @@ class Ams:
             start = subscription.offset
             messages = self._topics[subscription.topic][start : start + max(count, 0)]
             if any(_breaks_json(value) for message in messages for value in message.attributes.values()):
-                raise backend()
+                raise backend_error()
             if messages:
                 subscription.pulled_to, subscription.pulled_at = start + len(messages) - 1, self._clock()
         received = [

@@ -1,7 +1,7 @@
-"""SSM's receiver and the APEL loader behind the message broker: opens, verifies, reads, keeps or rejects.
+"""SSM's receiver and the APEL loader: messages from the broker are opened, verified, read, and kept or rejected.
 
-A sender never hears of a rejection, as in reality; here somebody can ask. Opening a message costs more than taking it,
-so it waits until somebody asks, unless the broker is eager.
+A sender is not informed of a rejection, as in reality; here it can be asked for. Opening a message costs more than
+taking it, so it waits until somebody asks, unless the broker is eager.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ApelServer:
                 self._open_pending()
 
     def holdings(self) -> ApelHoldings:
-        """Open what waits, and tell what is held. The dictionaries are copies."""
+        """Open the messages that wait, and return what is held. The dictionaries are copies."""
         with self._lock:
             self._open_pending()
             rows = {table: dict(held) for table, held in self._tables.rows.items()}

@@ -2,8 +2,8 @@
 
 What the APEL server reads from a CAR message, and when it refuses it (the facts on formats, 2.1; on receivers, 2).
 
-The first element of a name anywhere under its record counts; the schema is not applied. This is a receiver of its own:
-it shares nothing with what renders CAR here.
+The first element of a name anywhere under its record counts; the schema is not applied. It shares no code
+with what renders CAR here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from lxml import etree
 
 LATEST_END_AFTER_NOW_S: Final = 2 * 86400
-"""An end later than this lies in the future, and its message is refused."""
+"""An end that is later than now by more than this is in the future: its message is refused."""
 
 Table = Literal["jobs", "summaries", "normalised", "sync"]
 
@@ -135,12 +135,12 @@ def _record(record: etree._Element, now_s: float) -> dict[str, str]:
         fields["InfrastructureDescription"] = _attribute(first["Infrastructure"], "description")
     if "RecordIdentity" in first:
         fields["RecordId"] = _attribute(first["RecordIdentity"], "recordId")
-    _judge(fields, now_s)
+    _require_valid(fields, now_s)
     return fields
 
 
 def _users_groups(fields: dict[str, str], first: dict[str, etree._Element], groups: dict[str, str]) -> None:
-    """VO, VOGroup and VORole; an FQAN overrides them, as the loader's `parse_fqan` takes it apart (release 2.5.0)."""
+    """VO, VOGroup and VORole; an FQAN overrides them, as the loader's `parse_fqan` splits it (release 2.5.0)."""
     fields["VO"] = _text(first["Group"]) if "Group" in first else ""
     fields["VOGroup"], fields["VORole"] = groups.get("group", ""), groups.get("role", "")
     fqan = groups.get("FQAN", "").partition(";")[0]
@@ -169,7 +169,7 @@ def _service_level(fields: dict[str, str], first: dict[str, etree._Element]) -> 
     fields["ServiceLevelType"], fields["ServiceLevel"] = kind, _text(first["ServiceLevel"])
 
 
-def _judge(fields: dict[str, str], now_s: float) -> None:
+def _require_valid(fields: dict[str, str], now_s: float) -> None:
     for name in _MANDATORY:
         if not fields.get(name):
             raise LoadError(f"Mandatory field {name} not specified.")

@@ -1,9 +1,9 @@
-"""Faults that a rehearsal or a test injects: by probability, by count, by what a message holds.
+"""Faults that a rehearsal or a test injects: by probability, by count, by the content of a message.
 
 A fault is data, so that the same words work in Python and in the JSON of the administration address. Chance is seeded:
 the same requests in the same order meet the same faults.
 
-How a fault meets a request: before or instead of the service's work, or after it when only the answer suffers.
+A fault applies before or instead of the service's work, or after it, when only the answer is affected.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Service = Literal["sgas", "query", "publish", "pull", "token"]
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that goes wrong.
+    """One fault.
 
     `kind`: "status" answers `code` with a text such as the service has for it; "html" and "json" answer `code` (give
     200) with a body that the protocol does not have; "close" ends the connection without an answer, "reset" likewise
     with a TCP reset; "slow" lets the answer drip, a byte every `interval_s`; "hang" answers nothing until the client
     gives up; "expire" makes every token invalid (401) and leaves the rest to the service.
-    `stored`: the request takes effect first, and only its answer suffers.
+    `stored`: the request takes effect first, and only its answer is affected.
     `service`: only there (None: every one). `match`: only messages in which this regular expression is found;
     `texts`: only messages that hold one of these texts, literally. For AMS both look at the message, not at its base64.
-    Of the requests that fit, the first `skip` pass; each further one meets the fault with `probability`, at most
+    Of the requests that match, the first `skip` pass; the fault applies to each further one with `probability`, at most
     `count` times.
     """
 
@@ -49,7 +49,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_s: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for what no server could do."""
+        """Raises `ValueError` for a fault that no server can have."""
         if not 200 <= self.code <= 599:
             raise ValueError(f"code {self.code}: a status from 200 to 599")
         if not 0 <= self.probability <= 1:
@@ -65,58 +65,59 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Faults:
-    """The faults in force. `choose` is asked once a request; any thread may ask or replace."""
+    """The faults in force. `choose` is called once per request; any thread may call it, or replace the faults."""
 
     def __init__(self, faults: Sequence[Fault] = (), *, seed: int = 0) -> None:
-        """`seed` fixes what chance will do."""
+        """`seed` makes random choices repeatable."""
         self._lock = threading.Lock()
         self._seed = seed
-        self._faults: tuple[_Armed, ...] = ()
+        self._faults: tuple[_CountedFault, ...] = ()
         self._random = random.Random(seed)  # noqa: S311 - repeatable chance, not a secret
         self.replace(faults)
 
     def replace(self, faults: Sequence[Fault], *, seed: int | None = None) -> None:
-        """Put these in force and no other; counts and chance begin anew."""
+        """Put these in force and no others; counts and random choices begin anew."""
         with self._lock:
             self._seed = self._seed if seed is None else seed
             self._random = random.Random(self._seed)  # noqa: S311 - as above
-            self._faults = tuple(_Armed(fault) for fault in faults)
+            self._faults = tuple(_CountedFault(fault) for fault in faults)
 
     def choose(self, service: Service, content: Callable[[], bytes]) -> Fault | None:
-        """The fault that this request meets. `content` gives what the request carries, decoded, if a fault looks."""
+        """The fault that applies to this request. `content` gives the decoded content of the request, if a fault needs
+        it."""
         if not self._faults:
             return None
         with self._lock:
-            for armed in self._faults:
-                if armed.strikes(service, content, self._random):
-                    return armed.fault
+            for counted in self._faults:
+                if counted.applies(service, content, self._random):
+                    return counted.fault
         return None
 
-    def struck(self) -> list[tuple[Fault, int]]:
-        """How often each fault struck."""
+    def applied(self) -> list[tuple[Fault, int]]:
+        """How often each fault was applied."""
         with self._lock:
-            return [(armed.fault, armed.struck) for armed in self._faults]
+            return [(counted.fault, counted.applied) for counted in self._faults]
 
 
-class _Armed:
+class _CountedFault:
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         self.seen = 0
-        self.struck = 0
+        self.applied = 0
         self._match = re.compile(fault.match.encode()) if fault.match else None
         self._texts = tuple(text.encode() for text in fault.texts)
 
-    def strikes(self, service: Service, content: Callable[[], bytes], chance: random.Random) -> bool:
-        if not self._fits(service, content):
+    def applies(self, service: Service, content: Callable[[], bytes], chance: random.Random) -> bool:
+        if not self._matches(service, content):
             return False
         self.seen += 1
-        spent = self.fault.count is not None and self.struck >= self.fault.count
+        spent = self.fault.count is not None and self.applied >= self.fault.count
         if self.seen <= self.fault.skip or spent or chance.random() >= self.fault.probability:
             return False
-        self.struck += 1
+        self.applied += 1
         return True
 
-    def _fits(self, service: Service, content: Callable[[], bytes]) -> bool:
+    def _matches(self, service: Service, content: Callable[[], bytes]) -> bool:
         if self.fault.service not in {None, service}:
             return False
         if self._match is not None and self._match.search(content()) is None:
@@ -127,7 +128,7 @@ class _Armed:
 _HTML = b"<html><head><title>Maintenance</title></head><body>We are back soon.</body></html>"
 
 
-def around(
+def with_faults(
     faults: Faults,
     service: Service,
     content: Callable[[], bytes],
@@ -135,7 +136,7 @@ def around(
     failure: Callable[[int], Response],
     expire: Callable[[], None] | None = None,
 ) -> Response:
-    """Do the work, unless a fault strikes. `failure` gives the service's own answer for a status; `expire` makes all
+    """Do the work, unless a fault applies. `failure` gives the service's own answer for a status; `expire` makes all
     tokens invalid, where there are any."""
     fault = faults.choose(service, content)
     if fault is not None and fault.kind == "expire" and expire is not None:
@@ -143,10 +144,10 @@ def around(
     if fault is None or fault.kind == "expire":
         return work()
     answer = work() if fault.stored else None
-    return _suffered(fault, answer, failure)
+    return _faulty(fault, answer, failure)
 
 
-def _suffered(fault: Fault, answer: Response | None, failure: Callable[[int], Response]) -> Response:
+def _faulty(fault: Fault, answer: Response | None, failure: Callable[[int], Response]) -> Response:
     extra = () if fault.retry_after is None else (("Retry-After", fault.retry_after),)
     if fault.kind == "close" or fault.kind == "reset" or fault.kind == "hang":  # noqa: PLR1714 - narrows the type
         return Response(500, b"", delivery=fault.kind)

@@ -1,4 +1,4 @@
-"""A throw-away public key infrastructure: a CA, a server, a client, and everything that can be wrong with them.
+"""A throw-away public key infrastructure: a CA, a server, a client, and certificates with every kind of error.
 
 For demonstrations, rehearsals and tests: the keys are unprotected and live for days. Files are 0600, directories 0700.
 The CA directory has the hashed form that grid sites use (`HASH.0` for certificates, `HASH.r0` for CRLs).
@@ -258,7 +258,7 @@ def _write(directory: Path, name: str, certificate: x509.Certificate, key: _Priv
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    path.unlink(missing_ok=True)  # a link or another's file of that name is replaced, never written through
+    path.unlink(missing_ok=True)  # a link or another user's file of that name is replaced, never followed
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)

@@ -1,11 +1,11 @@
-"""Reading the many records of few kinds of elements without parsing each, so that a benchmark's other end costs little.
+"""Reads the many records of few shapes without parsing each, so that the simulator costs little in a benchmark.
 
-A record is cut into tags and texts, and these into the children of the record, each of which stands for itself. The
-first child of a sequence of tags is read by the parser with a mark in every text, which tells where each value stands;
-the next ones of the same tags need only be looked up. This holds as `<` and `>` take turns all through the message, so
-that equal tags mean equal structure whatever the texts; the values of `RecordIdentity`, which differ from record to
-record, count as texts. Anything beyond this (comments, CDATA, declarations, character references, `xmlns` in a varying
-tag) and everything that is wrong is left to the parser, which alone refuses a message.
+A record is cut into tags and texts, and these into the children of the record, each of which is read by itself. The
+first child of a sequence of tags is read by the parser with a mark in every text, which shows where each value is;
+the next ones of the same tags need only be looked up. This is correct because `<` and `>` alternate all through the
+message, so that equal tags mean equal structure, with any texts; the values of `RecordIdentity`, which differ from
+record to record, count as texts. Anything beyond this (comments, CDATA, declarations, character references, `xmlns` in
+a varying tag) and every error is left to the parser, which alone refuses a message.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MANY: Final = frozenset({"CpuDuration", "Memory", "RuntimeEnvironment", "Transfe
 _Attributes: TypeAlias = tuple[tuple[str, str], ...]
 
 
-class _StrangeError(Exception):
+class _UncommonRecordError(Exception):
     """A record that only the parser can read."""
 
 
@@ -72,7 +72,7 @@ class _Kind:
 
     def __init__(self, start: str, opening: str, end: str) -> None:
         self.before = f"{start}<{opening}>"
-        self.behind = f"</{opening.split(maxsplit=1)[0]}>{end}"
+        self.after = f"</{opening.split(maxsplit=1)[0]}>{end}"
         self.texts: dict[str, _Text] = {}
         self.shapes: dict[str, _Shape] = {}
 
@@ -146,7 +146,7 @@ class Shapes:
             pieces[::2] = [unescape(text) if "&" in text else text for text in pieces[::2]]
         try:
             return [self._values(self._kind(start, pieces[1], end), pieces, _identity(found))]
-        except _StrangeError:
+        except _UncommonRecordError:
             return self._parsed(start + record + end)
 
     def _parsed(self, text: str) -> list[Values]:
@@ -174,8 +174,8 @@ class Shapes:
                     singles[known.slot] = pieces[position + 1]
                 position += 4
                 continue
-            behind = _closing(pieces, position, last) + 1
-            tags, texts = pieces[position:behind:2], pieces[position + 1 : behind : 2]
+            after = _closing(pieces, position, last) + 1
+            tags, texts = pieces[position:after:2], pieces[position + 1 : after : 2]
             key = "<".join(tags)
             shape = kind.shapes.get(key)
             if shape is None:
@@ -188,16 +188,16 @@ class Shapes:
                     singles[slot] = texts[place]
                 else:
                     many.append((slot, texts[place], kept))
-            position = behind + 1
+            position = after + 1
         return singles, tuple(many)
 
     def _learn(self, kind: _Kind, key: str, tags: list[str], identity: _Identity | None) -> _Shape:
         varying = len(identity.values) if identity else 0
         opening = identity.marked if identity else tags[0]
         marked = "".join(f"{_mark(varying + number)}<{tag}>" for number, tag in enumerate(tags[1:]))
-        records = list(self._parser(f"{kind.before}<{opening}>{marked}{kind.behind}"))
+        records = list(self._parser(f"{kind.before}<{opening}>{marked}{kind.after}"))
         if len(records) != 1:
-            raise _StrangeError
+            raise _UncommonRecordError
         size = varying + len(tags) - 1
         constants: list[str] = []
         places: list[tuple[int, str, _Attributes | None]] = []
@@ -217,14 +217,14 @@ class Shapes:
 
 
 def _closing(pieces: list[str], position: int, last: int) -> int:
-    """Where the tag stands that closes the one at `position`; too early a one is refused by the parser."""
+    """The position of the tag that closes the one at `position`; the parser refuses one that comes too early."""
     tag = pieces[position]
     if tag.endswith("/"):
         return position
     try:
         return pieces.index("/" + tag.split(maxsplit=1)[0], position + 2, last)
     except (IndexError, ValueError) as error:
-        raise _StrangeError from error
+        raise _UncommonRecordError from error
 
 
 def _identity(found: re.Match[str]) -> _Identity:

@@ -1,7 +1,7 @@
-"""HTTP/1.1 over TLS on loopback: a thread a connection, bounded in every direction, cheap enough for benchmarks.
+"""HTTP/1.1 over TLS on loopback: a thread per connection, everything limited, and fast enough for benchmarks.
 
-The client's certificate is asked for and not required: what a service says to a client without one is the service's
-affair. Certificates of other authorities end in the handshake; expired, revoked and proxy certificates get through to
+The client's certificate is asked for and not required: each service has its own answer to a client without
+one. Certificates of other authorities end in the handshake; expired, revoked and proxy certificates get through to
 the service, which answers as nginx does. Requests are parsed with h11, within limits, since anything may connect; what
 is ambiguous is refused as nginx does (a Content-Length beside chunks, folded headers). No request names a file.
 """
@@ -34,7 +34,7 @@ _FOLDED = re.compile(rb"\n[ \t]")
 
 
 class BadRequestError(Exception):
-    """Not HTTP as it should be. The text says what is wrong."""
+    """The request is not valid HTTP, or ambiguous. The text says why."""
 
 
 class TooLargeError(Exception):
@@ -94,7 +94,7 @@ class HttpReader:
         return Head(method, path, query, headers, keep_alive)
 
     def body(self, head: Head, limit_bytes: int) -> bytes:
-        """What the request carries. Raises `BadRequestError` and, before more is read, `TooLargeError`."""
+        """The body of the request. Raises `BadRequestError` and, before more is read, `TooLargeError`."""
         if int(head.headers.get("content-length", 0)) > limit_bytes:
             raise TooLargeError(head.path)
         if self._parser.they_are_waiting_for_100_continue:
@@ -202,14 +202,14 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class SimulatedSite(Protocol):
-    """What a server serves."""
+    """The services behind a server."""
 
     def limit_bytes(self, path: str) -> int:
-        """The most bytes that a request to this path may carry."""
+        """The most bytes that the body of a request to this path may have."""
         ...
 
     def too_large(self, path: str) -> Response:
-        """The answer to one that carries more."""
+        """The answer to a request with more."""
         ...
 
     def handle(self, request: Request) -> Response:
@@ -243,7 +243,7 @@ class SimulatorServer:
         self._listener.close()
         self._cut()
         self._acceptor.join(timeout=10)
-        for thread in self._cut():  # again: one may have come in between
+        for thread in self._cut():  # again: one may have connected meanwhile
             thread.join(timeout=10)
 
     def _cut(self) -> list[threading.Thread]:
@@ -270,18 +270,18 @@ class SimulatorServer:
         """One connection from handshake to end. Its socket is kept under its descriptor's own object: a TLS socket
         takes the descriptor over, so the raw one is a duplicate by which `close` can wake the thread."""
         try:
-            with contextlib.suppress(OSError, ssl.SSLError):  # a client may go at any moment
+            with contextlib.suppress(OSError, ssl.SSLError):  # a client may disconnect at any time
                 raw.settimeout(_IDLE_S)
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._context.wrap_socket(raw.dup(), server_side=True) as tls:
-                    self._converse(tls)
+                    self._serve_requests(tls)
         finally:
             with self._lock:
                 del self._connections[raw]
             raw.close()
             self._slots.release()
 
-    def _converse(self, tls: ssl.SSLSocket) -> None:
+    def _serve_requests(self, tls: ssl.SSLSocket) -> None:
         der = tls.getpeercert(binary_form=True)
         peer = peer_of(der, self._authority, self._lists) if der else None
         reader = HttpReader(tls)
@@ -311,7 +311,7 @@ class SimulatorServer:
                 if self._closing.wait(response.interval_s):
                     break
         elif response.delivery == "hang":
-            tls.recv(1)  # comes back when the client goes, or sends more
+            tls.recv(1)  # returns when the client disconnects, or sends more
         elif response.delivery == "reset":
             tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return False

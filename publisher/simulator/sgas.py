@@ -3,7 +3,7 @@
 Keeps what the service keeps: the first version of a record under its recordId, unless the GlobalJobId says that it is
 another job. All is in memory.
 
-What SGAS tells of what it holds: `query` with sums per machine, user and VO, and `monitor` (facts on receivers, 1).
+What it reports: `query` with sums per machine, user and VO, and `monitor` (facts on receivers, 1).
 
 Hours are rounded as by the view that LUTS ships: those of each row to 0.01 h, before they are summed. Here a row is a
 record; the real service aggregates alike records into one, some 20 s after an insert, and this one at once.
@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from publisher.simulator.faults import Faults, around
+from publisher.simulator.faults import Faults, with_faults
 from publisher.simulator.record_shapes import NotUsageRecordsError
 from publisher.simulator.server import Request, Response
 from publisher.simulator.sgas_records import (
@@ -63,7 +63,7 @@ class Usage(msgspec.Struct):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What is asked for; `end` is exclusive; empty sets mean all."""
+    """The arguments of a query; `end` is exclusive; empty sets mean all."""
 
     machines: frozenset[str]
     users: frozenset[str]
@@ -72,7 +72,7 @@ class Query(msgspec.Struct, frozen=True):
     end: date
     resolution: str
 
-    def wants(self, record: UsageRecord) -> bool:
+    def matches(self, record: UsageRecord) -> bool:
         """Whether a record is of the machines, users and VOs."""
         return (
             record.machine in self.machines
@@ -115,7 +115,7 @@ def usage(query: Query, records: Iterable[UsageRecord]) -> list[Usage]:
     """Sums per machine, user, VO and, where asked, month or day of the jobs' end."""
     found: defaultdict[tuple[str, str, str, str], list[tuple[date, UsageRecord]]] = defaultdict(list)
     for record in records:
-        if not query.wants(record):
+        if not query.matches(record):
             continue
         end = instant_s(record.end)
         day = datetime.fromtimestamp(instant_s(record.create_time) or 0 if end is None else end, UTC).date()
@@ -284,7 +284,7 @@ class Sgas:
             return self._registration(request)
         if request.method == "GET" and (path == "/query" or path.startswith("/monitor/")):
             asked = request.query.encode()
-            return around(self._faults, "query", lambda: asked, lambda: self._tell(request, path), _failure)
+            return with_faults(self._faults, "query", lambda: asked, lambda: self._tell(request, path), _failure)
         return _nginx(404, "No Such Resource")
 
     def _tell(self, request: Request, path: str) -> Response:
@@ -310,7 +310,7 @@ class Sgas:
         with self._lock:
             self.posts += 1
             self.received_bytes += len(request.body)
-        response = around(self._faults, "sgas", lambda: request.body, lambda: self._insert(request), _failure)
+        response = with_faults(self._faults, "sgas", lambda: request.body, lambda: self._insert(request), _failure)
         if response.status != 200:
             with self._lock:
                 self.refused += 1

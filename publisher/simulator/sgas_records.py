@@ -1,10 +1,10 @@
 """What SGAS makes of one record, and what makes it refuse the message (facts on formats, 1.4; on receivers, 1).
 
-Two ways of refusing are told apart as the service does: its own program fails (`ProcessingFailedError`: HTML that says
-nothing), or its database does (`DatabaseRefusedError`: PostgreSQL's words). Values that it cannot read and does not
-need become NULL in silence, as there: they are read only when somebody asks (`publisher.simulator.sgas`).
+Two ways of refusing are distinguished as the service does: its own program fails (`ProcessingFailedError`: HTML that
+says nothing), or its database does (`DatabaseRefusedError`: PostgreSQL's words). Values that it cannot read and does
+not need become NULL in silence, as there: they are read only when somebody asks (`publisher.simulator.sgas`).
 
-A UsageRecords message taken apart as SGAS takes it: which elements it looks at, and no others.
+A UsageRecords message is split as SGAS does, with only the elements that it reads.
 
 Order does not matter, unknown elements are ignored, of repeated ones the last counts (the facts on formats, 1.4). XML
 is parsed without entities, DTD and network. The schema is not applied: SGAS does not apply it either.
@@ -191,7 +191,7 @@ _NEVER_EMPTY = frozenset(
 _SMALLINT, _INT, _BIGINT = 2**15, 2**31, 2**63
 _LONGEST_LOCAL_ID = 120
 _SHORT_DURATION = len("P9999D")
-"""A duration of so few characters is no overflow, whatever its unit."""
+"""A duration of so few characters does not overflow in any unit."""
 
 _LARGEST_INDEXED = 2692
 """Bytes of a text in an index of PostgreSQL, if it does not compress."""
@@ -323,7 +323,7 @@ def _integer(slot: str, text: str, bound: int | None) -> int:
     try:
         value = int(text)
     except ValueError as error:
-        raise ProcessingFailedError(f"{slot} is no integer") from error
+        raise ProcessingFailedError(f"{slot} is not an integer") from error
     if bound is not None and not -bound <= value < bound:
         kind = {_SMALLINT: "smallint", _INT: "integer", _BIGINT: "bigint"}[bound]
         raise DatabaseRefusedError(f"{kind} out of range")
@@ -334,7 +334,7 @@ def _charge(text: str) -> None:
     try:
         int(float(text))
     except (ValueError, OverflowError) as error:
-        raise ProcessingFailedError("Charge is no number") from error
+        raise ProcessingFailedError("Charge is not a number") from error
 
 
 def _durations(values: dict[str, str], cpu: tuple[str, ...]) -> None:

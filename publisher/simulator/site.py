@@ -1,7 +1,7 @@
 """What the simulator serves at one address: SGAS, AMS with its tokens, and the administration address.
 
-`/_simulator/` is for whoever runs the rehearsal: `GET holdings`, `GET stats`, `POST faults`, `POST forget`, `POST
-reset`. It needs no certificate, since it listens on loopback only, and takes no more than small JSON.
+`/_simulator/` is for the person who runs the rehearsal: `GET holdings`, `GET stats`, `POST faults`, `POST forget`,
+`POST reset`. It needs no certificate, since it listens on loopback only, and takes small JSON only.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class SimulatorSite:
         }
 
     def _stats(self) -> object:
-        struck = [{"fault": fault, "struck": count} for fault, count in self._faults.struck()]
-        return {"sgas": self._sgas.stats(), "ams": self._ams.stats(), "faults": struck}
+        faults = [{"fault": fault, "applied": count} for fault, count in self._faults.applied()]
+        return {"sgas": self._sgas.stats(), "ams": self._ams.stats(), "faults": faults}
 
     def _replace_faults(self, body: bytes) -> object:
         wanted = msgspec.json.decode(body, type=FaultsBody)

@@ -56,17 +56,17 @@ class Rehearsal:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
-    def killed_when_struck(self, *arguments: str, with_signal: int = signal.SIGKILL) -> int:
-        """Run a command and kill it as soon as the simulator's first fault has struck; gives its exit code."""
+    def killed_at_first_fault(self, *arguments: str, with_signal: int = signal.SIGKILL) -> int:
+        """Run a command and kill it as soon as the simulator has applied its first fault; gives its exit code."""
         process = subprocess.Popen(
             [*_PROGRAM, "--config", str(self.configuration), *arguments],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         tick = threading.Event()
         waited = 0.0
-        while not self.simulator.faults.struck()[0][1]:
-            assert process.poll() is None, "the program ended before the fault struck"
-            assert waited < _PATIENCE_S, "the fault never struck"
+        while not self.simulator.faults.applied()[0][1]:
+            assert process.poll() is None, "the program ended before the fault was applied"
+            assert waited < _PATIENCE_S, "the fault was never applied"
             tick.wait(0.01)
             waited += 0.01
         os.kill(process.pid, with_signal)

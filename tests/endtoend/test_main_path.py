@@ -129,7 +129,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_one_batch_a_worker_at_most_is_
     expected = wanted(site.database)
     site.simulator.faults.replace([Fault("hang", service="sgas", stored=stored, skip=20, count=1)])
 
-    site.killed_when_struck("run")
+    site.killed_at_first_fault("run")
 
     site.simulator.faults.replace([])
     assert len(site.simulator.sgas.holdings()) < len(expected)

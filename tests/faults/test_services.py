@@ -48,14 +48,14 @@ def ends_well(guarantees: Guarantees) -> Ending:
 
 @pytest.fixture
 def time_runs_out(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as a fault has struck, an hour is over for whoever waits for an answer."""
+    """As soon as a fault was applied, an hour is over for a client that waits for an answer."""
 
     def now() -> float:
-        struck = sum(times for _, times in simulator.faults.struck())
-        return time.monotonic() + 2 * SLOW * struck
+        applied = sum(times for _, times in simulator.faults.applied())
+        return time.monotonic() + 2 * SLOW * applied
 
     monkeypatch.setattr("publisher.security.http.time", SimpleNamespace(monotonic=now))
-    monkeypatch.setattr("publisher.security.http._LOOK_S", 0.02)
+    monkeypatch.setattr("publisher.security.http._CHECK_EVERY_S", 0.02)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_0_where_another_run_is_at_work(collected: Program, simulator: Simulator
     collected.configure(BASE + SOURCE + sgas(simulator) + FILES)
     busy = collected.start("publish", "sgas")
     try:
-        while not simulator.faults.struck()[0][1]:
+        while not simulator.faults.applied()[0][1]:
             assert busy.poll() is None, busy.communicate()
             os.sched_yield()
         done = collected("run")

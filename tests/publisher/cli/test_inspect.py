@@ -137,9 +137,9 @@ def test_signature_and_authorities(folder: Program, pki: Pki, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["gone.xml"], 2, "there is no gone.xml"),
+        (["gone.xml"], 2, "gone.xml does not exist"),
         (["ur.xml", "--key", "k.pem"], 2, "go together"),
-        (["ur.xml", "--ca", "gone.pem"], 2, "--ca: there is no file or directory gone.pem"),
+        (["ur.xml", "--ca", "gone.pem"], 2, "--ca: gone.pem does not exist"),
         ([], 2, "Missing argument"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from publisher.collect.collect import Collected
 from publisher.config.services import Notices
 from publisher.messages.completeness import NOT_WHOLE
-from publisher.observe.mail import troubles
+from publisher.observe.mail import problems
 from publisher.sources.base import Cursor, Page, Recovered, Unreadable, Window
 from publisher.status.check_host import collected
 from publisher.store.schema import State
@@ -56,8 +56,8 @@ def test_it_is_an_error_of_every_collect_until_it_is_settled(tmp_path: Path) -> 
         assert (source.read_to_end, status.complete) == (False, False)
         (finding,) = collected(site.config, site.publisher.store, NOW)
         assert (finding.level, finding.hint) == ("red", "usage-publisher collect --unreadable")
-        (trouble,) = troubles(status, Notices(), NOW)
-        assert trouble.key == "source ce1: failing"
+        (problem,) = problems(status, Notices(), NOW)
+        assert problem.key == "source ce1: failing"
     assert [row.unread_from for row in site.publisher.unreadable()] == [NOW - 86_400, None]
     site.publisher.settle_unreadable("nothing was in it", ["ce1"])
     assert site.publisher.status().sources["ce1"].error is None

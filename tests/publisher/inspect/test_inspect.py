@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from formats.xml.read import MAX_BYTES
 from publisher.errors import CredentialError, UsageError
 from publisher.inspect.inspect import Inspected, inspect_content, inspect_files
-from publisher.inspect.unwrap import DEEPEST, MOST_MESSAGES, DecryptionKeys, load_keys
+from publisher.inspect.unwrap import MOST_LAYERS, MOST_MESSAGES, DecryptionKeys, load_keys
 from publisher.security.credentials import load_credentials
 from publisher.security.sign import Signer
 from publisher.simulator.pki import Credential, Pki, make_pki
@@ -161,8 +161,8 @@ def test_one_message_out_of_ams_by_itself() -> None:
         (b'{"message": 1}', "without data"),
         (b'{"data": 1}', "without data"),
         (b'{"receivedMessages": [{"ackId": "a"}]}', "without data"),
-        (b'{"messages": [{"data": "%%%"}]}', "no base64"),
-        (b'{"messages": [{"data": "\xc3\xa9"}]}', "no base64"),
+        (b'{"messages": [{"data": "%%%"}]}', "not base64"),
+        (b'{"messages": [{"data": "\xc3\xa9"}]}', "not base64"),
         (b'{"messages": [{"data": ""}]}', "nothing in it"),
         (b"Content-Type: multipart/signed; boundary=b\n\n--b\n", "exactly two parts"),
         (b"Content-Type: text/plain\n\nhello", "not a detached signature"),
@@ -202,7 +202,7 @@ def test_a_compression_bomb_is_not_unpacked() -> None:
 
 def test_wrapped_too_often() -> None:
     content = SYNC
-    for _ in range(DEEPEST):
+    for _ in range(MOST_LAYERS):
         content = gzip.compress(content)
     assert "wrapped more than" in first_error(only(content))
 
@@ -248,7 +248,7 @@ def test_files_folders_and_standard_input(tmp_path: Path, monkeypatch: pytest.Mo
         "/queue/pipe", "/queue/0a/one", "/queue/0a/two", "standard input",
     ]  # fmt: skip
     assert [one.inspection.taken for one in found] == [False, True, True, True]
-    assert first_error(found[0]) == "no regular file"
+    assert first_error(found[0]) == "not a regular file"
 
 
 def test_a_path_where_there_is_nothing(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_keys_that_cannot_be_used(pki: Pki, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="go together"):
         load_keys(pki.client.certificate, None, None)
     elliptic = pki.issue("elliptic", "elliptic", key="ec")
-    with pytest.raises(CredentialError, match="no RSA key"):
+    with pytest.raises(CredentialError, match="not an RSA key"):
         load_keys(elliptic.certificate, elliptic.key, None)
     with pytest.raises(CredentialError, match="holds no certificates"):
         load_keys(None, None, tmp_path)

@@ -52,7 +52,7 @@ def test_debug_names_the_records_of_a_batch(tmp_path: Path) -> None:
     log.close()
 
 
-def test_warning_tells_trouble_alone(tmp_path: Path) -> None:
+def test_at_level_warning_only_problems_are_written(tmp_path: Path) -> None:
     log = made(tmp_path / "log", format="json", level="warning")
     log.begin()
     log(BatchInFlight("neic", 7, 2))

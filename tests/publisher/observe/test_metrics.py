@@ -21,7 +21,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from publisher.errors import ConfigError, StoreBusyError
-from publisher.observe.metrics import PREFIX, TargetTally, Watched, serve, text, write
+from publisher.observe.metrics import PREFIX, StatusCollector, TargetTally, serve, text, write
 from publisher.status.status import SourceStatus, Status, TargetStatus
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -38,8 +38,8 @@ TARGET = TargetStatus(
 STATUS = Status(complete=False, sources={"ce1": SOURCE}, targets={"neic": TARGET})
 
 
-def watched(status: Status = STATUS) -> Watched:
-    made = Watched(lambda: status, lambda: {"neic": TargetTally(3, 5, 9000, 1, 0.25)}, lambda: NOW)
+def watched(status: Status = STATUS) -> StatusCollector:
+    made = StatusCollector(lambda: status, lambda: {"neic": TargetTally(3, 5, 9000, 1, 0.25)}, lambda: NOW)
     made.exit_code, made.last_run = 1, NOW - 60
     return made
 
@@ -93,7 +93,7 @@ def test_a_store_that_cannot_be_read_is_a_number_too() -> None:
     def busy() -> Status:
         raise StoreBusyError("held")
 
-    found = samples(text(Watched(busy, dict, lambda: NOW)))
+    found = samples(text(StatusCollector(busy, dict, lambda: NOW)))
     assert one(found, "store_readable") == 0
     assert one(found, "complete") is None
 
@@ -214,7 +214,7 @@ def test_numbers_are_made_only_when_they_are_asked_for() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    end = serve(Watched(status, dict, lambda: NOW), f"127.0.0.1:{port}", unexpected)
+    end = serve(StatusCollector(status, dict, lambda: NOW), f"127.0.0.1:{port}", unexpected)
     try:
         asked(port, "GET /nothing HTTP/1.1\r\n\r\n")
         assert made == []
@@ -296,7 +296,11 @@ def test_held_and_rejected_records_are_not_delivered() -> None:
     whole = msgspec.structs.replace(STATUS, complete=True)
     good = {"ce": msgspec.structs.replace(TARGET, held=0, rejected=0)}
     for targets, delivered in (({}, 1), (good, 1), *(({**good, "b": bad}, 0) for bad in _left_behind())):
-        watched = Watched(lambda targets=targets: msgspec.structs.replace(whole, targets=targets), dict, lambda: NOW)  # type: ignore[misc]
+        watched = StatusCollector(
+            lambda targets=targets: msgspec.structs.replace(whole, targets=targets),
+            dict,
+            lambda: NOW,  # type: ignore[misc]
+        )
         assert one(samples(text(watched)), "delivered") == delivered
 
 

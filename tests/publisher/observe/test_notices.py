@@ -1,4 +1,4 @@
-"""Notices by mail: once when a trouble begins, once when it is over, to a real mail server."""
+"""Notices by mail: once when a problem begins, once when it is over, to a real mail server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from publisher.config.services import Notices
-from publisher.observe.mail import MailError, tell, troubles
+from publisher.observe.mail import MailError, problems, send_notices
 from publisher.status.status import Status
 from publisher.store.database import Store, open_store
 from tests.publisher.observe.test_metrics import NOW, SOURCE, STATUS, TARGET
@@ -63,24 +63,26 @@ def status(**target: Any) -> Status:
     return msgspec.structs.replace(STATUS, targets={"neic": msgspec.structs.replace(well, **target)})
 
 
-def test_a_trouble_is_told_once_and_its_end_once(store: Store, settings: Notices, box: Box) -> None:
+def test_a_problem_is_reported_once_and_its_end_once(store: Store, settings: Notices, box: Box) -> None:
     for _ in range(3):
-        tell(store, settings, "EXAMPLE-SITE", status(rejected=2), NOW)
+        send_notices(store, settings, "EXAMPLE-SITE", status(rejected=2), NOW)
     assert len(box.mails) == 1
     assert box.mails[0]["Subject"] == "usage-publisher EXAMPLE-SITE: target neic: rejected"
     assert "rejects records, 2 by now" in box.mails[0].get_content()
     assert box.mails[0]["To"] == "ops@example.org"
     for _ in range(2):
-        tell(store, settings, "EXAMPLE-SITE", status(), NOW + 3600)
+        send_notices(store, settings, "EXAMPLE-SITE", status(), NOW + 3600)
     assert len(box.mails) == 2
     assert "over: target neic: rejected" in box.mails[1]["Subject"]
-    tell(store, settings, "EXAMPLE-SITE", status(rejected=1), NOW + 7200)
+    send_notices(store, settings, "EXAMPLE-SITE", status(rejected=1), NOW + 7200)
     assert len(box.mails) == 3
 
 
 def test_what_begins_and_ends_together_is_one_mail(store: Store, settings: Notices, box: Box) -> None:
-    tell(store, settings, "S", status(rejected=2), NOW)
-    tell(store, settings, "S", status(certificate_days_left=3, last_error="HTTP 503", last_success=NOW - 90_000), NOW)
+    send_notices(store, settings, "S", status(rejected=2), NOW)
+    send_notices(
+        store, settings, "S", status(certificate_days_left=3, last_error="HTTP 503", last_success=NOW - 90_000), NOW
+    )
     assert len(box.mails) == 2
     text = box.mails[1].get_content()
     assert "valid for 3 more days" in text
@@ -91,9 +93,9 @@ def test_what_begins_and_ends_together_is_one_mail(store: Store, settings: Notic
 def test_a_mail_that_was_not_taken_is_tried_again(store: Store, settings: Notices, box: Box) -> None:
     box.answer = "451 later"
     with pytest.raises(MailError, match="could not be mailed"):
-        tell(store, settings, "S", status(rejected=2), NOW)
+        send_notices(store, settings, "S", status(rejected=2), NOW)
     box.answer = "250 OK"
-    tell(store, settings, "S", status(rejected=2), NOW)
+    send_notices(store, settings, "S", status(rejected=2), NOW)
     assert len(box.mails) == 1
 
 
@@ -101,16 +103,18 @@ def test_a_mail_server_that_is_not_there_is_an_error_that_names_it(store: Store)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(MailError, match=f"127.0.0.1:{port}"):
-        tell(store, Notices(mail_to=("ops@example.org",), smtp=f"127.0.0.1:{port}"), "S", status(rejected=1), NOW)
+        send_notices(
+            store, Notices(mail_to=("ops@example.org",), smtp=f"127.0.0.1:{port}"), "S", status(rejected=1), NOW
+        )
 
 
 def test_nobody_to_tell_nothing_is_tried(store: Store) -> None:
-    tell(store, Notices(smtp="127.0.0.1:1"), "S", status(rejected=1), NOW)
+    send_notices(store, Notices(smtp="127.0.0.1:1"), "S", status(rejected=1), NOW)
 
 
 def test_answers_from_outside_cannot_add_headers_or_steer_terminals(store: Store, settings: Notices, box: Box) -> None:
     said = "HTTP 500\r\nBcc: someone@example.org\x1b[2J"
-    tell(store, settings, "S\nBcc: x@example.org", status(last_error=said, last_success=None), NOW)
+    send_notices(store, settings, "S\nBcc: x@example.org", status(last_error=said, last_success=None), NOW)
     (mail,) = box.mails
     assert mail["Bcc"] is None
     assert "\x1b" not in mail.get_content()
@@ -121,11 +125,11 @@ def test_what_is_worth_a_mail() -> None:
     silent = msgspec.structs.replace(SOURCE, silent=True)
     unread = msgspec.structs.replace(SOURCE, error="permission denied")
     found = Status(complete=False, sources={"a": silent, "b": unread}, targets=status(certificate_days_left=-1).targets)
-    keys = [trouble.key for trouble in troubles(found, Notices(), NOW)]
+    keys = [problem.key for problem in problems(found, Notices(), NOW)]
     assert keys == ["source a: silent", "source b: failing", "target neic: certificate"]
 
 
 def test_a_target_fails_for_as_long_as_is_set_before_somebody_is_told() -> None:
     failing = status(last_error="HTTP 503", last_success=NOW - 3600)
-    assert not troubles(failing, Notices(target_fails_for="2h"), NOW)  # type: ignore[arg-type]
-    assert troubles(failing, Notices(target_fails_for="1h"), NOW)  # type: ignore[arg-type]
+    assert not problems(failing, Notices(target_fails_for="2h"), NOW)  # type: ignore[arg-type]
+    assert problems(failing, Notices(target_fails_for="1h"), NOW)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_told_to_stop_it_waits_for_an_answer_a_few_seconds_only(pki: Pki, monkey
         failure = post(client(server, pki, timeout_s=3600.0, stopping=stop.is_set), server)
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.sent) == ("stopped", True)
-    assert "told to stop" in failure.message
+    assert "was stopped" in failure.message
 
 
 def test_told_to_stop_while_it_connects_is_not_a_timeout(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_told_to_stop_it_still_takes_the_answer_of_the_message_in_hand(pki: Pki)
 def test_an_answer_that_is_late_is_taken_though_it_was_looked_for_before(
     pki: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("publisher.security.http._LOOK_S", 0.01)
+    monkeypatch.setattr("publisher.security.http._CHECK_EVERY_S", 0.01)
     looks = 0
 
     def look() -> bool:

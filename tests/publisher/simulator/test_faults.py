@@ -29,7 +29,7 @@ def test_by_service_and_content() -> None:
     assert strikes(faults, 1, service="publish") == [True]
     assert strikes(faults, 1, content=b"ur-2") == [True]
     assert strikes(faults, 1, content=b"ur-3b") == [True]
-    assert [count for _, count in faults.struck()] == [1, 1, 1]
+    assert [count for _, count in faults.applied()] == [1, 1, 1]
 
 
 def test_one_after_the_other() -> None:

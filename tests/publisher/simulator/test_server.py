@@ -180,7 +180,7 @@ def test_answers_that_are_none(simulator: Simulator, client: Client, fault: Faul
     assert (reply.status, body in reply.body) == (status, True)
     assert reply.headers.get("retry-after") == fault.retry_after
     assert len(simulator.sgas.holdings()) == int(fault.stored)
-    assert simulator.faults.struck() == [(fault, 1)]
+    assert simulator.faults.applied() == [(fault, 1)]
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -224,7 +224,7 @@ def test_administration(simulator: Simulator, client: Client) -> None:
     stats = client("GET", "/_simulator/stats").json
     assert stats["sgas"]["records"] == 1
     assert stats["sgas"]["refused"] == 1
-    assert stats["faults"][0]["struck"] == 1
+    assert stats["faults"][0]["applied"] == 1
     held = client("GET", "/_simulator/holdings").json
     assert held["sgas"]["ur-1"]["received"] == 1
     assert held["apel"]["messages"] == 0

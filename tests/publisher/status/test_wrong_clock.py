@@ -10,7 +10,7 @@ import pytest
 from publisher.cli import exit_code
 from publisher.cli.status_cmd import show_status, status_json
 from publisher.config.services import Notices
-from publisher.observe.mail import troubles
+from publisher.observe.mail import problems
 from publisher.page.auth import Sessions
 from publisher.store.report_queries import state_of
 from publisher.store.schema import State
@@ -162,7 +162,7 @@ def test_a_target_that_last_took_something_in_the_future_fails(tmp_path: Path) -
     (tmp_path / "out").write_text("no folder")
     assert run_of(cluster)[0] == 1
     with cluster.publisher() as publisher:
-        found = troubles(publisher.status(), Notices(), NOW)
+        found = problems(publisher.status(), Notices(), NOW)
     assert "target spool: failing" in [each.key for each in found]
 
 
