@@ -22,9 +22,9 @@ def test_the_demonstration_plays_to_its_end(tmp_path: Path) -> None:
         "Only that one is sent",
         "│ sgas   │        1 │        0 │",
         "Each service has 25 jobs, each once.",
-        "Where it is.",
+        "Where it was delivered.",
         "late0001demo",
-        "Where everything stands.",
+        "The state of all sources and targets.",
         "all delivered",
         "Look next",
     ]

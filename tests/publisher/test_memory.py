@@ -1,4 +1,4 @@
-"""The memory of commands that send: threads take it from one place, and large pieces are given back at once."""
+"""The memory of commands that send: threads share one arena, and large blocks are given back at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ print(library.mallinfo2().hblkhd - before)
 
 
 @pytest.mark.parametrize(("before", "shared"), [("", False), ("subprocess_worker.keep_little()", True)])
-def test_threads_share_one_place(before: str, shared: bool) -> None:
+def test_threads_share_one_arena(before: str, shared: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", THREADS.format(before=before)], capture_output=True, text=True, check=True
     )
@@ -52,9 +52,9 @@ def test_threads_share_one_place(before: str, shared: bool) -> None:
 @pytest.mark.parametrize(
     ("before", "environment"),
     [("subprocess_worker.keep_little()", {}), ("", subprocess_worker.ENVIRONMENT)],
-    ids=["a command", "a process apart"],
+    ids=["a command", "a worker process"],
 )
-def test_a_large_piece_is_not_taken_from_where_small_ones_are(before: str, environment: dict[str, str]) -> None:
+def test_a_large_block_is_not_allocated_between_small_ones(before: str, environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LARGE.format(before=before)],
         env={**os.environ, **environment},

@@ -62,7 +62,7 @@ def test_at_level_warning_only_problems_are_written(tmp_path: Path) -> None:
     assert (line["answer"], line["pause_s"]) == ("HTTP 503", 1.0)
 
 
-def test_a_problem_that_is_no_event_is_a_warning_of_the_run(tmp_path: Path) -> None:
+def test_a_problem_that_is_not_an_event_is_a_warning_of_the_run(tmp_path: Path) -> None:
     log = made(tmp_path / "log", format="json", level="warning")
     log.warning("before a run")
     run = log.begin()
@@ -117,7 +117,7 @@ def test_a_log_that_cannot_be_opened_anew_stops_nothing(tmp_path: Path) -> None:
     assert "run begun" in (tmp_path / "moved" / "log").read_text(encoding="utf-8")
 
 
-def test_a_log_that_cannot_be_written_is_told_with_its_key(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_reported_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"log\.file"):
         made(tmp_path / "missing" / "log")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: read back by its own parser; rules and dashboard ask for nothing that is not there."""
+"""Metrics for Prometheus, read back with its own parser; rules and dashboard use existing names only."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_is_not_known_has_no_sample() -> None:
     assert one(found, "target_complete_until_timestamp_seconds", target="neic") is None
 
 
-def test_a_shadow_is_told_from_a_backlog() -> None:
+def test_a_shadow_is_distinguished_from_a_backlog() -> None:
     shadow = msgspec.structs.replace(TARGET, shadow=True)
     found = samples(text(watched(msgspec.structs.replace(STATUS, targets={"neic": TARGET, "new": shadow}))))
     assert (one(found, "target_shadow", target="neic"), one(found, "target_shadow", target="new")) == (0, 1)
@@ -113,7 +113,7 @@ def test_the_file_is_whole_and_readable_for_the_node_exporter(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_cannot_be_written_is_told_with_its_key(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"metrics\.textfile"):
         write(watched(), tmp_path / "missing" / "usage.prom")
 

@@ -129,7 +129,7 @@ def test_what_is_worth_a_mail() -> None:
     assert keys == ["source a: silent", "source b: failing", "target neic: certificate"]
 
 
-def test_a_target_fails_for_as_long_as_is_set_before_somebody_is_told() -> None:
+def test_a_failing_target_is_reported_after_the_time_that_is_set() -> None:
     failing = status(last_error="HTTP 503", last_success=NOW - 3600)
     assert not problems(failing, Notices(target_fails_for="2h"), NOW)  # type: ignore[arg-type]
     assert problems(failing, Notices(target_fails_for="1h"), NOW)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ def channel(tmp_path: Path) -> Iterator[socket.socket]:
         yield opened
 
 
-def test_states_are_told(channel: socket.socket) -> None:
+def test_states_are_sent(channel: socket.socket) -> None:
     manager = ServiceManager({"NOTIFY_SOCKET": channel.getsockname()})
     manager.ready()
     manager.status("last run\nended with 0")
@@ -28,7 +28,7 @@ def test_states_are_told(channel: socket.socket) -> None:
     assert [channel.recv(1000) for _ in range(3)] == [b"READY=1", b"STATUS=last run ended with 0", b"STOPPING=1"]
 
 
-def test_alive_is_told_twice_in_the_time_out_and_not_oftener(channel: socket.socket) -> None:
+def test_alive_is_sent_twice_in_the_time_out_and_not_more_often(channel: socket.socket) -> None:
     manager = ServiceManager(
         {"NOTIFY_SOCKET": channel.getsockname(), "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}
     )
@@ -43,6 +43,6 @@ def test_the_watchdog_of_another_process_is_not_ours() -> None:
     assert ServiceManager({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}).alive_every_s is None
 
 
-def test_without_a_manager_nothing_is_told_and_a_dead_one_does_no_harm(tmp_path: Path) -> None:
+def test_without_a_manager_nothing_is_sent_and_a_dead_one_does_no_harm(tmp_path: Path) -> None:
     ServiceManager({}).ready()
     ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready()

@@ -121,7 +121,7 @@ def test_the_key_of_another_user_is_refused(pki: Pki, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("make", ["missing", "directory", "pipe"])
-def test_a_key_that_is_no_file_is_refused_at_once(tmp_path: Path, make: str) -> None:
+def test_a_key_that_is_not_a_file_is_refused_at_once(tmp_path: Path, make: str) -> None:
     path = tmp_path / "key.pem"
     if make == "directory":
         path.mkdir()
@@ -165,7 +165,7 @@ def test_a_key_bound_to_rsa_pss_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_what_is_no_certificate_or_key_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_a_certificate_or_key_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file.pem"
     path.write_bytes(content)
     path.chmod(0o600)

@@ -23,7 +23,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return make_pki(tmp_path_factory.mktemp("pki"))
 
 
-def test_told_to_stop_it_waits_for_an_answer_a_few_seconds_only(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_stopped_it_waits_a_few_seconds_for_an_answer(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("publisher.security.http._GRACE_S", 0.3)
     stop = threading.Event()
 
@@ -38,7 +38,7 @@ def test_told_to_stop_it_waits_for_an_answer_a_few_seconds_only(pki: Pki, monkey
     assert "was stopped" in failure.message
 
 
-def test_told_to_stop_while_it_connects_is_not_a_timeout(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_while_it_connects_is_not_a_timeout(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("publisher.security.http._GRACE_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://localhost:{silent.getsockname()[1]}/"
@@ -50,7 +50,7 @@ def test_told_to_stop_while_it_connects_is_not_a_timeout(pki: Pki, monkeypatch: 
     assert (failure.kind, failure.sent) == ("stopped", False)
 
 
-def test_told_to_stop_it_still_takes_the_answer_of_the_message_in_hand(pki: Pki) -> None:
+def test_when_stopped_it_still_takes_the_answer_of_the_present_message(pki: Pki) -> None:
     stop = threading.Event()
 
     def answers(request: Request, connection: Connection) -> None:
@@ -196,7 +196,7 @@ def test_answers_are_bounded() -> None:
     assert (reply.status, len(reply.body)) == (500, 64 << 10)
 
 
-def test_what_is_no_http_is_said_to_be_none() -> None:
+def test_an_answer_that_is_not_http_is_reported_as_such() -> None:
     with serve(lambda _, connection: connection.sock.sendall(b"220 mail.example.org ESMTP\r\n\r\n")) as server:
         failure = post(client(server), server)
     assert isinstance(failure, Failure)

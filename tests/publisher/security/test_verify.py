@@ -122,7 +122,7 @@ def test_line_ends_may_change_on_the_way(pki: Pki, line_end: bytes) -> None:
         TWO_PARTS % b"!!",
     ],
 )
-def test_what_is_no_signed_message_is_said_to_be_none(message: bytes) -> None:
+def test_what_is_not_a_signed_message_is_refused(message: bytes) -> None:
     with pytest.raises(verify.SmimeError):
         verify.open_signed(message)
 

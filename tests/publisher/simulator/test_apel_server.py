@@ -83,7 +83,7 @@ def test_one_bad_record_rejects_the_message(apel: ApelServer, pki: Pki, record: 
         (SUMMARY.format(jobs=1).replace("NodeCount: 1\n", ""), "NodeCount"),
     ],
 )
-def test_messages_that_are_none(apel: ApelServer, pki: Pki, payload: Any, reason: str) -> None:
+def test_messages_that_are_rejected(apel: ApelServer, pki: Pki, payload: Any, reason: str) -> None:
     (answer,) = send(apel, pki, payload)
     assert reason in answer
 

@@ -41,7 +41,7 @@ def wrong(pki: Pki, kind: str) -> Credential:
 
 
 @pytest.mark.parametrize("kind", ["expired", "future", "proxy", "revoked"])
-def test_certificates_that_are_no_good(tmp_path: Path, connect: Connect, kind: str) -> None:
+def test_certificates_that_are_refused(tmp_path: Path, connect: Connect, kind: str) -> None:
     pki = make_pki(tmp_path / "pki", client_key="ec")
     credential = wrong(pki, kind)
     with Simulator(pki) as simulator:
@@ -174,7 +174,7 @@ def test_without_keep_alive(simulator: Simulator) -> None:
         (Fault("html", code=200, stored=True), 200, b"<html>"),
     ],
 )
-def test_answers_that_are_none(simulator: Simulator, client: Client, fault: Fault, status: int, body: bytes) -> None:
+def test_answers_of_faults(simulator: Simulator, client: Client, fault: Fault, status: int, body: bytes) -> None:
     simulator.faults.replace([fault])
     reply = client("POST", "/sgas/ur", message(record(1)))
     assert (reply.status, body in reply.body) == (status, True)
@@ -240,7 +240,7 @@ def test_administration(simulator: Simulator, client: Client) -> None:
      '{"faults": [{"kind": "slow", "interval_s": 0}]}',
      '{"faults": [{"kind": "status", "probability": 2}]}'],
 )  # fmt: skip
-def test_faults_that_are_none_change_nothing(simulator: Simulator, client: Client, body: str) -> None:
+def test_invalid_faults_change_nothing(simulator: Simulator, client: Client, body: str) -> None:
     simulator.faults.replace([Fault("status", code=502)])
     assert client("POST", "/_simulator/faults", body).status == 400
     assert client("POST", "/sgas/ur", message(record(1))).status == 502

@@ -1,4 +1,4 @@
-"""Reading apart: the same pages as reading here, whoever reads them; a reader that dies costs nothing."""
+"""The worker that reads gives the same pages as this process; one that is killed loses nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> schema.SourceSettings:
 def test_another_process_gives_the_pages_that_this_one_would(settings: schema.SourceSettings) -> None:
     alone = BackgroundReader("ce1", settings, cores=1)
     here = list(alone.pages({}))
-    assert len(here) > background.PAGES_HERE + 1, "or nothing is read apart"
+    assert len(here) > background.PAGES_HERE + 1, "or the worker reads nothing"
     both = BackgroundReader("ce1", settings, cores=2)
     found = list(both.pages({}))
     assert [run for page in found for run in page.runs] == [run for page in here for run in page.runs]
@@ -53,7 +53,7 @@ def test_another_process_gives_the_pages_that_this_one_would(settings: schema.So
     assert both.complete_since() == alone.complete_since()
 
 
-def test_a_log_is_read_on_in_another_process_with_what_waits_and_what_is_no_record(tmp_path: Path) -> None:
+def test_a_worker_reads_a_log_with_what_waits_and_what_is_not_a_record(tmp_path: Path) -> None:
     """Slave records lie some pages before their master's; one line is torn, and the last has no end yet."""
     log = tmp_path / "accounting"
     lines = [_record(number) for number in range(8 * PAGE_RECORDS)]
@@ -63,7 +63,7 @@ def test_a_log_is_read_on_in_another_process_with_what_waits_and_what_is_no_reco
     log.write_text("\n".join([*lines, lines[0][:50]]), encoding="ascii")
     settings = schema.SourceSettings(type="gridengine", path=log, cluster="c")
     here, both = (list(BackgroundReader("ge", settings, cores=cores).pages({})) for cores in (1, 2))
-    assert len(here) > background.PAGES_HERE + 1, "or nothing is read apart"
+    assert len(here) > background.PAGES_HERE + 1, "or the worker reads nothing"
     for part in ("runs", "unreadable"):
         assert [each for page in both for each in getattr(page, part)] == [
             each for page in here for each in getattr(page, part)
@@ -182,13 +182,13 @@ def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: s
     assert given + [run.record_id for page in rest for run in page.runs] == whole
 
 
-def test_who_stops_reading_leaves_no_process_behind(settings: schema.SourceSettings) -> None:
+def test_a_reader_that_is_closed_leaves_no_process(settings: schema.SourceSettings) -> None:
     pages, _, child = _read_into_the_child(settings)
     pages.close()  # type: ignore[attr-defined]
     assert child not in _children()
 
 
-def test_trouble_of_the_reader_is_told_as_its_own_kind(settings: schema.SourceSettings, tmp_path: Path) -> None:
+def test_an_error_of_the_worker_is_raised_with_its_class(settings: schema.SourceSettings, tmp_path: Path) -> None:
     path = tmp_path / "accounting.db"
     arc_database.create(path, ROWS, 5)
     moved = settings.model_copy(update={"path": path})
