@@ -253,7 +253,7 @@ def test_files_folders_and_standard_input(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_path_where_there_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(SYNC)
-    with pytest.raises(UsageError, match="there is no"):
+    with pytest.raises(UsageError, match="does not exist"):
         next(inspect_files([tmp_path / "there", tmp_path / "gone"], NO_KEYS, NOW))
 
 

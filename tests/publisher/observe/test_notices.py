@@ -68,7 +68,7 @@ def test_a_problem_is_reported_once_and_its_end_once(store: Store, settings: Not
         send_notices(store, settings, "EXAMPLE-SITE", status(rejected=2), NOW)
     assert len(box.mails) == 1
     assert box.mails[0]["Subject"] == "usage-publisher EXAMPLE-SITE: target neic: rejected"
-    assert "rejects records, 2 by now" in box.mails[0].get_content()
+    assert "has rejected 2 records" in box.mails[0].get_content()
     assert box.mails[0]["To"] == "ops@example.org"
     for _ in range(2):
         send_notices(store, settings, "EXAMPLE-SITE", status(), NOW + 3600)
