@@ -48,7 +48,7 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
     ("module", "spared"),
     [
         ("publisher.sources.background", ("sqlalchemy", "cryptography", "httpcore", "typer", "email", "structlog")),
-        ("publisher.publish.background", ("sqlalchemy.dialects.postgresql", "cryptography", "httpcore", "typer")),
+        ("publisher.messages.background", ("sqlalchemy.dialects.postgresql", "cryptography", "httpcore", "typer")),
         ("publisher.security.http", ("pygments", "rich", "httpx", "trio")),
         ("publisher.publish.publish", ("lxml", "pygments", "distributed", "alembic")),
         ("publisher.cli.main", ("rich.console", "sqlalchemy")),
