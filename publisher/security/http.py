@@ -1,4 +1,4 @@
-"""HTTP over TLS, as all services are reached: the only module that knows httpcore.
+"""HTTP over TLS, as all services are reached: the only module that knows httpx.
 
 An exchange ends in a `Reply` or in a `Failure` that says whether the service may have processed the request: what was
 certainly not sent waits, what may have arrived is sent again under the same ids. Nothing waits without a limit: one
@@ -9,17 +9,23 @@ Connections are kept. A service may close one between two posts; a request that 
 return, is sent once more on a new connection. Even if it was processed that does no harm: the ids are the same.
 """
 
+# ruff: noqa: E402 - a line before the imports is for them
 from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Protocol, TypeVar
-from urllib.parse import quote, urlsplit
+from typing import Any, Literal, Protocol, TypeVar
+
+# httpx offers a command of its own, which loads rich and pygments where they are installed: 35 ms and 5 MiB that no
+# service needs. A module that is None is not found, and httpx does without its command.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 import httpcore
+import httpx
 import msgspec
 
 from publisher.errors import ConfigError
@@ -38,15 +44,6 @@ _KEEPALIVE_S = 60.0
 _LARGEST_ANSWER_BYTES = 16 << 20
 _LARGEST_ERROR_BYTES = 64 << 10
 _WRITE_BYTES = 64 << 10
-_HEADERS: Final = (
-    ("Connection", "keep-alive"),
-    ("User-Agent", "usage-publisher"),
-    ("Accept", "*/*"),
-    ("Accept-Encoding", "identity"),
-)
-_PORTS: Final = {b"http": 80, b"https": 443}
-_SAFE_IN_TARGET: Final = "!#$%&'()*+,/:;=?@[\\]^`{|}"
-"""Besides letters, digits, and `_.-~`: what a path and a query keep as it is written; escapes stay escapes."""
 _CHECK_EVERY_S = 0.25
 """How often, during a wait for an answer, the deadline is checked, and whether the program is to stop."""
 _GRACE_S = 3.0
@@ -108,25 +105,26 @@ class HttpClient:
 
         Raises `ConfigError` for a URL that would send credentials in plain text.
         """
-        _service_url(url)
+        _require_safe(url)
         self._trust = trust
         self._credentials = credentials
         self._timeout_s = timeout_s
+        self._proxy_url = proxy
         self._proxy = None if proxy is None else _proxy_url(proxy)
         self._progress = _Progress(stopping)
-        self._pool: httpcore.ConnectionPool | None = None
+        self._client: httpx.Client | None = None
 
     def request(
         self, method: str, url: str, *, content: bytes | Parts = b"", headers: Mapping[str, str] | None = None
     ) -> Reply | Failure:
         """One exchange. Raises `CredentialError` where ours, or the authorities to trust, cannot be used."""
-        service = _service_url(url)
+        _require_safe(url)
         sent = False
         while True:
-            outcome = self._attempt(method, service, content, headers or {})
+            outcome = self._attempt(method, url, content, headers or {})
             if isinstance(outcome, Reply):
                 return outcome
-            failure = _classified(outcome, self._progress, self._proxy or service)
+            failure = _classified(outcome, self._progress, httpx.URL(self._proxy_url or url))
             if sent and not failure.sent:
                 failure = msgspec.structs.replace(failure, sent=True)
             if failure.kind != "cut" or not self._progress.reused or self._progress.read_bytes:
@@ -135,48 +133,41 @@ class HttpClient:
 
     def close(self) -> None:
         """Close the connection. The next request opens a new one, with credentials and authorities read anew."""
-        if self._pool is not None:
-            self._pool.close()
-        self._pool = None
+        if self._client is not None:
+            self._client.close()
+        self._client = None
 
     def _attempt(
-        self, method: str, url: httpcore.URL, content: bytes | Parts, headers: Mapping[str, str]
+        self, method: str, url: str, content: bytes | Parts, headers: Mapping[str, str]
     ) -> Reply | httpcore.NetworkError | httpcore.ProtocolError | httpcore.TimeoutException | httpcore.ProxyError:
-        pool = self._connected()
+        client = self._connected()
         self._progress.begin(self._timeout_s)
-        sent = [("Host", _host_of(url)), *_HEADERS, *headers.items()]
-        if content or method == "POST":
-            sent.append(("Content-Length", str(len(content))))
-        limits = dict.fromkeys(("read", "write", "pool"), self._timeout_s)
-        limits["connect"] = min(_CONNECT_S, self._timeout_s)
-        extensions = {"trace": self._progress.trace, "timeout": limits}
-        body = iter((content,)) if isinstance(content, bytes) else iter(content)
+        extensions = {"trace": self._progress.trace}
+        if not isinstance(content, bytes):
+            headers = {**headers, "Content-Length": str(len(content))}
         try:
-            with pool.stream(
-                method, url, headers=sent, content=body if content else None, extensions=extensions
-            ) as response:
+            with client.stream(method, url, content=content, headers=headers, extensions=extensions) as response:
                 return _read(response)
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError) as error:
             return error
 
-    def _connected(self) -> httpcore.ConnectionPool:
-        if self._pool is None:
+    def _connected(self) -> httpx.Client:
+        if self._client is None:
             context = make_context(self._trust, self._credentials())
+            authorities = make_context(self._trust, None) if self._proxy else None
             backend = _Backend(self._progress, self._trust.revocation_lists())
-            if self._proxy is None:
-                self._pool = httpcore.ConnectionPool(
-                    ssl_context=context, max_connections=1, keepalive_expiry=_KEEPALIVE_S, network_backend=backend
-                )
-            else:
-                self._pool = httpcore.HTTPProxy(
-                    self._proxy,
-                    proxy_ssl_context=make_context(self._trust, None) if self._proxy.scheme == b"https" else None,
-                    ssl_context=context,
-                    max_connections=1,
-                    keepalive_expiry=_KEEPALIVE_S,
-                    network_backend=backend,
-                )
-        return self._pool
+            self._client = httpx.Client(
+                transport=_Transport(context, self._proxy, authorities, backend),
+                trust_env=False,
+                follow_redirects=False,
+                timeout=httpx.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s)),
+                headers={
+                    "User-Agent": "usage-publisher",
+                    "Accept": "*/*",
+                    "Accept-Encoding": "identity",
+                },
+            )
+        return self._client
 
 
 class _TooLargeError(httpcore.NetworkError):
@@ -285,13 +276,70 @@ class _Backend(httpcore.SyncBackend):
         return _Stream(stream, self._progress, self._lists)
 
 
-def _read(response: httpcore.Response) -> Reply:
+class _Transport(httpx.BaseTransport):
+    """httpx over one connection of ours."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        proxy: httpcore.URL | None,
+        proxy_context: ssl.SSLContext | None,
+        backend: httpcore.NetworkBackend,
+    ) -> None:
+        self._pool = (
+            httpcore.ConnectionPool(
+                ssl_context=context, max_connections=1, keepalive_expiry=_KEEPALIVE_S, network_backend=backend
+            )
+            if proxy is None
+            else httpcore.HTTPProxy(
+                proxy,
+                proxy_ssl_context=proxy_context if proxy.scheme == b"https" else None,
+                ssl_context=context,
+                max_connections=1,
+                keepalive_expiry=_KEEPALIVE_S,
+                network_backend=backend,
+            )
+        )
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self._pool.handle_request(
+            httpcore.Request(
+                method=request.method,
+                url=httpcore.URL(
+                    scheme=request.url.raw_scheme,
+                    host=request.url.raw_host,
+                    port=request.url.port,
+                    target=request.url.raw_path,
+                ),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
+        )
+        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, answer: httpcore.Response) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._answer.iter_stream()
+
+    def close(self) -> None:
+        self._answer.close()
+
+
+def _read(response: httpx.Response) -> Reply:
     """The whole answer. Of an error, a beginning is enough, and its status counts even where the rest is cut off."""
-    success = response.status // 100 == 2
+    success = response.status_code // 100 == 2
     limit = _LARGEST_ANSWER_BYTES if success else _LARGEST_ERROR_BYTES
     body = bytearray()
     try:
-        for part in response.iter_stream():
+        for part in response.iter_raw():
             body += part
             if len(body) > limit:
                 if success:
@@ -300,19 +348,10 @@ def _read(response: httpcore.Response) -> Reply:
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
         if success:
             raise
-    return Reply(status=response.status, headers=_joined(response.headers), body=bytes(body[:limit]))
+    return Reply(status=response.status_code, headers=dict(response.headers), body=bytes(body[:limit]))
 
 
-def _joined(received: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by name in lower case; the values of a repeated one after each other (RFC 9110, 5.3)."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in received:
-        name, value = raw_name.decode("ascii").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
-
-
-def _classified(error: Exception, progress: _Progress, peer: httpcore.URL) -> Failure:
+def _classified(error: Exception, progress: _Progress, peer: httpx.URL) -> Failure:
     if isinstance(error, httpcore.TimeoutException) and progress.stopped:
         return Failure("stopped", "the program was stopped before the answer came", progress.written)
     unconnected = _handshake_failure(error) or _connect_failure(error, peer)
@@ -348,33 +387,24 @@ def _handshake_failure(error: Exception) -> Failure | None:
     return None
 
 
-def _connect_failure(error: Exception, peer: httpcore.URL) -> Failure | None:
+def _connect_failure(error: Exception, peer: httpx.URL) -> Failure | None:
     if isinstance(error, httpcore.ProxyError):
         return Failure("proxy", f"the proxy refused: {error}", sent=False)
     if isinstance(error, httpcore.ConnectTimeout):
-        return Failure("timeout", f"no connection to {_host_and_port(peer)} within the time allowed", sent=False)
+        return Failure("timeout", f"no connection to {_place(peer)} within the time allowed", sent=False)
     if not isinstance(error, httpcore.ConnectError):
         return None
     cause = _cause(error, OSError)
     text = (cause.strerror if cause is not None else None) or str(error) or "no connection"
     if isinstance(cause, socket.gaierror):
-        return Failure("name", f"the name {peer.host.decode()} does not resolve: {text}", sent=False)
-    return Failure("closed", f"cannot connect to {_host_and_port(peer)}: {text}", sent=False)
+        return Failure("name", f"the name {peer.host} does not resolve: {text}", sent=False)
+    return Failure("closed", f"cannot connect to {_place(peer)}: {text}", sent=False)
 
 
-def _host_and_port(url: httpcore.URL) -> str:
-    """Host and port of a URL, for people."""
-    return f"{_bracketed(url)} port {url.port or _PORTS[url.scheme]}"
-
-
-def _host_of(url: httpcore.URL) -> str:
-    """The value of the header Host: with the port where it is not that of the scheme."""
-    return _bracketed(url) if url.port in {None, _PORTS[url.scheme]} else f"{_bracketed(url)}:{url.port}"
-
-
-def _bracketed(url: httpcore.URL) -> str:
-    host = url.host.decode("ascii")
-    return f"[{host}]" if ":" in host else host
+def _place(url: httpx.URL) -> str:
+    """Host and port that a URL means."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{host} port {url.port or (443 if url.scheme == 'https' else 80)}"
 
 
 def _is_about_our_certificate(reason: str | None) -> bool:
@@ -391,46 +421,28 @@ def _cause(error: BaseException, kind: type[_E]) -> _E | None:
     return None
 
 
-def _service_url(url: str) -> httpcore.URL:
-    """The URL of a service. Raises `ConfigError` where it is not one, or would send credentials in plain text."""
+def _require_safe(url: str) -> None:
     try:
-        parsed = _parsed(url)
-    except ValueError as error:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
         raise ConfigError(f"not a URL: {error}", key="url") from error
-    if parsed is None:
+    if parsed.userinfo:
         raise ConfigError("a URL must hold no user name or password", key="url", hint="Secrets are read from files")
-    host = parsed.host.decode("ascii")
-    if not host or parsed.scheme not in _PORTS:
+    if not parsed.host or parsed.scheme not in {"http", "https"}:
         raise ConfigError("a URL begins with https:// and a host", key="url")
-    if parsed.scheme == b"http" and not is_loopback(host):
+    if parsed.scheme == "http" and not is_loopback(parsed.host):
         raise ConfigError(
-            f"http://{host} would send records and credentials in plain text",
+            f"http://{parsed.host} would send records and credentials in plain text",
             key="url",
             hint="Use https://; plain http is allowed for this very host only (localhost, 127.0.0.1, ::1)",
         )
-    return parsed
-
-
-def _parsed(url: str) -> httpcore.URL | None:
-    """The parts of a URL, its target percent-encoded; None for one with a user name. Raises ValueError."""
-    if not url.isprintable():
-        raise ValueError("it has a character that is not printable")
-    parts = urlsplit(url)
-    if "@" in parts.netloc:
-        return None
-    host, port = (parts.hostname or "").encode("idna"), parts.port
-    if b" " in host:
-        raise ValueError("its host has a blank")
-    query = f"?{parts.query}" if parts.query else ""
-    target = quote((parts.path or "/") + query, safe=_SAFE_IN_TARGET)
-    return httpcore.URL(scheme=parts.scheme, host=host, port=port, target=target)
 
 
 def _proxy_url(proxy: str) -> httpcore.URL:
     try:
-        parsed = _parsed(proxy)
-    except ValueError:
-        parsed = None
-    if parsed is None or not parsed.host or parsed.scheme not in _PORTS:
+        parsed = httpx.URL(proxy)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.userinfo:
         raise ConfigError("a proxy is written http://host:port, without a password", key="proxy")
-    return httpcore.URL(scheme=parsed.scheme, host=parsed.host, port=parsed.port, target="/")
+    return httpcore.URL(scheme=parsed.raw_scheme, host=parsed.raw_host, port=parsed.port, target=b"/")

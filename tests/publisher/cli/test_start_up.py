@@ -11,7 +11,7 @@ import pytest
 from tests.publisher.cli.program import Program
 
 HEAVY = (
-    *("httpcore", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email"),
+    *("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email"),
     "rich.console",
 )
 STORE = ("sqlalchemy", "pydantic", "email")
@@ -47,9 +47,9 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
 @pytest.mark.parametrize(
     ("module", "spared"),
     [
-        ("publisher.sources.background", ("sqlalchemy", "cryptography", "httpcore", "typer", "email", "structlog")),
-        ("publisher.messages.background", ("sqlalchemy.dialects.postgresql", "cryptography", "httpcore", "typer")),
-        ("publisher.security.http", ("pygments", "rich", "httpx", "trio")),
+        ("publisher.sources.background", ("sqlalchemy", "cryptography", "httpx", "typer", "email", "structlog")),
+        ("publisher.messages.background", ("sqlalchemy.dialects.postgresql", "cryptography", "httpx", "typer")),
+        ("publisher.security.http", ("pygments", "rich", "httpx._main")),
         ("publisher.publish.publish", ("lxml", "pygments", "distributed", "alembic")),
         ("publisher.cli.main", ("rich.console", "sqlalchemy")),
     ],
