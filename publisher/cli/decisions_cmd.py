@@ -17,7 +17,7 @@ from publisher.errors import UsageError
 from publisher.text import iso
 
 if TYPE_CHECKING:
-    from publisher.api import ListedRecord
+    from publisher.status.records import ListedRecord
     from publisher.store.schema import State
 
 TargetOption = Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only of this target.")]

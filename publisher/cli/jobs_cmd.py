@@ -47,8 +47,8 @@ def jobs(
     show_all: All = False,
 ) -> None:
     """What is known of one job in full, or a list of jobs by end time, and where each went."""
-    from publisher.api import JobFilter  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
+    from publisher.status.jobs import JobFilter  # noqa: PLC0415
 
     most = limit_of(limit, _SHOWN, show_all=show_all)
     with session.publisher() as publisher:

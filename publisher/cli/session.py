@@ -22,13 +22,13 @@ class Session(msgspec.Struct):
 
     def publisher(self, *, read_only: bool = False) -> Publisher:
         """The publisher of the configuration; with progress and messages as asked for."""
-        from publisher.api import Publisher, wall_clock  # noqa: PLC0415 - after --help has had its chance to be quick
+        from publisher.api import Publisher  # noqa: PLC0415 - after --help has had its chance to be quick
         from publisher.cli.progress import observer  # noqa: PLC0415
         from publisher.cli.signals import told_to_stop, wait  # noqa: PLC0415
         from publisher.publish.context import Tools  # noqa: PLC0415
 
         watch = observer(verbose=self.verbose, quiet=self.quiet or self.json, terminal=sys.stderr.isatty())
-        tools = Tools(wall_clock, watch, sleep=wait, stopping=told_to_stop())
+        tools = Tools(observer=watch, sleep=wait, stopping=told_to_stop())
         return Publisher.from_file(self.config, tools, read_only=read_only)
 
 

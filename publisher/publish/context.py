@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from publisher.events import Observer
+from publisher.events import Observer, ignore
+from publisher.sources.background import BackgroundReader
+from publisher.sources.base import Reader
+from publisher.targets import TargetFactory, make_target
 
 Sleep = Callable[[float], object]
 """Pauses for so many seconds, or until the program is interrupted."""
@@ -17,11 +21,18 @@ class StopSending(Exception):  # noqa: N818 - ends the run for one target; not a
     """Nothing more can be sent to this target in this run; the text says why."""
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """What a run has besides store and configuration: a clock (epoch seconds), an observer, a way to pause, and a way
-    to be told to stop."""
+def wall_clock() -> int:
+    """Epoch seconds now."""
+    return int(time.time())
 
-    clock: Callable[[], int]
-    observer: Observer
+
+class Tools(msgspec.Struct, frozen=True):
+    """What a run has besides store and configuration: a clock (epoch seconds), an observer, a way to pause, whether it
+    is interrupted, and what makes the sources and targets of the configuration from name and settings."""
+
+    clock: Callable[[], int] = wall_clock
+    observer: Observer = ignore
     sleep: Sleep = time.sleep
     stopping: Callable[[], bool] = lambda: False
+    make_source: Callable[[str, Any], Reader] = BackgroundReader
+    make_target: TargetFactory = make_target

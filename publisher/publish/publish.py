@@ -25,7 +25,6 @@ from publisher.store import batches, deliveries, registry
 from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
-from publisher.targets import make_target
 from publisher.targets.identity import TargetContext
 
 if TYPE_CHECKING:
@@ -211,10 +210,10 @@ def _deliver_locked(
     sent = DeliveryStats()
     try:
         context = TargetContext(config.credentials, time.time, tools.stopping)
-        targets = [make_target(name, settings, context)]
+        targets = [tools.make_target(name, settings, context)]
         try:
             if settings.records not in SNAPSHOT_KINDS:
-                targets += [make_target(name, settings, context) for _ in range(settings.workers - 1)]
+                targets += [tools.make_target(name, settings, context) for _ in range(settings.workers - 1)]
             sender = StepSender(Recipient(store, config, name), targets, part, tools)
             sent = sender.sent
             sender.run()

@@ -10,13 +10,19 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select, update
 
+from formats.calendar import period_of
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import TargetPlan
+from publisher.collect.wants import period_kind
+from publisher.config.schema import SNAPSHOT_KINDS, Config
+from publisher.errors import TargetBusyError, UsageError
 from publisher.messages import duplicate_guard
+from publisher.sources.base import Window
 from publisher.store import batches, groups, registry
 from publisher.store import deliveries as store_deliveries
 from publisher.store.admin import purge
 from publisher.store.batches import Resend
+from publisher.store.database import Store
 from publisher.store.schema import ARE_ASSUMED, State, deliveries, runs
 from publisher.text import iso
 
@@ -149,3 +155,54 @@ def let_wait_again(
         f"{plan.unchanged} unchanged, {plan.held} held{', only missing ones' if only_missing else ''}"
     )
     registry.note(connection, "republish", name, detail, now)
+
+
+def plan_window(
+    store: Store, config: Config, name: str, target: TargetPlan, window: Window, *, only_missing: bool
+) -> RepublishPlan:
+    """What sending a window again to a target would mean, and whether another run is at work for it.
+
+    Raises `UsageError` for a window that is open, empty, or reaches into months that were purged.
+    """
+    with store.lock(f"target-{name}") as free:
+        pass  # only to learn whether it is: a run that comes meanwhile is not to find it taken
+    with store.read() as connection:
+        plan = _plan(connection, config, name, target, window, only_missing=only_missing)
+    return msgspec.structs.replace(plan, busy=not free)
+
+
+def begin(
+    store: Store, config: Config, name: str, target: TargetPlan, window: Window, now: int, *, only_missing: bool
+) -> None:
+    """Let a window wait again at a target.
+
+    Raises `UsageError` as `plan_window` and for a shadow, and `TargetBusyError` where another run is at work.
+    """
+    with store.read() as connection:
+        _plan(connection, config, name, target, window, only_missing=only_missing)
+    if config.targets[name].shadow:
+        raise UsageError(f"{name} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first")
+    with store.lock(f"target-{name}") as held:
+        if not held:
+            raise TargetBusyError(name)
+        with store.write() as connection:
+            plan = _plan(connection, config, name, target, window, only_missing=only_missing)
+            let_wait_again(connection, target, name, plan, now, only_missing=only_missing)
+
+
+def _plan(
+    connection: Connection, config: Config, name: str, target: TargetPlan, window: Window, *, only_missing: bool
+) -> RepublishPlan:
+    from_, until = _whole_periods(config, name, window)
+    purge.require_unpurged(connection, from_, until)
+    return plan_republish(connection, target, config.targets[name].records, from_, until, only_missing=only_missing)
+
+
+def _whole_periods(config: Config, name: str, window: Window) -> tuple[int, int]:
+    if window.from_ is None or window.until is None or window.from_ >= window.until:
+        raise UsageError("a window needs a beginning and a later end", hint="Give --from and --until")
+    settings = config.targets[name]
+    if settings.records not in SNAPSHOT_KINDS:
+        return window.from_, window.until
+    kind = period_kind(settings)
+    return period_of(kind, window.from_).start, period_of(kind, window.until - 1).stop

@@ -10,7 +10,7 @@ temporary file (`publisher.reconcile.evidence`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,10 +20,11 @@ from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
 from publisher.collect.wants import period_kind, sends_sync
 from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config, Target
-from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, UsageError
+from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, TargetBusyError, UsageError
 from publisher.messages.item import view_of
 from publisher.messages.recipient import Recipient
 from publisher.publish.context import Tools
+from publisher.publish.publish import Delivery, deliver
 from publisher.reconcile.by_day import ByDay
 from publisher.reconcile.by_group import ByGroup, dimensions_of
 from publisher.reconcile.by_record import ByRecord
@@ -38,7 +39,6 @@ from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store import deliveries, groups, queries, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
-from publisher.targets import make_target
 from publisher.targets.base import EvidenceUnavailable, KeepsMessages, TellsSums
 from publisher.targets.identity import TargetContext
 from publisher.text import iso, past
@@ -107,6 +107,25 @@ class Reconciliation:
         return all(found.agrees and not found.busy for found in self.targets.values())
 
 
+def reconcile_targets(
+    store: Store,
+    config: Config,
+    plans: Mapping[str, TargetPlan],
+    months: Sequence[Month] | None,
+    file: Path | None,
+    tools: Tools,
+) -> Reconciliation:
+    """Reconcile the targets of these plans, one after the other; see `reconcile`. Close the result when done."""
+    found = Reconciliation()
+    try:
+        for name, plan in plans.items():
+            found.targets[name] = reconcile(store, config, name, plan, months, file, tools, found.scratch)
+    except BaseException:
+        found.scratch.close()
+        raise
+    return found
+
+
 class _OneTarget:
     """One target, whose lock is held."""
 
@@ -115,7 +134,7 @@ class _OneTarget:
     ) -> None:
         self._store = store
         self._config = config
-        self._clock, self._stopping = tools.clock, tools.stopping
+        self._clock, self._stopping, self._make_target = tools.clock, tools.stopping, tools.make_target
         self._scratch = scratch
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
@@ -143,7 +162,7 @@ class _OneTarget:
         self._ledger.per_core = self._settings.type == "sgas"  # by receipts alone, too: one measure in one table
         try:
             context = TargetContext(self._config.credentials, time.time, self._stopping)
-            service = make_target(found.target, self._settings, context)
+            service = self._make_target(found.target, self._settings, context)
             try:
                 if isinstance(service, KeepsMessages) and self._sends_reports:
                     found.evidence = "files"
@@ -306,6 +325,25 @@ def let_go_again(
         detail = f"{moved} jobs and {len(again)} groups of {months} are sent again ({found.evidence})"
         registry.note(connection, "reconcile --resend", found.target, detail, now)
     return moved
+
+
+def send_missing(
+    store: Store, config: Config, plans: Mapping[str, TargetPlan], found: Reconciliation, tools: Tools
+) -> dict[str, Delivery]:
+    """Send again what a reconciliation did not find at the services, under the same ids.
+
+    Raises `TargetBusyError` where another run is at work for a target.
+    """
+    delivered = {}
+    for name, one in found.targets.items():
+        if not (one.again_jobs or one.again_groups):
+            continue
+        with store.lock(f"target-{name}") as held:
+            if not held:
+                raise TargetBusyError(name)
+            let_go_again(store, plans[name], config.targets[name], one, found.scratch, tools.clock())
+        delivered[name] = deliver(store, config, name, plans[name], tools)
+    return delivered
 
 
 def _sites(config: Config) -> frozenset[str]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from formats.calendar import Month, month_bounds
+from publisher.config.schema import Config
 from publisher.errors import OutputError, PublisherError
 from publisher.report.archive import (
     COLUMNS,
@@ -26,6 +27,9 @@ from publisher.report.archive import (
     text_of,
 )
 from publisher.report.frame import NUMBERS, OBJECTS, UNKNOWN, WORDS, Coding, Frame, Runs
+from publisher.report.runs import StoreRuns
+from publisher.store.database import Store
+from publisher.store.report_queries import months_ended_in
 from publisher.whole_file import require_own_folder
 
 _ROWS: Final = 200_000
@@ -43,6 +47,17 @@ class Written(msgspec.Struct, frozen=True):
 
     entries: int
     refused: int | None = None
+
+
+def export_months(
+    store: Store, config: Config, archive: Path, start: int | None, stop: int | None, *, shrink: bool = False
+) -> dict[str, Written]:
+    """Write the whole months that an interval touches and that have finished runs; see `export_month`."""
+    with store.read() as connection:
+        months = months_ended_in(connection, start, stop)
+    runs = StoreRuns(store, config)
+    written = {str(month): export_month(runs, month, archive, shrink=shrink) for month in months}
+    return {month: one for month, one in written.items() if one.entries}
 
 
 def export_month(runs: Runs, month: Month, archive: Path, *, shrink: bool = False) -> Written:

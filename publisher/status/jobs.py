@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from publisher.store import batches, runs
+from publisher.config.schema import Config
+from publisher.sources.base import Window
+from publisher.store import batches, queries, runs
 from publisher.store.batches import BatchRow
+from publisher.store.database import Store
 from publisher.store.runs import StoredRun
 from publisher.store.schema import ASSUMED, State, deliveries, targets
 from publisher.store.schema import runs as runs_table
+
+_PAGE: Final = 1000
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
@@ -37,6 +43,86 @@ class KnownRun(msgspec.Struct, frozen=True):
     run: StoredRun
     whereabouts: list[Whereabouts]
     unwanted: Mapping[str, str] = {}
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    """What runs are selected by; None: not by this. `state` is that of a delivery to any target."""
+
+    user: str | None = None
+    vo: str | None = None
+    queue: str | None = None
+    source: str | None = None
+    state: State | None = None
+
+    def selects(self, run: StoredRun) -> bool:
+        """Whether a run is selected, but for the state of its deliveries."""
+        job = run.job
+        return (
+            (self.user is None or self.user in {job.local_user, job.user_dn})
+            and (self.vo is None or job.vo == self.vo)
+            and (self.queue is None or job.queue == self.queue)
+            and (self.source is None or run.source == self.source)
+        )
+
+
+class FoundJobs(msgspec.Struct, frozen=True):
+    """How many runs were found, and the oldest of them."""
+
+    total: int
+    jobs: list[KnownRun]
+
+
+def ended_in(store: Store, window: Window, page: int = _PAGE) -> Iterator[KnownRun]:
+    """Runs that ended in a window, by end time, and where each went; `page` of them are read at a time."""
+    after: tuple[int, int] | None = None
+    while True:
+        with store.read() as connection:
+            read = [
+                known(connection, run)
+                for run, _class_id in queries.runs_in(connection, window.from_, window.until, after, page)
+            ]
+        yield from read
+        if len(read) < page:
+            return
+        last = read[-1].run
+        after = (last.job.end or 0, last.run_id)
+
+
+def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
+    """The oldest runs that ended in a window and are selected, at most `limit`, and how many there are in all."""
+    with store.read() as connection:
+        whole = count_in(connection, window.from_, window.until) if chosen == JobFilter() else None
+    total, shown = 0, list[KnownRun]()
+    after: tuple[int, int] | None = None
+    while True:
+        with store.read() as connection:
+            page = [run for run, _ in queries.runs_in(connection, window.from_, window.until, after, _PAGE)]
+            selected = [run for run in page if chosen.selects(run)]
+            if chosen.state is not None:
+                ids = with_state(connection, [run.run_id for run in selected], chosen.state)
+                selected = [run for run in selected if run.run_id in ids]
+            total += len(selected)
+            shown += [known(connection, run) for run in (selected if limit is None else selected[: limit - len(shown)])]
+        if whole is not None and len(shown) == limit:
+            return FoundJobs(whole, shown)
+        if len(page) < _PAGE:
+            return FoundJobs(total, shown)
+        after = (page[-1].job.end or 0, page[-1].run_id)
+
+
+def named(store: Store, config: Config, name: str) -> list[KnownRun]:
+    """The runs that `found` gives for a name, with why each target that does not want them does not."""
+    from publisher.collect.wants import why_unwanted  # noqa: PLC0415 - loads the rules, which lists need not
+
+    with store.read() as connection:
+        matching = found(connection, name, config.local_id_prefixes)
+        unwanted = why_unwanted(connection, config, config.targets, matching)
+        return [known(connection, run, unwanted[run.run_id]) for run in matching]
+
+
+def known(connection: Connection, run: StoredRun, unwanted: Mapping[str, str] | None = None) -> KnownRun:
+    """A run and its whereabouts."""
+    return KnownRun(run, whereabouts(connection, run.run_id), unwanted or {})
 
 
 def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: int = 100) -> list[StoredRun]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
-from unittest import mock
 
+import msgspec
 import psycopg
 
 from formats.job import Benchmark, Job
@@ -20,14 +20,18 @@ from publisher.collect.collect import Collected
 from publisher.config import file as config_file
 from publisher.config.schema import Config
 from publisher.errors import SourceError, StoreError
-from publisher.events import Event
+from publisher.events import Event, ignore
 from publisher.finding import Finding
 from publisher.publish.circuit import Circuits
 from publisher.publish.context import Tools
 from publisher.publish.publish import Delivery
+from publisher.sources import make_source
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store.database import open_store
 from publisher.store.schema import State
+from publisher.targets import make_target
+from publisher.targets.base import Target
+from publisher.targets.identity import TargetContext
 from tests.publisher.receivers import Receiver
 from tests.publisher.store.server import Server
 
@@ -237,12 +241,30 @@ class Site:
     def publisher(self) -> Publisher:
         """The real publisher over this site."""
         if self._publisher is None:
-            tools = Tools(lambda: self.now, self._observe, self.slept_s.append, self._told_to_stop)
-            self._publisher = Publisher(self.config, tools)
+            self._publisher = Publisher(self.config, self.tools)
         return self._publisher
 
-    def _told_to_stop(self) -> bool:
+    def another_publisher(self) -> Publisher:
+        """A second publisher over this site, as of another process, whose events are not seen here."""
+        return Publisher(self.config, msgspec.structs.replace(self.tools, observer=ignore))
+
+    @property
+    def tools(self) -> Tools:
+        """The clock of this site, its observer, and its sources and receivers in memory."""
+        return Tools(
+            clock=lambda: self.now,
+            observer=self._observe,
+            sleep=self.slept_s.append,
+            stopping=self._interrupted,
+            make_source=lambda name, settings: self.sources.get(name) or make_source(name, settings),
+            make_target=self._make_target,
+        )
+
+    def _interrupted(self) -> bool:
         return self.stop_when()
+
+    def _make_target(self, name: str, settings: Any, context: TargetContext) -> Target:
+        return self.receivers[name] if name in self.receivers else make_target(name, settings, context)
 
     def _observe(self, event: Event) -> None:
         self.events.append(event)
@@ -250,15 +272,13 @@ class Site:
 
     def collect(self, *names: str, window: Window | None = None) -> dict[str, Collected]:
         """`usage-publisher collect`."""
-        with mock.patch("publisher.api.sending.BackgroundReader", lambda name, _settings: self.sources[name]):
-            found = self.publisher.collect(names, window)
+        found = self.publisher.collect(names, window)
         assert found is not None
         return found
 
     def publish(self, *names: str, circuits: Circuits | None = None) -> dict[str, Delivery]:
         """`usage-publisher publish`."""
-        with self._services():
-            return self.publisher.publish(names, circuits=circuits)
+        return self.publisher.publish(names, circuits=circuits)
 
     def publish_to(self, name: str) -> Delivery:
         """To one."""
@@ -266,13 +286,7 @@ class Site:
 
     def republish(self, name: str, from_: int, until: int, *, only_missing: bool = False) -> Delivery:
         """`usage-publisher republish --yes`."""
-        with self._services():
-            return self.publisher.republish(name, Window(from_, until), only_missing=only_missing)
-
-    def _services(self) -> Any:
-        return mock.patch(
-            "publisher.publish.publish.make_target", lambda name, _settings, _context: self.receivers[name]
-        )
+        return self.publisher.republish(name, Window(from_, until), only_missing=only_missing)
 
     # --- looking into the store, past the program
 

@@ -92,14 +92,13 @@ def test_a_run_collects_and_publishes_what_is_due(tmp_path: Path) -> None:
     site, service = site_of(tmp_path)
     site.configure("neic", every="1h")
     site.collect()
-    with site._services():
-        assert site.publisher.publish(only_due=True)["neic"].sent.accepted == 3
-        site.sources["ce1"].add(make_job(9))
-        site.collect()
-        site.now += 3599
-        assert site.publisher.publish(only_due=True)["neic"].early
-        site.now += 1
-        assert site.publisher.publish(only_due=True)["neic"].sent.accepted == 1
+    assert site.publisher.publish(only_due=True)["neic"].sent.accepted == 3
+    site.sources["ce1"].add(make_job(9))
+    site.collect()
+    site.now += 3599
+    assert site.publisher.publish(only_due=True)["neic"].early
+    site.now += 1
+    assert site.publisher.publish(only_due=True)["neic"].sent.accepted == 1
     assert len(service.held) == 4
 
 
@@ -190,8 +189,7 @@ def test_an_observed_publisher_tells_its_events(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path)
     site.collect()
     told: list[object] = []
-    with site._services():
-        observed = site.publisher.observed_by(told.append)
-        observed.publish()
-        observed.close()
+    observed = site.publisher.observed_by(told.append)
+    observed.publish()
+    observed.close()
     assert {type(event).__name__ for event in told} >= {"BatchInFlight", "BatchAnswered", "BatchSettled"}

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from publisher.api import Publisher
 from publisher.cli import exit_code
-from publisher.events import BatchInFlight, Event, ignore
-from publisher.publish.context import Tools
+from publisher.events import BatchInFlight, Event
 from publisher.publish.publish import Delivery
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome
@@ -65,10 +63,10 @@ def publish_beside(site: Site, count: int) -> list[Delivery]:
     """So many publishers, each with a connection of its own, at the same time."""
 
     def publish(_number: int) -> Delivery:
-        with Publisher(site.config, Tools(lambda: site.now, ignore)) as publisher:
+        with site.another_publisher() as publisher:
             return publisher.publish()["neic"]
 
-    with site._services(), ThreadPoolExecutor(count) as pool:
+    with ThreadPoolExecutor(count) as pool:
         return list(pool.map(publish, range(count)))
 
 
@@ -107,7 +105,7 @@ def test_who_has_the_target_for_himself_shares_it_with_nobody(tmp_path: Path) ->
     site = site_of(tmp_path, service)
     with site.publisher.store.lock("target-neic") as held:
         assert held
-        with Publisher(site.config, Tools(lambda: site.now, ignore)) as other, site._services():
+        with site.another_publisher() as other:
             assert other.publish()["neic"].busy
     assert not service.posted()
 
@@ -142,7 +140,7 @@ def test_what_one_has_in_flight_is_not_touched_by_another(tmp_path: Path) -> Non
         if not looked:
             looked.append(site.in_state("neic", State.IN_FLIGHT))
             service.fault = lambda _again: None
-            with Publisher(site.config, Tools(lambda: site.now, ignore)) as other:
+            with site.another_publisher() as other:
                 beside.append(other.publish()["neic"])
         return None
 
@@ -161,7 +159,7 @@ def run_beside(site: Site, service: Receiver, left: int) -> tuple[Delivery, int]
     def let_another_run(_message: Message) -> Outcome | None:
         if not beside and len(service.held) >= JOBS - left:
             service.fault = lambda _again: None
-            with Publisher(site.config, Tools(lambda: site.now, ignore)) as other:
+            with site.another_publisher() as other:
                 delivered = other.publish()
                 beside.append((delivered["neic"], exit_code.of_run((), delivered, other.status())))
         return None
@@ -209,7 +207,7 @@ def test_hosts_that_cut_the_backlog_differently_do_not_share_it(tmp_path: Path) 
     def let_the_other_run(_message: Message) -> Outcome | None:
         if not beside:
             service.fault = lambda _again: None
-            with Publisher(other.config, Tools(lambda: site.now, ignore)) as publisher:
+            with other.another_publisher() as publisher:
                 beside.append(publisher.publish()["neic"])
         return None
 

@@ -11,7 +11,9 @@ from formats.calendar import Month
 from formats.job import Host, Job
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.request import ReportRequest
-from publisher.report.runs import StoreRuns
+from publisher.report.runs import ReportContext, StoreRuns
+from publisher.report.views.totals import totals
+from publisher.report.views.utilization import utilization
 from publisher.store.report_queries import months_ended_in
 from publisher.store.schema import runs as table
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
@@ -25,6 +27,10 @@ def collected(folder: Path, *jobs: Job) -> Site:
     site = Site(folder, [source], [])
     site.collect()
     return site
+
+
+def context_of(site: Site) -> ReportContext:
+    return ReportContext(site.publisher.store, site.config, site.now)
 
 
 def starts(site: Site, start: int, stop: int | None = None, running_until: int | None = None) -> list[int]:
@@ -57,7 +63,7 @@ def test_running_ones_and_those_that_came_to_nothing(tmp_path: Path) -> None:
 def test_numbers_beyond_any_machine(tmp_path: Path) -> None:
     site = collected(tmp_path, make_job(1, cpu_ms=(1 << 63) - 1, slots=4, hosts=(Host("n1", 4),)))
     request = ReportRequest(start=NOVEMBER, stop=NOVEMBER + 86_400, by=("host",))
-    (row,) = site.publisher.totals(request).rows
+    (row,) = totals(context_of(site), request).rows
     assert (row.key, row.jobs, row.slots_wall_ms) == (("n1",), 1, 400_000)
 
 
@@ -65,10 +71,10 @@ def test_a_run_that_ends_before_it_starts_ran_for_no_time_and_is_said(tmp_path: 
     backward = make_job(1, start=NOVEMBER + 500, end=NOVEMBER + 100, wall_ms=None, cpu_ms=7)
     site = collected(tmp_path, backward, make_job(2))
     request = ReportRequest(start=NOVEMBER, stop=NOVEMBER + 86_400, bins=1)
-    found = site.publisher.totals(request)
+    found = totals(context_of(site), request)
     assert (found.all.jobs, found.all.wall_ms) == (2, 100_000)
     assert found.notes == ("Runs that end before they start, and so ran for no time: 1.",)
-    used = site.publisher.report(request)
+    used = utilization(context_of(site), request)
     assert (used.jobs, used.report.bins[0].queue) == (1, 100 / 86_400)
 
 

@@ -1,0 +1,488 @@
+"""What the commands do, as a library: `Publisher` holds a configuration and its store.
+
+    publisher = Publisher.from_file(Path("publisher.toml"))
+    publisher.collect()
+    publisher.publish()
+    print(publisher.status().delivered)
+
+Every method raises the errors of `publisher.errors`; a problem with one source or target is in its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from publisher.collect import plan as collect_plan
+from publisher.collect.collect import Collected, TargetPlan, collect
+from publisher.config import file
+from publisher.config.schema import REPORT_KINDS, Config
+from publisher.errors import StoreMissingError, TargetBusyError, UsageError
+from publisher.events import Observer, TargetPaused
+from publisher.publish.context import Tools
+from publisher.sources.base import Window
+from publisher.status import jobs as status_jobs
+from publisher.status import records as status_records
+from publisher.status.jobs import FoundJobs, JobFilter, KnownRun
+from publisher.status.records import ListedRecord
+from publisher.status.status import Status, status
+from publisher.store import registry
+from publisher.store.database import Store, open_store
+from publisher.store.schema import State
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from formats.calendar import Month
+    from publisher.finding import Finding
+    from publisher.maintenance import StoreMaintenance
+    from publisher.preview.diff import DiffRendering
+    from publisher.preview.explain import Explanation
+    from publisher.preview.render import Rendering
+    from publisher.publish.circuit import Circuits
+    from publisher.publish.publish import Delivery
+    from publisher.publish.republish import RepublishPlan
+    from publisher.reconcile.reconcile import Reconciliation
+    from publisher.report.archive_export import Written
+    from publisher.report.message import ReportRendering
+    from publisher.report.report import Report
+    from publisher.report.request import ReportRequest
+    from publisher.report.runs import ReportContext
+    from publisher.report.views.charges import Statements
+    from publisher.report.views.statements import Kind
+    from publisher.spool.exchange import Manifest
+    from publisher.spool.spooler import ContextState, Spooler
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """What a run did: collected by source, delivered by target. `busy`: another run is collecting."""
+
+    sources: dict[str, Collected]
+    targets: dict[str, Delivery]
+    busy: bool = False
+
+
+class Publisher:
+    """A site's publisher. Close it, or use it in a `with` statement."""
+
+    def __init__(self, config: Config, tools: Tools | None = None, *, read_only: bool = False) -> None:
+        self.config = config
+        self._read_only = read_only
+        self.tools = tools or Tools()
+        self._store: Store | None = None
+        self.missing = ""
+        """That there is no store, and what makes one, where something was looked for in it."""
+        self.spooler: Spooler | None = None
+        """What keeps the spooling contexts of the configuration up with the store, once it is opened."""
+        self._context_errors: dict[str, str] = {}
+
+    @classmethod
+    def from_file(cls, path: Path | None = None, tools: Tools | None = None, *, read_only: bool = False) -> Self:
+        """With the configuration of a file; with `read_only` the store cannot be written. Raises `ConfigError`."""
+        return cls(file.load(path), tools, read_only=read_only)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write to the spooling contexts what they lack, and close the store."""
+        if self.spooler is not None:
+            self.spooler.shutdown()
+            self.spooler = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def observed_by(self, observer: Observer) -> Self:
+        """The same publisher with another observer of its events."""
+        return type(self)(self.config, replace(self.tools, observer=observer), read_only=self._read_only)
+
+    @property
+    def store(self) -> Store:
+        """The opened store; made where it is missing."""
+        if self._store is None:
+            self._store = self._opened(create=True)
+        return self._store
+
+    # --- from the sources to the services
+
+    def collect(self, names: Sequence[str] = (), window: Window | None = None) -> dict[str, Collected] | None:
+        """Read sources into the store: those named, or all. None where another process is collecting."""
+        self._require(names, self.config.sources, "source")
+        if not self.config.sources:
+            raise UsageError("no source is configured", hint="Add a table [sources.NAME] to the configuration")
+        store, tools, settings = self.store, self.tools, self.config.sources
+        sources = {name: tools.make_source(name, settings[name]) for name in names or settings}
+        with store.lock("collect") as held:
+            if not held:
+                return None
+            plans, watched = list(self._plans().values()), (tools.clock, tools.observer)
+            return {
+                name: collect(store, source, plans, *watched, window, settings[name].grid_log, tools.stopping)
+                for name, source in sources.items()
+                if not tools.stopping()
+            }
+
+    def publish(
+        self, names: Sequence[str] = (), *, only_due: bool = False, circuits: Circuits | None = None
+    ) -> dict[str, Delivery]:
+        """Send everything undelivered: to the targets named, or to all. `only_due`: not more often than `every`.
+
+        `circuits`: those of a process that keeps running, which asks a failing service less often.
+        """
+        from publisher.publish.publish import deliver_all  # noqa: PLC0415 - loads the network
+
+        self._require(names, self.config.targets, "target")
+        if not self.config.targets:
+            raise UsageError("no target is configured", hint="Add a table [targets.NAME] to the configuration")
+        plans = self._plans()
+        chosen = {name: plans[name] for name in names or self.config.targets}
+        return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
+
+    def run(self, circuits: Circuits | None = None) -> RunResult:
+        """Collect and publish: what the timer calls, or, with `circuits`, a process that keeps running."""
+        collected = self.collect()
+        delivered = self.publish(only_due=True, circuits=circuits)
+        return RunResult(collected or {}, delivered, busy=collected is None)
+
+    def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
+        """What sending a window again to a target would mean, and whether another run is at work for it."""
+        from publisher.publish.republish import plan_window  # noqa: PLC0415
+
+        self._require([target], self.config.targets, "target")
+        return plan_window(self.store, self.config, target, self._plans()[target], window, only_missing=only_missing)
+
+    def republish(self, target: str, window: Window, *, only_missing: bool = False) -> Delivery:
+        """Send a window again to a target. Raises `TargetBusyError` where another run is at work for it."""
+        from publisher.publish.publish import deliver  # noqa: PLC0415
+        from publisher.publish.republish import begin  # noqa: PLC0415
+
+        self._require([target], self.config.targets, "target")
+        plan, now = self._plans()[target], self.tools.clock()
+        begin(self.store, self.config, target, plan, window, now, only_missing=only_missing)
+        return deliver(self.store, self.config, target, plan, self.tools)
+
+    def reconcile(
+        self, names: Sequence[str] = (), months: Sequence[Month] | None = None, file: Path | None = None
+    ) -> Reconciliation:
+        """What was sent beside what the services have: of the targets named, or of all; close it when done.
+
+        `months` None: this one and the one before or, with a file, those that it covers. `file`: CSV or JSON of what
+        the service of one target has. What was seen there is confirmed in the ledger.
+        """
+        from publisher.reconcile.reconcile import reconcile_targets  # noqa: PLC0415
+
+        self._require(names, self.config.targets, "target")
+        chosen = list(names or self.config.targets)
+        if file is not None and len(chosen) != 1:
+            raise UsageError("a file is about one target", hint="Name the target whose service it comes from")
+        store, plans = self._collected_store(), self._plans()
+        return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
+
+    def send_missing(self, found: Reconciliation) -> dict[str, Delivery]:
+        """Send again what a reconciliation did not find at the services, under the same ids."""
+        from publisher.reconcile.reconcile import send_missing  # noqa: PLC0415
+
+        return send_missing(self.store, self.config, self._plans(), found, self.tools)
+
+    # --- the messages that publishing would send
+
+    def rendering(self, format_name: str, target: str | None, window: Window) -> Rendering | ReportRendering:
+        """The messages that publish would send, without sending and without changing anything.
+
+        `utilization` without a target is that of the window, or of the 30 days up to its end, or up to now.
+        """
+        from publisher.preview.render import Rendering  # noqa: PLC0415
+
+        self._require_message(format_name, target)
+        if target is None and format_name in REPORT_KINDS:
+            from publisher.report.message import ReportRendering  # noqa: PLC0415
+
+            return ReportRendering(self._collected_store(), self.config, window, self.tools.clock())
+        return Rendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
+
+    def comparison(self, format_name: str, target: str, window: Window) -> DiffRendering:
+        """The records that publish would send beside those that were last delivered, without changing anything."""
+        from publisher.preview.diff import DiffRendering  # noqa: PLC0415
+
+        self._require_message(format_name, target)
+        return DiffRendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
+
+    def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
+        """Why each value is in the records of the runs with this record id, local id or global id."""
+        from publisher.preview.explain import explanations  # noqa: PLC0415
+
+        self._require_message(format_name, target)
+        return explanations(self._collected_store(), self.config, format_name, target, name, self.tools.clock())
+
+    # --- reports, and the archive
+
+    def view(self, name: str, request: ReportRequest) -> Report:
+        """A report of any view (`publisher.report.report.VIEWS`): columns, rows, and what a picture shows."""
+        from publisher.report.views import make  # noqa: PLC0415
+
+        return make(name, self._report_context(request), request)
+
+    def statements(
+        self, request: ReportRequest, directory: Path, kinds: tuple[Kind, ...]
+    ) -> tuple[Statements, list[Path]]:
+        """Write the statements of a whole month into a folder: what they say, and the files."""
+        from publisher.report.views.charges import statements  # noqa: PLC0415
+        from publisher.report.views.statements import write  # noqa: PLC0415
+
+        made = statements(self._report_context(request), request)
+        return made, write(made, directory, kinds)
+
+    def archive(
+        self, directory: Path, start: int | None = None, stop: int | None = None, *, shrink: bool = False
+    ) -> dict[str, Written]:
+        """Write the finished runs of the whole months that an interval touches to an archive: by month, what was done.
+
+        With `shrink`, months are replaced also where the store has fewer runs than the archive.
+        """
+        from publisher.report.archive_export import export_months  # noqa: PLC0415 - loads Arrow
+
+        return export_months(self._collected_store(), self.config, directory, start, stop, shrink=shrink)
+
+    # --- what is known
+
+    def check(self) -> list[Finding]:
+        """Everything that a run will need, tested: one finding each. Sends no records."""
+        from publisher.status.check import check  # noqa: PLC0415
+
+        return check(self.config, self._store_if_there, self.tools.clock)
+
+    def status(self, *, assumed: bool = True) -> Status:
+        """The state of everything that is configured.
+
+        `assumed`: with how many jobs count as delivered before us, which takes 0.25 s for each million of them.
+        """
+        return status(self._store_if_there(), self.config, self.tools.clock, assumed=assumed)
+
+    def context_errors(self) -> dict[str, str]:
+        """By name, the spooling contexts that could not be written since this was last asked, or still cannot be, and
+        why; also of a publisher that was closed."""
+        found, self._context_errors = self._context_errors, {}
+        if self.spooler is not None:
+            found |= {each.name: each.trouble for each in self.spooler.states() if each.trouble is not None}
+        return found
+
+    def job(self, name: str) -> list[KnownRun]:
+        """The runs with this record id, global id or local id (with or without the source's prefix), where each went,
+        and why each target that does not want it does not."""
+        store = self._store_if_there()
+        return [] if store is None else status_jobs.named(store, self.config, name)
+
+    def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
+        """Runs that ended in a window, by end time, and where each went. Memory does not grow with their number."""
+        store = self._store_if_there()
+        return iter(()) if store is None else status_jobs.ended_in(store, window, page)
+
+    def jobs_found(self, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
+        """The oldest runs that ended in a window and are selected, and how many there are. None: all of them.
+
+        With a filter every run of the window is looked at: some 20 s for a million of them.
+        """
+        store = self._store_if_there()
+        return FoundJobs(0, []) if store is None else status_jobs.search(store, window, chosen, limit)
+
+    def count_listed(self, state: State, target: str | None = None) -> dict[str, int]:
+        """How many records of each target, or of one, are in a state."""
+        store, targets = self._store_if_there(), self._targets(target)
+        return {} if store is None else status_records.count(store, targets, state)
+
+    def listed(self, state: State, target: str | None = None, limit: int | None = 1000) -> list[ListedRecord]:
+        """Records that are rejected, held or superseded, oldest first: at most so many of each target; None: all."""
+        store, targets = self._store_if_there(), self._targets(target)
+        return [] if store is None else status_records.listed(store, targets, state, limit)
+
+    def count_audit(self) -> int:
+        """How many entries `audit` has."""
+        with self._reading() as connection:
+            return 0 if connection is None else registry.count(connection)
+
+    def audit(self, limit: int | None = 1000) -> list[registry.AuditEntry]:
+        """What people did, newest first; None: all of it."""
+        with self._reading() as connection:
+            return [] if connection is None else registry.entries(connection, limit)
+
+    def count_unreadable(self, sources: Sequence[str] = ()) -> int:
+        """How many pieces of input are not a record: of these sources, or of all. `unreadable` lists what is kept."""
+        with self._reading() as connection:
+            if connection is None:
+                return 0
+            self._require_sources(connection, sources)
+            return registry.count_unreadable(connection, sources)
+
+    def unreadable(
+        self, limit: int | None = registry.LISTED, sources: Sequence[str] = ()
+    ) -> list[registry.UnreadableRow]:
+        """Input that is not a record, newest first: of these sources, or of all. `limit` None: all of it."""
+        with self._reading() as connection:
+            if connection is None:
+                return []
+            self._require_sources(connection, sources)
+            return registry.list_unreadable(connection, limit, sources)
+
+    # --- what people decide
+
+    @contextmanager
+    def alone_at(self, target: str) -> Iterator[TargetPlan]:
+        """Within this, no other process sends to a target. Raises `TargetBusyError` where one is at work."""
+        with self._locked(target) as (plan, _now):
+            yield plan
+
+    def retry(self, state: State, target: str, record_ids: Sequence[str] = ()) -> int:
+        """Let rejected, held or superseded records of a target wait again: those named, or all. How many they were."""
+        from publisher.publish.decide import retry  # noqa: PLC0415
+
+        with self._locked(target) as (plan, now), self.store.write() as connection:
+            return retry(connection, plan, target, state, record_ids, now)
+
+    def waive(self, state: State, target: str, record_ids: Sequence[str], reason: str) -> int:
+        """Decide that rejected or held records are not to be sent, and why. How many they were."""
+        from publisher.publish.decide import waive  # noqa: PLC0415
+
+        with self._locked(target) as (plan, now), self.store.write() as connection:
+            return waive(connection, plan, target, state, record_ids, reason, now)
+
+    def settle_unreadable(self, reason: str, sources: Sequence[str] = ()) -> list[registry.UnreadableRow]:
+        """Decide that what `unreadable` lists, of these sources or of all, needs no more care, and why. What it was."""
+        from publisher.publish.decide import settle  # noqa: PLC0415
+
+        with self._collected_store().write() as connection:
+            self._require_sources(connection, sources)
+            return settle(connection, sources, reason, self.tools.clock())
+
+    def take_over_until(self, target: str, until: int) -> int:
+        """Record what ended up to then, and was never sent from here, as delivered before us. How many jobs."""
+        from publisher.publish.take_over import assume_until  # noqa: PLC0415
+
+        with self._locked(target) as (plan, now), self.store.write() as connection:
+            return assume_until(connection, plan.target_id, target, until, now)
+
+    def take_over(self, target: str, run_ids: Sequence[int], evidence: str) -> int:
+        """Record these runs, where they were never sent from here, as delivered before us. How many jobs."""
+        from publisher.publish.take_over import assume_runs  # noqa: PLC0415
+
+        with self._locked(target) as (plan, now), self.store.write() as connection:
+            return assume_runs(connection, plan.target_id, target, run_ids, evidence, now)
+
+    # --- the store itself, and the spooling contexts that follow it
+
+    @property
+    def keeper(self) -> StoreMaintenance:
+        """Upkeep of the store itself. Raises `UsageError` where there is no store."""
+        from publisher.maintenance import StoreMaintenance  # noqa: PLC0415
+
+        return StoreMaintenance(self._collected_store(), self.config, self.tools.clock, self._plans)
+
+    def import_store(self, folder: Path) -> Manifest:
+        """Store what was exported into a folder; the store is made, and must be empty."""
+        from publisher.spool.exchange import import_  # noqa: PLC0415
+
+        return import_(self.store, folder)
+
+    def spool(self) -> list[ContextState]:
+        """Write to the spooling contexts what they lack, and remove what they keep no longer; the state of each."""
+        if self._store_if_there() is None or self.spooler is None:
+            return []
+        self.spooler.maintain()
+        return self.spooler.states()
+
+    # --- the store, opened when it is first needed; plans; what is asked for by name
+
+    def _store_if_there(self) -> Store | None:
+        if self._store is None:
+            try:
+                self._store, self.missing = self._opened(create=False), ""
+            except StoreMissingError as error:
+                self.missing = str(error)
+        return self._store
+
+    def _collected_store(self) -> Store:
+        store = self._store_if_there()
+        if store is None:
+            raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
+        return store
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection | None]:
+        store = self._store_if_there()
+        if store is None:
+            yield None
+            return
+        with store.read() as connection:
+            yield connection
+
+    def _opened(self, *, create: bool) -> Store:
+        """The store, with the spooling contexts of the configuration kept up with it."""
+        settings = self.config.store
+        store = open_store(settings.url, settings.busy_timeout, create=create, read_only=self._read_only)
+        if self.config.spool and not self._read_only:
+            from publisher.spool.spooler import attach  # noqa: PLC0415
+
+            try:
+                self.spooler = attach(store, self.config.spool, self._context_failed)
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    def _context_failed(self, name: str, problem: str) -> None:
+        self._context_errors[name] = problem
+        self.tools.observer(TargetPaused(f"spool {name}", problem))
+
+    def _plans(self) -> dict[str, TargetPlan]:
+        return collect_plan.prepare(self.store, self.config, self.tools.clock())
+
+    @contextmanager
+    def _locked(self, target: str) -> Iterator[tuple[TargetPlan, int]]:
+        """The plan of a target that no other process sends to meanwhile, and the time."""
+        self._require([target], self.config.targets, "target")
+        with self.store.lock(f"target-{target}") as held:
+            if not held:
+                raise TargetBusyError(target)
+            yield self._plans()[target], self.tools.clock()
+
+    def _report_context(self, request: ReportRequest) -> ReportContext:
+        from publisher.report.runs import ReportContext  # noqa: PLC0415
+
+        store = self._collected_store() if request.archive is None else self._store_if_there()
+        return ReportContext(store, self.config, self.tools.clock())
+
+    def _targets(self, target: str | None) -> Sequence[str]:
+        """The one that is named, or all."""
+        self._require([target] if target else [], self.config.targets, "target")
+        return [target] if target else list(self.config.targets)
+
+    def _require_message(self, format_name: str, target: str | None) -> None:
+        """Raises `UsageError` for an unknown target or format, and for reports of a target that is not sent any."""
+        from publisher.plugins import require_format  # noqa: PLC0415
+
+        self._targets(target)
+        require_format(format_name)
+        if target and format_name in REPORT_KINDS and self.config.targets[target].records != format_name:
+            hint = "Omit --target to see one of any window"
+            raise UsageError(f"target {target} is not sent reports", hint=hint)
+
+    def _require_sources(self, connection: Connection, names: Sequence[str]) -> None:
+        """Sources that are configured, or were once and were read."""
+        unread = [name for name in names if registry.get_source(connection, name) is None]
+        self._require(unread, self.config.sources, "source")
+
+    @staticmethod
+    def _require(names: Sequence[str], known: Mapping[str, object], what: str) -> None:
+        for name in names:
+            if name not in known:
+                there = ", ".join(known) or "none is configured"
+                raise UsageError(f"there is no {what} {name!r}; there are: {there}")
