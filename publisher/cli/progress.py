@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from publisher.cli import output
 from publisher.cli.output import safe, say
@@ -37,20 +38,21 @@ class _Alike:
         self.example = record_id
 
 
-def observer(*, verbose: bool, quiet: bool, terminal: bool) -> Observer:
-    """The observer that suits these options."""
-    return _Watcher(verbose=verbose, quiet=quiet, terminal=terminal)
+def observer(*, verbose: bool, quiet: bool, terminal: bool, clock: Callable[[], float] = time.monotonic) -> Observer:
+    """The observer for these options. `clock`: seconds that never go back."""
+    return _Watcher(clock, verbose=verbose, quiet=quiet, terminal=terminal)
 
 
 class _Watcher:
     """Tells events. Called from several threads."""
 
-    def __init__(self, *, verbose: bool, quiet: bool, terminal: bool) -> None:
+    def __init__(self, clock: Callable[[], float], *, verbose: bool, quiet: bool, terminal: bool) -> None:
+        self._clock = clock
         self._verbose = verbose
         self._quiet = quiet
         self._line = terminal and not quiet and not verbose
         self._lock = threading.Lock()
-        self._began = self._drawn = time.monotonic()
+        self._began = self._drawn = clock()
         self._read = 0
         self._sent: dict[str, int] = {}
         self._answers: dict[str, str] = {}
@@ -135,7 +137,7 @@ class _Watcher:
         return "the same" if told == event.answer else event.answer.partition(". ")[0].rstrip(".")
 
     def _draw(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now - self._began < _FIRST_SHOWN_AFTER_S or now - self._drawn < _REDRAWN_AFTER_S:
             return
         self._drawn = now

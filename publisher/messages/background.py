@@ -18,14 +18,10 @@ from publisher.config.schema import Config
 from publisher.messages.item import ItemPage, Place
 from publisher.messages.recipient import Recipient
 from publisher.messages.records import PageRenderer
+from publisher.messages.steps import BacklogLimits
 from publisher.plugins import record_format
 from publisher.store.database import Store, open_store
 from publisher.store.deliveries import Shard
-
-WORTH_RUNS: Final = 20_000
-"""So many must wait: to begin another process costs as much as to render some ten thousand runs."""
-RUNS_HERE: Final = 3_000
-"""So many are rendered here in about the time in which the other process begins."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(ItemPage)
@@ -48,15 +44,16 @@ class RenderOrder(msgspec.Struct, frozen=True):
 class BackgroundRenderer:
     """Pages of a target's backlog, made here or, after the first of them, in a worker process."""
 
-    def __init__(self, here: PageRenderer, order: RenderOrder, waiting: int, cores: int | None = None) -> None:
-        """`waiting`: about how many runs wait; `cores`: how many this process may use."""
+    def __init__(self, here: PageRenderer, order: RenderOrder, waiting: int, limits: BacklogLimits) -> None:
+        """`waiting`: about how many runs wait."""
         self._here = here
         self._order = order
-        self._in_worker = waiting >= WORTH_RUNS and (cores or subprocess_worker.cores()) > 1
+        self._runs_here = limits.runs_here
+        self._in_worker = waiting >= limits.worth_runs and (limits.cores or subprocess_worker.cores()) > 1
 
     def pages(self, as_new: bool) -> Generator[ItemPage, None, None]:
         """All that waits, oldest end first; `as_new` as for `PageRenderer.page`. Closed, its process ends."""
-        behind = self._here.place_of(RUNS_HERE) if self._in_worker else None
+        behind = self._here.place_of(self._runs_here) if self._in_worker else None
         place: Place | None = None
         try:
             if behind is not None:

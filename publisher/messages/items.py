@@ -158,4 +158,5 @@ def _waiting_pages(recipient: Recipient, scope: Scope, form: RecordFormat, targe
         waiting = deliveries.of_target(connection, target_id)[State.WAITING] // scope.part.of
     renderer = PageRenderer(recipient, form, scope.part, size)
     order = RenderOrder(recipient.config, recipient.name, scope.part, size)
-    yield from BackgroundRenderer(renderer, order, waiting if recipient.is_own_format else 0).pages(as_new)
+    waiting = waiting if recipient.is_own_format else 0
+    yield from BackgroundRenderer(renderer, order, waiting, scope.backlog).pages(as_new)

@@ -18,13 +18,28 @@ from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.queries import PendingDelivery
 
 
+class BacklogLimits(msgspec.Struct, frozen=True):
+    """How a long backlog is rendered and sent.
+
+    `worth_runs`: so many must wait before another process renders, since to begin one costs as much as to render some
+    ten thousand runs. `runs_here`: so many are rendered here in about the time in which the other process begins.
+    `cores`: how many this process may use; None: as many as the system gives it. `loaded`: so many rendered items, and
+    at least a batch, are kept loaded.
+    """
+
+    worth_runs: int = 20_000
+    runs_here: int = 3_000
+    cores: int | None = None
+    loaded: int = 1000
+
+
 class Scope(msgspec.Struct, frozen=True):
     """Of which runs items are made. Without a window: what is due, as the next `publish` sends it.
 
     `window`: end times; of groups the whole months or periods that it touches, and all groups of them, changed or not.
     `part`: of the deliveries of a target. `unchanged_too`: groups that the service has as they are as well.
     `incomplete`: months that are not known whole as well. `runs`: records of these runs alone; `guarded`: those of them
-    that would count twice, or replace another job, are held.
+    that would count twice, or replace another job, are held. `backlog`: how many runs that wait are rendered where.
     """
 
     window: Window = Window()
@@ -33,6 +48,7 @@ class Scope(msgspec.Struct, frozen=True):
     incomplete: bool = False
     runs: Sequence[PendingDelivery] | None = None
     guarded: bool = True
+    backlog: BacklogLimits = BacklogLimits()
 
     @property
     def is_due(self) -> bool:

@@ -159,8 +159,9 @@ class _Session(msgspec.Struct, frozen=True):
 class Sessions:
     """The log-ins of one server; they end with it. `clock` gives epoch seconds. Safe in threads."""
 
-    def __init__(self, lasting_s: float, clock: Callable[[], int]) -> None:
+    def __init__(self, lasting_s: float, clock: Callable[[], int], *, most: int = MOST) -> None:
         self._lasting_s = int(lasting_s)
+        self._most = most
         self._clock = clock
         self._open: OrderedDict[str, _Session] = OrderedDict()
         self._lock = Lock()
@@ -170,7 +171,7 @@ class Sessions:
         cookie = secrets.token_urlsafe(32)
         with self._lock:
             self._open[_digest(cookie)] = _Session(token_digest, self._clock())
-            while len(self._open) > MOST:
+            while len(self._open) > self._most:
                 self._open.popitem(last=False)
         return cookie
 

@@ -35,7 +35,7 @@ from publisher.store.database import open_store
 _MOST_CONNECTIONS: Final = 200
 _MOST_OF_ADDRESS: Final = 32
 """A browser opens six; several people may come from behind one address."""
-_WAIT_S: Final = 10.0
+WAIT_S: Final = 10.0
 """A connection without a whole request for longer is closed: in a TLS handshake, in a header, between requests."""
 _PATIENCE_S: Final = 5
 _BACKLOG: Final = 32
@@ -45,7 +45,9 @@ _BACKLOG: Final = 32
 class PageServer:
     """The page of a site at a bound address. `say` is told what people at the terminal should know."""
 
-    def __init__(self, publisher: Publisher, settings: Serve, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, publisher: Publisher, settings: Serve, say: Callable[[str], None], *, wait_s: float = WAIT_S
+    ) -> None:
         """Check the settings and bind. Raises `UsageError`, `CredentialError` and `PublisherError`."""
         people = People(settings.tokens) if settings.tokens is not None else None
         tls = _tls(settings, publisher.tools.clock())
@@ -53,14 +55,14 @@ class PageServer:
         proxies = Proxies(settings.proxies)
         self._listener = Listener(
             _bound(settings.host, settings.port), most=_MOST_CONNECTIONS, most_of_address=_MOST_OF_ADDRESS,
-            wait_s=_WAIT_S, is_proxy=proxies.include,
+            wait_s=wait_s, is_proxy=proxies.include,
         )  # fmt: skip
         self._tls = tls
         self._stopping = publisher.tools.stopping
         names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
         self._reports = _Reports(publisher, say)
         pages = application(_site(publisher, settings, people, say, self._reports), names)
-        self._app: ASGIApp = Attended(BehindProxies(pages, proxies), self._listener, _WAIT_S)
+        self._app: ASGIApp = Attended(BehindProxies(pages, proxies), self._listener, wait_s)
 
     @property
     def url(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from publisher.events import Observer, ignore
+from publisher.messages.steps import BacklogLimits
 from publisher.sources.background import BackgroundReader
 from publisher.sources.base import Reader
 from publisher.targets import TargetFactory, make_target
@@ -28,7 +29,7 @@ def wall_clock() -> int:
 
 class Tools(msgspec.Struct, frozen=True):
     """What a run has besides store and configuration: a clock (epoch seconds), an observer, a way to pause, whether it
-    is interrupted, and what makes the sources and targets of the configuration from name and settings."""
+    is interrupted, what makes the sources and targets of the configuration from name and settings, and limits."""
 
     clock: Callable[[], int] = wall_clock
     observer: Observer = ignore
@@ -36,3 +37,4 @@ class Tools(msgspec.Struct, frozen=True):
     stopping: Callable[[], bool] = lambda: False
     make_source: Callable[[str, Any], Reader] = BackgroundReader
     make_target: TargetFactory = make_target
+    backlog: BacklogLimits = BacklogLimits()

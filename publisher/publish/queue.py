@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
@@ -66,21 +65,19 @@ def after_acceptance(flight: Batch) -> list[Batch]:
     return [Batch(flight.others, State.IN_FLIGHT, since=flight.since)] if flight.others else []
 
 
-_LOADED: Final = 1000
-
-
 class SendQueue:
     """Gives flights in order. `refill` gives the next page of rendered items that wait, or None at the end.
 
-    A batch and more are kept loaded: only the last batch is short because a page ended, and scouts come from afar.
+    A batch and more are kept loaded, at least `loaded` items: only the last batch is short because a page ended, and
+    scouts come from afar.
     """
 
-    def __init__(self, limits: Limits, refill: Callable[[], Sequence[Item] | None]) -> None:
+    def __init__(self, limits: Limits, refill: Callable[[], Sequence[Item] | None], loaded: int = 1000) -> None:
         self._limits = limits
         self._refill = refill
         self._parts: list[Batch] = []
         self._queue: deque[Item] = deque()
-        self._loaded = max(limits.records, _LOADED)
+        self._loaded = max(limits.records, loaded)
         self._at_end = False
 
     def push(self, flights: Sequence[Batch]) -> None:

@@ -84,7 +84,7 @@ class Sender:
         self._section = section
         self._intake = PendingReader(self._lane, recipient, section.pages)
         self._ahead = Prefetcher(self._intake.next_page, target.name)
-        self._backlog = SendQueue(self._limits, self._ahead.next)
+        self._backlog = SendQueue(self._limits, self._ahead.next, tools.backlog.loaded)
         self._receipts = Receipts(self._lane)
         self._runway = Dispatcher(self._lane, self._couriers, self._receipts, tools.stopping, self._ahead.begin)
         self._judge = RejectionPolicy(self._lane, self._runway, self._receipts, self._backlog, self._fly, self._stop)

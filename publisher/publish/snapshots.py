@@ -56,7 +56,7 @@ class StepSender:
         target = self._targets[0]
         steps = items(
             self._recipient,
-            Scope(part=self._part),
+            Scope(part=self._part, backlog=self._tools.backlog),
             now=self._tools.clock(),
             limit_bytes=target.payload_limit_bytes(),
         )

@@ -46,8 +46,9 @@ def gather(
     wanted: frozenset[str],
     interval: Interval,
     part: Callable[[Selection, ReportRequest], _Part],
+    connect_s: float = CONNECT_S,
 ) -> _Part:
-    """What `part` makes of an archive, month by month on the cluster of the request.
+    """What `part` makes of an archive, month by month on the cluster of the request, reached within `connect_s`.
 
     Raises `UsageError` where there is no archive, no cluster, or workers that cannot do it; `PublisherError` where the
     cluster was lost meanwhile.
@@ -61,7 +62,7 @@ def gather(
     ]
     if not tasks:
         return part(selected(ArchiveRuns(archive), request, wanted, interval), request)  # of no file
-    with _connected(str(request.dask)) as (client, distributed):
+    with _connected(str(request.dask), connect_s) as (client, distributed):
         # Nothing may be found at the scheduler that was computed before: the files may be others now.
         futures = [client.submit(work, part, task, pure=False) for task in tasks]
         try:
@@ -118,7 +119,7 @@ def program() -> str:
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[tuple[Any, Any]]:
+def _connected(address: str, connect_s: float) -> Iterator[tuple[Any, Any]]:
     """A client of the cluster, and its library. Raises `UsageError`."""
     try:
         import distributed  # noqa: PLC0415 - an extra, and half a second
@@ -130,7 +131,7 @@ def _connected(address: str) -> Iterator[tuple[Any, Any]]:
     try:
         resolve_address(address)
         make_client: Any = distributed.Client  # which has no types
-        client = make_client(address, timeout=CONNECT_S, set_as_default=False)
+        client = make_client(address, timeout=connect_s, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no Dask scheduler answers at {address}: {_first_line(error)}", hint=_HOW) from error
     with client:

@@ -44,10 +44,6 @@ _KEEPALIVE_S = 60.0
 _LARGEST_ANSWER_BYTES = 16 << 20
 _LARGEST_ERROR_BYTES = 64 << 10
 _WRITE_BYTES = 64 << 10
-_CHECK_EVERY_S = 0.25
-"""How often, during a wait for an answer, the deadline is checked, and whether the program is to stop."""
-_GRACE_S = 3.0
-"""How long an answer may still take once the program is to stop."""
 _HINTS: dict[FailureKind, str] = {
     "name": "Check the host name in the URL and the name service of this host",
     "closed": "Check host and port in the URL, the firewall, and that the service runs",
@@ -57,6 +53,21 @@ _HINTS: dict[FailureKind, str] = {
     "proxy": "Check the proxy setting of the target",
     "stopped": "The next run sends it again",
 }
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """How the time of an exchange is measured. `clock`: seconds that never go back.
+
+    `check_every_s`: how often, during a wait for an answer, the deadline is checked, and whether the program is to
+    stop; `grace_s`: how long an answer may still take once it is.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    check_every_s: float = 0.25
+    grace_s: float = 3.0
+
+
+USUAL_TIMING = Timing()
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -100,6 +111,7 @@ class HttpClient:
         timeout_s: float,
         proxy: str | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        timing: Timing = USUAL_TIMING,
     ) -> None:
         """`credentials` is asked when a connection is first needed, and again after `close`; `stopping` at any time.
 
@@ -111,7 +123,7 @@ class HttpClient:
         self._timeout_s = timeout_s
         self._proxy_url = proxy
         self._proxy = None if proxy is None else _proxy_url(proxy)
-        self._progress = _Progress(stopping)
+        self._progress = _Progress(stopping, timing)
         self._client: httpx.Client | None = None
 
     def request(
@@ -177,17 +189,23 @@ class _TooLargeError(httpcore.NetworkError):
 class _Progress:
     """The progress of the present exchange, and its deadline."""
 
-    def __init__(self, stopping: Callable[[], bool]) -> None:
+    def __init__(self, stopping: Callable[[], bool], timing: Timing) -> None:
         self._stopping = stopping
+        self._timing = timing
         self._stopped_at: float | None = None
         self.begin(0.0)
 
     def begin(self, timeout_s: float) -> None:
-        self.deadline = time.monotonic() + timeout_s
+        self.deadline = self._timing.clock() + timeout_s
         self.reused = True
         self.written = False
         self.read_bytes = 0
         self._connecting = False
+
+    @property
+    def check_every_s(self) -> float:
+        """How long to wait for a part of the answer at a time."""
+        return self._timing.check_every_s
 
     @property
     def stopped(self) -> bool:
@@ -204,10 +222,12 @@ class _Progress:
             self.written = not self._connecting
 
     def remaining_s(self, limit_s: float | None, timed_out: type[httpcore.TimeoutException]) -> float:
-        now = time.monotonic()
+        now = self._timing.clock()
         if self._stopped_at is None and self._stopping():
             self._stopped_at = now
-        ends = self.deadline if self._stopped_at is None else min(self.deadline, self._stopped_at + _GRACE_S)
+        ends = (
+            self.deadline if self._stopped_at is None else min(self.deadline, self._stopped_at + self._timing.grace_s)
+        )
         remaining = ends - now
         if remaining <= 0:
             raise timed_out("the exchange took too long")
@@ -226,7 +246,7 @@ class _Stream(httpcore.NetworkStream):
         while True:
             remaining_s = self._progress.remaining_s(timeout, httpcore.ReadTimeout)
             try:
-                data = self._stream.read(max_bytes, min(remaining_s, _CHECK_EVERY_S))
+                data = self._stream.read(max_bytes, min(remaining_s, self._progress.check_every_s))
             except httpcore.ReadTimeout:
                 continue
             self._progress.read_bytes += len(data)

@@ -201,8 +201,9 @@ class DqsParser:
     reads: frozenset[str] = frozenset({"dqs"})
     joins_lines = False
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, *, most_jobs: int = MOST_JOBS, most_slaves: int = MOST_SLAVES) -> None:
         self._cluster = cluster
+        self._most_jobs, self._most_slaves = most_jobs, most_slaves
         self._alone: dict[str, _Seen] = {}
         """Jobs whose master's line has not come."""
         self._whole: dict[str, _Seen] = {}
@@ -262,13 +263,14 @@ class DqsParser:
         if act.master:
             seen.master = act
         elif act not in seen.slaves:
-            if len(seen.slaves) < MOST_SLAVES:
+            if len(seen.slaves) < self._most_slaves:
                 seen.slaves.append(act)
             else:
-                also.append(UnreadableLine(f"job {act.job_number} has more than {MOST_SLAVES} slaves; {_IN_NO_RECORD}"))
+                why = f"job {act.job_number} has more than {self._most_slaves} slaves; {_IN_NO_RECORD}"
+                also.append(UnreadableLine(why))
         kept = self._alone if seen.master is None else self._whole
         kept[key] = seen
-        while len(kept) > MOST_JOBS:
+        while len(kept) > self._most_jobs:
             also += _given_up(kept.pop(next(iter(kept))))
         if seen.master is not None:
             also.insert(0, run_of(seen.master, seen.slaves, self._cluster))

@@ -147,6 +147,7 @@ _LOCK: Final = "spool"
 _PAGE: Final = 500
 _COMMIT_EVERY: Final = 5000
 
+MakeContext = Callable[[SpoolContext], SpoolingContext]
 Tell = Callable[[str, str], None]
 """Called with the name of a context and what is wrong with it."""
 
@@ -163,11 +164,13 @@ class ContextState(msgspec.Struct, frozen=True):
 class Spooler:
     """See the module; `publisher.store.database.TransactionObserver`."""
 
-    def __init__(self, store: Store, settings: Mapping[str, SpoolContext], tell: Tell) -> None:
+    def __init__(
+        self, store: Store, settings: Mapping[str, SpoolContext], tell: Tell, make: MakeContext = make_context
+    ) -> None:
         self._store = store
         self._settings = settings
         self._tell = tell
-        self._contexts: dict[str, SpoolingContext] = {name: make_context(each) for name, each in settings.items()}
+        self._contexts: dict[str, SpoolingContext] = {name: make(each) for name, each in settings.items()}
         self._trouble: dict[str, str] = {}
         self._due = threading.Event()
         self._at_work = threading.Lock()
@@ -312,9 +315,9 @@ def _write(context: SpoolingContext, kind: Kind, changed: Iterable[tuple[str, Ob
             context.write_object(kind, item)
 
 
-def attach(store: Store, settings: Mapping[str, SpoolContext], tell: Tell) -> Spooler:
+def attach(store: Store, settings: Mapping[str, SpoolContext], tell: Tell, make: MakeContext = make_context) -> Spooler:
     """Keep contexts up with a store from now on."""
-    spooler = Spooler(store, settings, tell)
+    spooler = Spooler(store, settings, tell, make)
     spooler.startup()
     store.observe(spooler)
     return spooler

@@ -11,17 +11,19 @@ import msgspec
 from publisher.config import schema
 from publisher.errors import CredentialError
 from publisher.security.credentials import ClientCredentials, load_credentials
-from publisher.security.http import HttpClient
+from publisher.security.http import USUAL_TIMING, HttpClient, Timing
 from publisher.security.sign import Signer, load_recipient
 from publisher.security.tls import Trust
 
 
 class TargetContext(msgspec.Struct, frozen=True):
-    """The common credentials of the configuration, the clock (epoch seconds), and whether the program is to stop."""
+    """The common credentials of the configuration, the clock (epoch seconds), whether the program is interrupted, and
+    how the time of an exchange is measured."""
 
     credentials: schema.Credentials = schema.Credentials()
     clock: Callable[[], float] = time.time
     stopping: Callable[[], bool] = lambda: False
+    timing: Timing = USUAL_TIMING
 
 
 class Identity:
@@ -36,7 +38,7 @@ class Identity:
         self._certificate, self._key = pair.certificate, pair.key
         self.trust = Trust(ca_directory=trust.ca_directory, ca_file=trust.ca_file)
         self.clock = context.clock
-        self._stopping = context.stopping
+        self._stopping, self._timing = context.stopping, context.timing
         self._loaded: ClientCredentials | None = None
         self._signer: Signer | None = None
 
@@ -73,6 +75,7 @@ class Identity:
             timeout_s=timeout_s,
             proxy=proxy,
             stopping=self._stopping,
+            timing=self._timing,
         )
 
     def has_expired(self) -> bool:

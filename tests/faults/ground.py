@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,9 +85,6 @@ class Ground(Site):
         }
         self.kind = kind
         self.table["targets"] = {"neic": services[kind] | common | settings}
-
-    def _services(self) -> Any:
-        return nullcontext()
 
     def befall(self, *faults: Fault) -> None:
         """Let these faults be in force, and no other."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from publisher.security.http import Timing
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki, make_pki
 from publisher.store.schema import State
+from publisher.targets import make_target
 from tests.faults.ground import BATCH, JOBS, Ground, Outcome, make_job, make_jobs
 from tests.faults.guarantees import Guarantees
 from tests.publisher.server import Connection, Request, serve
@@ -46,16 +48,17 @@ def ends_well(guarantees: Guarantees) -> Ending:
     return ending
 
 
-@pytest.fixture
-def time_runs_out(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as a fault was applied, an hour is over for a client that waits for an answer."""
+def let_time_run_out(site: Ground) -> None:
+    """As soon as a fault has struck, the time allowed for an answer is over."""
 
     def now() -> float:
-        applied = sum(times for _, times in simulator.faults.applied())
+        applied = sum(times for _, times in site.simulator.faults.applied())
         return time.monotonic() + 2 * SLOW * applied
 
-    monkeypatch.setattr("publisher.security.http.time", SimpleNamespace(monotonic=now))
-    monkeypatch.setattr("publisher.security.http._CHECK_EVERY_S", 0.02)
+    timing = Timing(clock=now, check_every_s=0.02)
+    site.make_target = lambda name, settings, context: make_target(
+        name, settings, msgspec.structs.replace(context, timing=timing)
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,6 @@ def test_a_service_that_fails_midway(
     ends_well(key, site, first)
 
 
-@pytest.mark.usefixtures("time_runs_out")
 @pytest.mark.parametrize(
     ("key", "fault"),
     [
@@ -95,6 +97,7 @@ def test_a_service_that_does_not_come_to_an_end(
     tmp_path: Path, simulator: Simulator, ends_well: Ending, key: str, fault: Fault
 ) -> None:
     site = Ground(tmp_path, simulator, timeout=SLOW)
+    let_time_run_out(site)
     site.befall(fault)
     first = site.run()
     assert (first.code, first.accepted) == (1, MIDWAY * BATCH)
@@ -243,16 +246,18 @@ def test_a_certificate_of_an_unknown_authority(
 
 
 def test_our_certificate_expires_between_two_batches(
-    tmp_path: Path, simulator: Simulator, pki: Pki, monkeypatch: pytest.MonkeyPatch, ends_well: Ending
+    tmp_path: Path, simulator: Simulator, pki: Pki, ends_well: Ending
 ) -> None:
     later = 0.0
-    monkeypatch.setattr("publisher.publish.publish.time", SimpleNamespace(time=lambda: time.time() + later))
 
     def a_year_goes_by() -> None:
         nonlocal later
         later = 366 * 86_400.0
 
     site = Ground(tmp_path, simulator)
+    site.make_target = lambda name, settings, context: make_target(
+        name, settings, msgspec.structs.replace(context, clock=lambda: time.time() + later)
+    )
     with site.at_batch(MIDWAY, a_year_goes_by):
         first = site.run()
     assert first.code == 4

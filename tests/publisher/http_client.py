@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from publisher.security.credentials import ClientCredentials, load_credentials
-from publisher.security.http import Failure, HttpClient, Reply
+from publisher.security.http import Failure, HttpClient, Reply, Timing
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Credential, Pki
 from tests.publisher.server import Connection, Request, Server
@@ -27,6 +27,8 @@ def client(
     proxy = more.get("proxy")
     stopping = more.get("stopping", lambda: False)
     assert callable(stopping)
+    timing = more.get("timing", Timing())
+    assert isinstance(timing, Timing)
     return HttpClient(
         url,
         trust=trust,
@@ -34,6 +36,7 @@ def client(
         timeout_s=timeout_s,
         proxy=None if proxy is None else str(proxy),
         stopping=stopping,
+        timing=timing,
     )
 
 

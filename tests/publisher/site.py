@@ -7,9 +7,9 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 import psycopg
@@ -22,6 +22,7 @@ from publisher.config.schema import Config
 from publisher.errors import SourceError, StoreError
 from publisher.events import Event, ignore
 from publisher.finding import Finding
+from publisher.messages.steps import BacklogLimits
 from publisher.publish.circuit import Circuits
 from publisher.publish.context import Tools
 from publisher.publish.publish import Delivery
@@ -29,7 +30,7 @@ from publisher.sources import make_source
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store.database import open_store
 from publisher.store.schema import State
-from publisher.targets import make_target
+from publisher.targets import TargetFactory, make_target
 from publisher.targets.base import Target
 from publisher.targets.identity import TargetContext
 from tests.publisher.receivers import Receiver
@@ -190,6 +191,9 @@ class Site:
         self.watch: Callable[[Event], None] = lambda _event: None
         self.stop_when: Callable[[], bool] = lambda: False
         self.slept_s: list[float] = []
+        self.backlog = BacklogLimits()
+        self.make_target: TargetFactory = make_target
+        """What makes a target that is not a receiver in memory."""
         self.table: dict[str, Any] = {
             "site": {"name": "EXAMPLE-SITE"},
             "store": {"url": self.store_url},
@@ -258,13 +262,16 @@ class Site:
             stopping=self._interrupted,
             make_source=lambda name, settings: self.sources.get(name) or make_source(name, settings),
             make_target=self._make_target,
+            backlog=self.backlog,
         )
 
     def _interrupted(self) -> bool:
         return self.stop_when()
 
     def _make_target(self, name: str, settings: Any, context: TargetContext) -> Target:
-        return self.receivers[name] if name in self.receivers else make_target(name, settings, context)
+        if name in self.receivers:
+            return self.receivers[name]
+        return self.make_target(name, settings, context)
 
     def _observe(self, event: Event) -> None:
         self.events.append(event)
@@ -342,6 +349,34 @@ class Site:
             )
             kept = "SELECT jobs FROM counters JOIN targets ON targets.id = target_id WHERE name = ? AND state = 101"
             assert self.rows(kept, name) in ([], self.rows(confirmed, name)), name
+
+    @contextmanager
+    def full_at(self, statement: Literal["INSERT", "UPDATE"], table: str, when: str = "1 = 1") -> Iterator[None]:
+        """Within this the store has no room for what a statement writes to a table; `when`: of which rows, as SQL."""
+        if self._server is not None:
+            full = "BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END"
+            self._run(
+                f"CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ {full} $$",
+                f"CREATE TRIGGER full_disk BEFORE {statement} ON {table} FOR EACH ROW WHEN ({when}) "
+                "EXECUTE FUNCTION full_disk()",
+            )
+        else:
+            full = "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+            self._run(f"CREATE TRIGGER full_disk BEFORE {statement} ON {table} FOR EACH ROW WHEN {when} {full}")
+        try:
+            yield
+        finally:
+            self._run("DROP FUNCTION full_disk CASCADE" if self._server is not None else "DROP TRIGGER full_disk")
+
+    def _run(self, *statements: str) -> None:
+        if self._server is not None:
+            with psycopg.connect(self.store_url) as session:
+                for statement in statements:
+                    session.execute(statement)
+            return
+        with closing(sqlite3.connect(self.store_file)) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
     def snapshot(self, folder: Path) -> None:
         """The files of the store as a power cut would leave them now; of one on a server, what is committed."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from publisher.targets.base import (
 )
 from publisher.targets.identity import TargetContext
 from publisher.targets.plugin import added_target
+from tests.publisher.add_on import install
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
@@ -149,9 +151,9 @@ def test_a_check_and_a_beginning_of_knowledge_that_are_none() -> None:
 
 def test_an_add_on_whose_import_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_add_on.py").write_text("raise RuntimeError('no licence')\n")
+    for group in (plugins.SOURCES, plugins.TARGETS):
+        install(tmp_path / group, monkeypatch, group, mine="broken_add_on:Made")
     monkeypatch.syspath_prepend(tmp_path)
-    point = EntryPoint("mine", "broken_add_on:Source", plugins.SOURCES)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
         sources.make_source("x", schema.SourceSettings(type="mine"))
     with pytest.raises(ConfigError, match="cannot be loaded: RuntimeError: no licence"):
@@ -322,13 +324,14 @@ class Taking(Receiver):
 
 
 @pytest.fixture
-def form(monkeypatch: pytest.MonkeyPatch) -> type[Form]:
-    class Own(Form):
-        pass
-
-    monkeypatch.setattr(plugins, "names", lambda group: ["mine"] if group == plugins.FORMATS else [])
-    monkeypatch.setattr(plugins, "load", lambda group, _name, **_key: Own if group == plugins.FORMATS else None)
-    return Own
+def form(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Form]]:
+    """The format `mine` of an installed package, a class that a test may change."""
+    folder = tmp_path_factory.mktemp("add-on")
+    (folder / "add_on_of_a_test.py").write_text(f"from {__name__} import Form\n\nclass Own(Form):\n    pass\n")
+    install(folder, monkeypatch, plugins.FORMATS, mine="add_on_of_a_test:Own")
+    made: type[Form] = importlib.import_module("add_on_of_a_test").Own
+    yield made
+    del sys.modules["add_on_of_a_test"]
 
 
 def test_a_record_that_a_format_fails_at_is_held_and_the_others_go(tmp_path: Path, form: type[Form]) -> None:

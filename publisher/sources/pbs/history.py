@@ -31,15 +31,21 @@ from publisher.sources.pbs.lines import (
     start_in,
 )
 
-MAX_WEIGHT: Final = 65_536
-"""Of all open jobs together: one each, and one for every 256 characters of the S record of a running one."""
 
-MAX_ENDED: Final = 1_000
-"""Ended jobs whose path is kept a while, because an R or an E may still follow."""
+class HistoryLimits(msgspec.Struct, frozen=True):
+    """How much is remembered of jobs.
 
-MAX_COMPLETED: Final = 1_000
-"""Jobs that ended well whose path is kept a while, because an R may still follow."""
+    `weight` of all open jobs together: one each, and one for every 256 characters of the S record of a running one.
+    `ended`: jobs whose path is kept a while, because an R or an E may still follow; `completed`: those that ended well
+    whose path is kept a while, because an R may still follow.
+    """
 
+    weight: int = 65_536
+    ended: int = 1_000
+    completed: int = 1_000
+
+
+USUAL_LIMITS: Final = HistoryLimits()
 MAX_EVENTS: Final = 64
 
 _MOST: Final = 1 << 62
@@ -114,7 +120,15 @@ _decoder: Final = msgspec.json.Decoder(HistoryState)
 class JobPaths:
     """Takes the lines of a log one after the other and gives the runs they begin, lose and end."""
 
-    def __init__(self, dialect: pbs_jobs.Dialect, zone: str, cluster: str | None, state: str = "") -> None:
+    def __init__(
+        self,
+        dialect: pbs_jobs.Dialect,
+        zone: str,
+        cluster: str | None,
+        limits: HistoryLimits = USUAL_LIMITS,
+        state: str = "",
+    ) -> None:
+        self._limits = limits
         self._dialect = dialect
         self._clock = LocalClock(zone)
         self._cluster = cluster
@@ -172,7 +186,7 @@ class JobPaths:
             try:
                 require_whole_start(line.text, quoted=quoted)
             except ForgedEndError:
-                self._state.forged = [*self._state.forged[1 - MAX_ENDED :], line.job_id]
+                self._state.forged = [*self._state.forged[1 - self._limits.ended :], line.job_id]
                 raise
             return _NONE, near
         if kind in {"E", "R", "u", "c", "e"}:
@@ -311,9 +325,10 @@ class JobPaths:
             self._keep(line.job_id, job)
         elif exit_status:
             job.close_run()
-            _remember(state.ended, line.job_id, job, MAX_ENDED)
+            _remember(state.ended, line.job_id, job, self._limits.ended)
         else:
-            _remember(state.completed, line.job_id, Completed(job.events, job.starts, job.left_out), MAX_COMPLETED)
+            completed = Completed(job.events, job.starts, job.left_out)
+            _remember(state.completed, line.job_id, completed, self._limits.completed)
         return (*before, run)
 
     def _happen(self, line: PbsLogEntry, found: Mapping[str, str], at: int) -> bool:
@@ -329,7 +344,7 @@ class JobPaths:
             job.deleted = job.deleted or kind == "D"
             if job.start is None:  # it waited: nothing ran; or its start is in a file that is gone
                 self._forget(key)
-                _remember(state.ended, key, job, MAX_ENDED)
+                _remember(state.ended, key, job, self._limits.ended)
             return job.start is not None
         phase_ms = values.duration_ms(found.get("resources_used.walltime"))
         cores = pbs_jobs.cores_of(found) if found else None
@@ -370,7 +385,7 @@ class JobPaths:
 
     def _shrink(self) -> None:
         jobs = self._state.open
-        while self._weight > MAX_WEIGHT and len(jobs) > 1:
+        while self._weight > self._limits.weight and len(jobs) > 1:
             self._forget(next(iter(jobs)))
 
     def _forget(self, key: str) -> None:

@@ -27,7 +27,7 @@ from publisher.sources.base import Cursor, CutError, LineError, Page, Window, in
 from publisher.sources.logs.broken_record import RecordJoiner
 from publisher.sources.logs.lines import Line, LineSource, Outcome
 from publisher.sources.logs.reader import LogReader, Reading
-from publisher.sources.pbs.history import JobPaths
+from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
 from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
 from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame
 
@@ -42,8 +42,8 @@ class PbsParser:
     reads = frozenset({"torque"})
     joins_lines = False
 
-    def __init__(self, dialect: Dialect, zone: str, cluster: str | None) -> None:
-        self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster)
+    def __init__(self, dialect: Dialect, zone: str, cluster: str | None, limits: HistoryLimits = USUAL_LIMITS) -> None:
+        self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster, limits)
         self._paths = self._make("")
         self._joiner = RecordJoiner(self.parse, RestOfRecord(LocalClock(zone)))
         self.release = self._joiner.release

@@ -65,6 +65,7 @@ class SlurmSource:
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
         silent_s: float = SILENT_S,
+        new_delimiter: Callable[[], str] = sacct.new_delimiter,
     ) -> None:
         self.name = name
         path = settings.path
@@ -82,6 +83,7 @@ class SlurmSource:
         self._clock = clock
         self._environ = environ
         self._silent_s = silent_s
+        self._new_delimiter = new_delimiter
         self._since = settings.complete_since
         self._saved = SavedSource(
             name, self.kind, path, None, self._parser, frozenset({"slurm-json"}), self._document,
@@ -180,7 +182,7 @@ class SlurmSource:
         yield filling.page(at_end=True)
 
     def _records(self, begin: int, until: int, columns: Sequence[str]) -> Generator[list[str], None, None]:
-        by = sacct.new_delimiter()
+        by = self._new_delimiter()
         command = sacct.arguments(self.path, begin, until, columns, by)
         return sacct.records(command, columns, by, sacct.environment(self._environ), self._silent_s)
 

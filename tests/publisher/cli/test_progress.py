@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -30,21 +31,19 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Put a terminal in the place of standard error, for the rest of a test."""
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(output, "_watchers", [])
     return shown
 
 
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The monotonic clock, to be set: its last element is now."""
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[-1])
-    return now
+@pytest.fixture(autouse=True)
+def _nothing_left_on_the_terminal() -> Iterator[None]:
+    yield
+    output.say()
 
 
 def test_nothing_is_drawn_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
-    now = clock(monkeypatch)
-    watch = progress.observer(verbose=False, quiet=False, terminal=True)
+    now = [0.0]
+    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=lambda: now[-1])
     now.append(0.9)
     watch(PageStored("ce1", 1000, 1000, 0))
     assert terminal.getvalue() == ""
@@ -54,8 +53,8 @@ def test_a_bar_for_each_target_that_gives_way_to_output(monkeypatch: pytest.Monk
     terminal = on_terminal(monkeypatch)
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stdout", printed)
-    now = clock(monkeypatch)
-    watch = progress.observer(verbose=False, quiet=False, terminal=True)
+    now = [0.0]
+    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=lambda: now[-1])
     watch(PageStored("ce1", 1000, 1000, 0))
     watch(DeliveryBegun("neic", 400))
     now.append(2.0)
@@ -75,8 +74,8 @@ def test_no_bar_where_none_belongs(
     monkeypatch: pytest.MonkeyPatch, verbose: bool, quiet: bool, is_terminal: bool
 ) -> None:
     terminal = on_terminal(monkeypatch)
-    now = clock(monkeypatch)
-    watch = progress.observer(verbose=verbose, quiet=quiet, terminal=is_terminal)
+    now = [0.0]
+    watch = progress.observer(verbose=verbose, quiet=quiet, terminal=is_terminal, clock=lambda: now[-1])
     watch(DeliveryBegun("neic", 400))
     now.append(5.0)
     watch(BatchSettled("neic", 1, "Accepted", 100, 5000))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from publisher.collect.collect import Collected
-from publisher.errors import StoreError, UsageError
+from publisher.errors import StoreFullError, UsageError
 from publisher.events import PageStored
 from publisher.publish.decide import settle
 from publisher.sources.base import Cursor, Page, Unreadable, Window
@@ -200,29 +201,20 @@ def test_jobs_that_turn_up_late_with_old_end_times_are_sent(tmp_path: Path) -> N
 # --- one transaction a page
 
 
-@pytest.mark.parametrize("where", ["keep_unreadable", "advance"])
+@pytest.mark.parametrize(
+    ("statement", "table", "when"),
+    [("INSERT", "unreadable", "1 = 1"), ("UPDATE", "sources", "NEW.cursor LIKE '%151%'")],
+)
 def test_a_fault_in_the_middle_of_a_page_stores_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    tmp_path: Path, statement: Literal["INSERT", "UPDATE"], table: str, when: str
 ) -> None:
-    site, _ = site_of(tmp_path, *make_jobs(150))
-    calls = 0
-    real = getattr(registry, where)
-
-    def fail_on_the_second(*args: object, **names: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise StoreError("the power went")
-        return real(*args, **names)
-
-    monkeypatch.setattr(registry, where, fail_on_the_second)
-    with pytest.raises(StoreError):
+    site, _ = site_of(tmp_path, *make_jobs(150), Unreadable("x", 151, None, "no end time", b"x"))
+    with site.full_at(statement, table, when), pytest.raises(StoreFullError):
         site.collect()
     assert site.rows("SELECT count(*) FROM runs") == [(100,)]
     assert site.rows("SELECT cursor FROM sources") == [('{"at":100}',)]
     site.assert_counters_right()
     assert site.counted("neic") == {State.WAITING: 100}
-    monkeypatch.undo()
     assert site.collect()["ce1"].new == 50
     assert site.counted("neic") == {State.WAITING: 150}
 

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from publisher import subprocess_worker
 from publisher.errors import StoreMissingError
-from publisher.messages import background
 from publisher.messages.background import BackgroundRenderer, RenderOrder
-from publisher.publish import queue
+from publisher.messages.steps import BacklogLimits
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets.base import Message, Transient
@@ -25,25 +23,21 @@ PAGE = 100
 RUNS_HERE = 3 * PAGE - 7
 """Not at the end of a page."""
 MANY = 10 * PAGE
+WORTH_RUNS = BacklogLimits().worth_runs
 WITHOUT_VO = range(50, MANY, 97)
 
 
-@pytest.fixture(autouse=True)
-def _two_cores_and_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess_worker, "cores", lambda: 2)
-    monkeypatch.setattr(subprocess_worker, "_PIPE_BYTES", 4096)  # so that the other process has to wait for this one
-    monkeypatch.setattr(queue, "_LOADED", PAGE)
-    monkeypatch.setattr(background, "RUNS_HERE", RUNS_HERE)
-
-
-def _site(folder: Path, monkeypatch: pytest.MonkeyPatch, *, worth: int) -> tuple[Site, Receiver]:
-    """Some of its runs are held, in pages that are made here and in others."""
-    monkeypatch.setattr(background, "WORTH_RUNS", worth)
+def _site(folder: Path, *, worth: int) -> tuple[Site, Receiver]:
+    """Some of its runs are held, in pages that are made here and in others. The names of jobs are so long that another
+    process has to wait until this one has read its pages."""
     folder.mkdir(exist_ok=True)
     source = ListSource("ce1")
-    source.add(*(make_job(number, vo=None if number in WITHOUT_VO else "atlas") for number in range(MANY)))
+    source.add(
+        *(make_job(number, name="x" * 3000, vo=None if number in WITHOUT_VO else "atlas") for number in range(MANY))
+    )
     service = Receiver("neic")
     site = Site(folder, [source], [service])
+    site.backlog = BacklogLimits(worth_runs=worth, runs_here=RUNS_HERE, cores=2, loaded=PAGE)
     site.configure("neic", unknown_vo="hold", batch_records=PAGE)
     site.collect()
     return site, service
@@ -54,11 +48,11 @@ def _children() -> set[int]:
     return {int(word) for task in tasks for word in task.read_text(encoding="ascii").split()}
 
 
-def test_what_another_process_renders_is_what_this_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_process_renders_is_what_this_one_would(tmp_path: Path) -> None:
     sent, stood, seen = [], [], []
     for worth in (MANY + 1, MANY):
         before = _children()
-        site, service = _site(tmp_path / str(worth), monkeypatch, worth=worth)
+        site, service = _site(tmp_path / str(worth), worth=worth)
         others: set[int] = set()
         service.fault = lambda _message, before=before, others=others: others.update(_children() - before)
         assert site.publish_to("neic").sent.held == len(WITHOUT_VO)
@@ -71,9 +65,9 @@ def test_what_another_process_renders_is_what_this_one_would(tmp_path: Path, mon
     assert stood[0] == stood[1]
 
 
-def test_a_renderer_that_is_killed_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renderer_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     before = _children()
-    site, service = _site(tmp_path, monkeypatch, worth=1)
+    site, service = _site(tmp_path, worth=1)
     killed: list[int] = []
 
     def kill(_message: Message) -> None:
@@ -88,9 +82,9 @@ def test_a_renderer_that_is_killed_costs_nothing(tmp_path: Path, monkeypatch: py
     assert service.posted() == [make_job(number).record_id for number in range(MANY) if number not in WITHOUT_VO]
 
 
-def test_a_run_that_stops_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_stops_leaves_no_process_behind(tmp_path: Path) -> None:
     before = _children()
-    site, service = _site(tmp_path, monkeypatch, worth=1)
+    site, service = _site(tmp_path, worth=1)
     begun: set[int] = set()
 
     def go_down(_message: Message) -> Transient | None:
@@ -106,8 +100,8 @@ def test_a_run_that_stops_leaves_no_process_behind(tmp_path: Path, monkeypatch: 
     assert site.counted("neic") == {State.ACCEPTED: MANY - len(WITHOUT_VO), State.HELD: len(WITHOUT_VO)}
 
 
-def test_what_is_sent_again_on_request_counts_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site, _ = _site(tmp_path, monkeypatch, worth=1)
+def test_what_is_sent_again_on_request_counts_as_new(tmp_path: Path) -> None:
+    site, _ = _site(tmp_path, worth=1)
     site.publish()
     with site.publisher.store.write() as connection:
         connection.exec_driver_sql("UPDATE deliveries SET state = 1 WHERE state = 3")
@@ -130,11 +124,12 @@ def _pages(site: Site, waiting: int, url: str | None = None, part: Shard = WHOLE
     config = site.config
     if url is not None:
         config = config.model_copy(update={"store": config.store.model_copy(update={"url": url})})
+    limits = BacklogLimits(runs_here=RUNS_HERE, cores=cores)
     here = RenderOrder(site.config, "neic", part, PAGE).renderer(site.publisher.store)
-    return BackgroundRenderer(here, RenderOrder(config, "neic", part, PAGE), waiting, cores)
+    return BackgroundRenderer(here, RenderOrder(config, "neic", part, PAGE), waiting, limits)
 
 
-@pytest.mark.parametrize(("waiting", "cores"), [(background.WORTH_RUNS, 2), (background.WORTH_RUNS, 1), (9, 2)])
+@pytest.mark.parametrize(("waiting", "cores"), [(WORTH_RUNS, 2), (WORTH_RUNS, 1), (9, 2)])
 def test_the_parts_of_a_backlog_are_all_of_it(site: Site, waiting: int, cores: int) -> None:
     found = [
         [
@@ -148,7 +143,7 @@ def test_the_parts_of_a_backlog_are_all_of_it(site: Site, waiting: int, cores: i
 
 
 def test_what_troubles_the_other_process_is_raised_here(site: Site, tmp_path: Path) -> None:
-    pages = _pages(site, background.WORTH_RUNS, f"sqlite:///{tmp_path}/gone.db").pages(False)
+    pages = _pages(site, WORTH_RUNS, f"sqlite:///{tmp_path}/gone.db").pages(False)
     for _ in range(3):
         next(pages)
     with pytest.raises(StoreMissingError, match="there is no store"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from publisher.events import RecordSettled
+from publisher.messages.steps import BacklogLimits
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.targets.base import Accepted
@@ -127,12 +128,12 @@ def test_one_that_was_in_flight_when_the_power_went_is_held_too(tmp_path: Path, 
     assert site.publish_to("apel").sent.accepted == 1
 
 
-def test_one_that_changes_on_its_way_is_held_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("publisher.publish.queue._LOADED", 100)  # so that the run comes by it again
+def test_one_that_changes_on_its_way_is_held_in_the_same_run(tmp_path: Path) -> None:
     service = Receiver("apel", "ams")
     source = ListSource("ce1")
     source.add(*make_jobs(600))
     site = Site(tmp_path, [source], [service])
+    site.backlog = BacklogLimits(loaded=100)  # so that the run comes by it again
     site.configure("apel", batch_records=50)
     site.collect()
     changed = make_job(2, end=NOVEMBER + 900_000)

@@ -153,17 +153,14 @@ def test_when_it_is_refused_everything_stays(left: Left, outcome: Outcome) -> No
     assert len(left.names) == 1
 
 
-def test_one_that_was_sent_is_not_sent_again_after_a_kill(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_was_sent_and_could_not_be_taken_out_of_the_queue_is_not_sent_again(left: Left) -> None:
     left.add(summary(10))
-
-    def die(*_args: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("publisher.migrate.ssm_queue.set_aside", die)
-    with pytest.raises(KeyboardInterrupt):
+    kept = left.path.with_name("outgoing.taken-over")
+    kept.write_text("a file where the folder should be")
+    with pytest.raises(PublisherError, match="cannot be moved"):
         left.send()
     assert len(left.names) == 1
-    monkeypatch.undo()
+    kept.unlink()
     taken = left.send()
     assert (taken.sent, left.names, left.receiver.posts) == (1, [], 1)
 

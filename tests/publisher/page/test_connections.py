@@ -79,13 +79,12 @@ def test_who_is_only_connected_keeps_nobody_out(tls_site: Program, trusting: ssl
 
 
 @contextmanager
-def impatient(site: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def impatient(site: Program) -> Iterator[str]:
     """The address of a page that waits a moment only."""
-    monkeypatch.setattr(page_server, "_WAIT_S", 0.2)
     stop = threading.Event()
     tools = Tools(lambda: int(time.time()), lambda _: None, stopping=stop.is_set)
     with Publisher.from_file(site.config, tools, read_only=True) as publisher:
-        server = page_server.PageServer(publisher, publisher.config.serve, lambda _: None)
+        server = page_server.PageServer(publisher, publisher.config.serve, lambda _: None, wait_s=0.2)
         thread = threading.Thread(target=server.run)
         url = server.url
         thread.start()
@@ -96,8 +95,8 @@ def impatient(site: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             thread.join()
 
 
-def test_a_handshake_that_does_not_come_is_not_waited_for(tls_site: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    with impatient(tls_site, monkeypatch) as url:
+def test_a_handshake_that_does_not_come_is_not_waited_for(tls_site: Program) -> None:
+    with impatient(tls_site) as url:
         assert ended(connected(url)) == b""
 
 
@@ -112,17 +111,17 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(tls_site: Program, mon
     ids=["nothing", "half a header", "half of the next request", "half a body"],
 )
 def test_half_a_request_is_not_waited_for(
-    tls_site: Program, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, sent: str, answer: bytes
+    tls_site: Program, trusting: ssl.SSLContext, sent: str, answer: bytes
 ) -> None:
-    with impatient(tls_site, monkeypatch) as url:
+    with impatient(tls_site) as url:
         connection = trusting.wrap_socket(connected(url), server_hostname="localhost", suppress_ragged_eofs=True)
         found = asked(connection, sent)
         assert found.startswith(answer)
         assert found.count(b"HTTP/1.1") == (1 if answer else 0)
 
 
-def test_an_answer_that_is_not_read_is_not_waited_for(month: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    with impatient(month, monkeypatch) as url, connected(url) as reader:
+def test_an_answer_that_is_not_read_is_not_waited_for(month: Program) -> None:
+    with impatient(month) as url, connected(url) as reader:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.settimeout(60)
         query = "start=2026-11-01&days=30&job=*"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from publisher.errors import ConfigError, CredentialError
-from publisher.page import auth
 from publisher.page.auth import STATUS, People, Sessions
 from publisher.report.report import VIEWS
 from tests.publisher.page.conftest import TOKENS, token_file
@@ -108,8 +107,7 @@ def test_sessions_end() -> None:
     assert kept.token_digest(second) is None
 
 
-def test_sessions_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "MOST", 3)
-    kept = Sessions(60, lambda: 0)
+def test_sessions_do_not_grow_for_ever() -> None:
+    kept = Sessions(60, lambda: 0, most=3)
     cookies = [kept.begin(str(number)) for number in range(5)]
     assert [kept.token_digest(cookie) for cookie in cookies] == [None, None, "2", "3", "4"]

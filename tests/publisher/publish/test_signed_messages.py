@@ -5,7 +5,6 @@ Messages are signed for real and written to a directory; what is there is opened
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from formats.apel.text import parse
-from formats.base import Rendered
 from formats.job import Host, Job
 from formats.xml.read import read
 from publisher import plugins
 from publisher.security.verify import open_signed
 from publisher.simulator.pki import Pki, make_pki
 from publisher.store.schema import State
+from tests.publisher.add_on import JOB_NAMES, install
 from tests.publisher.site import ListSource, Site, make_job
 from tests.strategies import HOSTILE, hostile_text
 
@@ -55,9 +54,6 @@ class SigningSite(Site):
         self.table["targets"] = {
             "apel": {"type": "directory", "layout": "files", "path": "sent", "records": records, "sign": True}
         }
-
-    def _services(self) -> Any:
-        return nullcontext()
 
     def payloads(self) -> list[bytes]:
         """What was sent, as it is read behind the signature."""
@@ -127,28 +123,10 @@ def test_a_job_named_as_the_media_type_of_encrypted_messages_is_sent(tmp_path: P
         assert sum(job.local_id == MEDIA_TYPE for job in jobs) == 1
 
 
-class _Form:
-    """A format of an add-on that writes names as they are."""
-
-    name = "mine"
-    content_type = "text/plain"
-    overhead_bytes, separator_bytes = 0, 1
-
-    def __init__(self, _view: object) -> None:
-        pass
-
-    def record(self, job: Job, _created: int) -> Rendered:
-        return Rendered((job.name or "").encode())
-
-    def message(self, bodies: list[bytes]) -> bytes:
-        return b"\n".join(bodies)
-
-
 def test_a_record_of_an_add_on_that_cannot_be_signed_is_held_alone(
     tmp_path: Path, pki: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugins, "names", lambda group: ("mine",) if group == plugins.FORMATS else ())
-    monkeypatch.setattr(plugins, "load", lambda *_args, **_kwargs: _Form)
+    install(tmp_path, monkeypatch, plugins.FORMATS, mine=JOB_NAMES)
     names = ["fine", f"a {MEDIA_TYPE}", "blåbær", "a\rb", "a\0b", "too"]
     jobs = [make_job(number, name=name) for number, name in enumerate(names, 1)]
     site = SigningSite(tmp_path, pki, "mine", jobs)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from publisher.errors import CredentialError
-from publisher.events import BatchAnswered, BatchInFlight, Event
-from publisher.publish.post import RetryBudget
+from publisher.events import BatchAnswered, BatchInFlight, Event, ignore
+from publisher.publish.post import RetryBudget, post
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Refused, Throttled, Transient, Unknown
 from tests.publisher.receivers import Receiver, always
@@ -297,20 +297,29 @@ def test_a_service_that_asks_to_wait_is_left_alone_by_all_couriers(tmp_path: Pat
     assert site.counted("neic") == {State.ACCEPTED: 60}
 
 
-def test_a_service_that_asks_for_too_long_a_pause_gets_no_message_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = Limited(11, 86_400.0)
+def test_a_service_that_asks_for_too_long_a_pause_gets_no_message_more(tmp_path: Path) -> None:
+    service = Limited(1, 86_400.0)
     site = site_of(tmp_path, 60, service)
     site.configure("neic", workers=2, batch_records=10, attempts=2)
-    end = RetryBudget.end
 
-    def end_and_tell(patience: RetryBudget, outcome: Outcome) -> None:
-        end(patience, outcome)
-        service.asked.set()
+    def asked_to_wait(event: Event) -> None:
+        if isinstance(event, BatchAnswered) and event.outcome == "Throttled":
+            service.asked.set()
 
-    monkeypatch.setattr(RetryBudget, "end", end_and_tell)
+    site.watch = asked_to_wait
     assert site.publish_to("neic").sent.paused == "HTTP 429"
     assert site.counted("neic") == {State.ACCEPTED: 10, State.WAITING: 50}
     assert service.posts == 1, "beside the one that was asked to wait"
     site.assert_counters_right()
+
+
+def test_after_such_an_answer_no_message_leaves_that_another_worker_has(tmp_path: Path) -> None:
+    answer = Throttled("HTTP 429", 86_400.0)
+    service = Receiver("neic")
+    service.fault = lambda _message: answer
+    site = site_of(tmp_path, 1, service)
+    budget = RetryBudget(site.config.targets["neic"])
+    messages = [Message(uid, "ogf-ur", "text/xml", b"<x/>") for uid in ("first", "second")]
+    given = [post(service, message, number, budget, ignore) for number, message in enumerate(messages)]
+    assert given == [answer, answer]
+    assert service.posts == 1

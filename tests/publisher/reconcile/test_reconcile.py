@@ -114,24 +114,21 @@ def test_hours_that_sgas_rounds_are_no_difference(simulator: Simulator, pki: Pki
 
 @pytest.mark.parametrize("answered", [0, 1])
 def test_all_months_have_the_same_measure_where_the_service_stops_answering(
-    simulator: Simulator, pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
+    simulator: Simulator, pki: Pki, tmp_path: Path, answered: int
 ) -> None:
     site = site_of(
         tmp_path, pki, [make_job(1, end=OCTOBER + 5, cores=8), make_job(2, cores=8), make_job(3)], neic=sgas(simulator)
     )
-    usage, asked_for = SgasTarget.usage, []
+    asked_for = []
 
-    def fails_after(
-        target: SgasTarget, machine: str, first_day: int, behind_day: int
-    ) -> list[DaySum] | EvidenceUnavailable:
-        asked_for.append(machine)
-        return (
-            usage(target, machine, first_day, behind_day)
-            if len(asked_for) <= answered
-            else EvidenceUnavailable("no more")
-        )
+    class StopsAnswering(SgasTarget):
+        def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
+            asked_for.append(machine)
+            if len(asked_for) > answered:
+                return EvidenceUnavailable("no more")
+            return super().usage(machine, first_day, behind_day)
 
-    monkeypatch.setattr(SgasTarget, "usage", fails_after)
+    site.make_target = StopsAnswering
     found, _ = reconciled(site, OCT, NOV)
     assert [one.per_core for one in found.months] == [True, True]
     assert [one.sent_wall_s for one in found.months] == [800, 900], "core seconds"
@@ -254,11 +251,15 @@ def test_jobs_that_may_or_may_not_be_there_prove_nothing(simulator: Simulator, p
 
 
 def test_a_service_that_does_not_remember_our_last_batch_was_perhaps_restored(
-    simulator: Simulator, pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, pki: Pki, tmp_path: Path
 ) -> None:
+    class Restored(SgasTarget):
+        def last_registration_s(self, _machine: str) -> float:
+            return 7200.0
+
     site = site_of(tmp_path, pki, make_jobs(2), neic=sgas(simulator))
     assert reconciled(site)[0].notes == []
-    monkeypatch.setattr(SgasTarget, "last_registration_s", lambda _self, _machine: 7200.0)
+    site.make_target = Restored
     assert "restored from an earlier state" in reconciled(site)[0].notes[0]
     simulator.sgas.forget([make_job(1).record_id])
     assert "some 20 s later" in reconciled(site)[0].notes[0], "it was sent just now"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from publisher.reconcile import reconcile
+from publisher import plugins
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from publisher.store.schema import State
+from tests.publisher.add_on import JOB_NAMES, install
 from tests.publisher.reconcile.reconciling import (
     NOV,
     OCT,
@@ -179,7 +180,7 @@ def test_a_directory_that_cannot_be_read_leaves_the_receipts(tmp_path: Path) -> 
 
 
 def test_a_format_that_cannot_be_read_back_leaves_the_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = site_of(tmp_path, None, make_jobs(2), spool=files())
-    monkeypatch.setattr(reconcile, "READABLE", frozenset())
+    install(tmp_path, monkeypatch, plugins.FORMATS, mine=JOB_NAMES)
+    site = site_of(tmp_path, None, make_jobs(2), spool=files(records="mine"))
     found, differences = reconciled(site)
-    assert (found.evidence, found.untold, differences) == ("receipts", "ogf-ur cannot be read back", [])
+    assert (found.evidence, found.untold, differences) == ("receipts", "mine cannot be read back", [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,7 @@ from distributed import LocalCluster
 from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.report import dask as scale_cluster
-from publisher.report.dask import Task, program, work
+from publisher.report.dask import Task, gather, program, work
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
@@ -73,15 +73,16 @@ def test_an_interval_after_all_runs(every_source: Publisher, archive: Path) -> N
     assert made.facts["all"]["jobs"] == 0
 
 
-def test_workers_that_see_no_archive(
-    every_source: Publisher, archive: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Another folder there, as where a file system is not mounted."""
-    seen = dict.fromkeys([Month(2026, 11)], archive / "month=2026-11" / "runs.parquet")
-    monkeypatch.setattr(scale_cluster, "months_about", lambda _, start: seen)
-    request = ReportRequest(start=SINCE, stop=UNTIL, archive=tmp_path / "not-there", dask=scheduler)
-    with pytest.raises(UsageError, match=r"a worker on \S+ cannot read .*not-there.*No such file.*same path"):
-        make("totals", ReportContext(None, every_source.config, UNTIL), request)
+def test_workers_that_see_no_archive(every_source: Publisher, archive: Path, scheduler: str, tmp_path: Path) -> None:
+    """A path that only this process can follow, as where a file system is not mounted on the workers."""
+    month = tmp_path / "not-there" / "month=2026-11"
+    month.mkdir(parents=True)
+    with (archive / "month=2026-11" / "runs.parquet").open("rb") as file:
+        (month / "runs.parquet").symlink_to(f"/proc/self/fd/{os.dup2(file.fileno(), 999)}")
+        request = ReportRequest(start=SINCE, stop=UNTIL, archive=month.parent, dask=scheduler)
+        with pytest.raises(UsageError, match=r"a worker on \S+ cannot read .*not-there.*No such file.*same path"):
+            make("totals", ReportContext(None, every_source.config, UNTIL), request)
+        os.close(999)
 
 
 @pytest.mark.parametrize(
@@ -97,17 +98,18 @@ def test_a_worker_that_has_something_else(archive: Path, change: dict[str, objec
 
 
 def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked(view: str = "totals", dask: str = "tcp://127.0.0.1:1") -> None:
-        request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask=dask)
-        make(view, ReportContext(None, every_source.config, UNTIL), request)
+    request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask="tcp://127.0.0.1:1")
 
-    monkeypatch.setattr(scale_cluster, "CONNECT_S", 0.1)
+    def asked(dask: str = "tcp://127.0.0.1:1") -> None:
+        again = msgspec.structs.replace(request, dask=dask)
+        gather(again, frozenset({"start"}), "ended", sum_part, connect_s=0.1)
+
     with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1"):
         asked()
     with pytest.raises(UsageError, match="no Dask scheduler answers at somewhere:else"):
         asked(dask="somewhere:else")
     with pytest.raises(UsageError, match="a cluster computes only utilization and totals"):
-        asked("waiting")
+        make("waiting", ReportContext(None, every_source.config, UNTIL), request)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"not installed.*usage-publisher\[dask\]"):
         asked()

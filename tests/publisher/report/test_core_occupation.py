@@ -238,16 +238,19 @@ def test_the_mean_of_its_cores_is_the_occupation_of_a_node(jobs: list[Job], node
         assert len(cores) == available
 
 
-def test_runs_of_many_cores_are_taken_by_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views_nodes, "_AT_ONCE", 3)
-    jobs = [ran(place, place + 1, (Host("n1", 4),), ("0-3",)) for place in range(3)]
-    assert table(occupation(jobs, "core"), "used_h") == [(3.0,)] * 4 + [(0.0,)] * 2
+def test_runs_of_many_cores_are_taken_by_portions() -> None:
+    hosts = tuple(Host(f"m{number:03}", 1000) for number in range(60))
+    jobs = [ran(place, place + 1, hosts, ("0-999",) * len(hosts)) for place in range(10)]
+    assert len(jobs) * len(hosts) * 1000 > views_nodes._AT_ONCE
+    nodes = "\n".join(f'[[nodes]]\nname = "{host.name}"\ncores = 1000' for host in hosts)
+    assert table(occupation(jobs, "core", nodes=nodes), "used_h") == [(10.0,)] * 60_000
 
 
-def test_too_many_cells_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_occupation, "MOST_CELLS", 7)
+def test_too_many_cells_are_refused() -> None:
+    nodes = "\n".join(f'[[nodes]]\nname = "m{number}"\ncores = 1000' for number in range(126))
+    assert core_occupation.MOST_CELLS < 2 * 126_000
     with pytest.raises(UsageError, match="in 2 periods are more than a report by core can have"):
-        occupation([ran(0, 48, (Host("n1", 4),), ("0-3",))], "core", stop=at(3))
+        occupation([ran(0, 48, (Host("m0", 4),), ("0-3",))], "core", nodes=nodes, stop=at(3))
 
 
 def test_other_resources_have_no_cores(site: Publisher) -> None:

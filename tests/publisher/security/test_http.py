@@ -11,7 +11,7 @@ import pytest
 import respx
 
 from publisher.errors import ConfigError
-from publisher.security.http import Failure, HttpClient, Reply
+from publisher.security.http import Failure, HttpClient, Reply, Timing
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.http_client import client, ok, post
@@ -23,8 +23,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return make_pki(tmp_path_factory.mktemp("pki"))
 
 
-def test_when_stopped_it_waits_a_few_seconds_for_an_answer(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("publisher.security.http._GRACE_S", 0.3)
+def test_when_stopped_it_waits_a_few_seconds_for_an_answer(pki: Pki) -> None:
     stop = threading.Event()
 
     def silent(_request: Request, connection: Connection) -> None:
@@ -32,18 +31,22 @@ def test_when_stopped_it_waits_a_few_seconds_for_an_answer(pki: Pki, monkeypatch
         connection.wait()
 
     with serve(silent, pki) as server:
-        failure = post(client(server, pki, timeout_s=3600.0, stopping=stop.is_set), server)
+        failure = post(client(server, pki, timeout_s=3600.0, stopping=stop.is_set, timing=Timing(grace_s=0.3)), server)
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.sent) == ("stopped", True)
     assert "was stopped" in failure.message
 
 
-def test_a_stop_while_it_connects_is_not_a_timeout(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("publisher.security.http._GRACE_S", 0.1)
+def test_a_stop_while_it_connects_is_not_a_timeout(pki: Pki) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://localhost:{silent.getsockname()[1]}/"
         stopped = HttpClient(
-            url, trust=Trust(None, pki.ca_file), credentials=lambda: None, timeout_s=3600.0, stopping=lambda: True
+            url,
+            trust=Trust(None, pki.ca_file),
+            credentials=lambda: None,
+            timeout_s=3600.0,
+            stopping=lambda: True,
+            timing=Timing(grace_s=0.1),
         )
         failure = stopped.request("POST", url, content=b"x")
     assert isinstance(failure, Failure)
@@ -63,10 +66,7 @@ def test_when_stopped_it_still_takes_the_answer_of_the_present_message(pki: Pki)
     assert reply.body == b"fine records"
 
 
-def test_an_answer_that_is_late_is_taken_though_it_was_looked_for_before(
-    pki: Pki, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("publisher.security.http._CHECK_EVERY_S", 0.01)
+def test_an_answer_that_is_late_is_taken_though_it_was_looked_for_before(pki: Pki) -> None:
     looks = 0
 
     def look() -> bool:
@@ -80,7 +80,7 @@ def test_an_answer_that_is_late_is_taken_though_it_was_looked_for_before(
         ok(request, connection)
 
     with serve(late, pki) as server:
-        reply = post(client(server, pki, stopping=look), server)
+        reply = post(client(server, pki, stopping=look, timing=Timing(check_every_s=0.01)), server)
     assert isinstance(reply, Reply)
     assert reply.body == b"fine records"
 

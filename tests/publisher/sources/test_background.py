@@ -89,10 +89,20 @@ def test_where_it_stopped_either_goes_on(settings: schema.SourceSettings) -> Non
     assert sum(len(page.runs) for page in BackgroundReader("ce1", settings, cores=1).pages(cursor)) == 0
 
 
-def test_a_short_source_and_a_short_window_are_read_here(
-    settings: schema.SourceSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("publisher.subprocess_worker.WorkerProcess", None)
+_BEGUN: list[str] = []
+"""The processes that this one began, since this module was imported."""
+
+
+def _note_process(name: str, arguments: tuple[object, ...]) -> None:
+    if name == "subprocess.Popen":
+        _BEGUN.append(str(arguments[0]))
+
+
+sys.addaudithook(_note_process)
+
+
+def test_a_short_source_and_a_short_window_are_read_here(settings: schema.SourceSettings, tmp_path: Path) -> None:
+    begun = len(_BEGUN)
     arc_database.create(tmp_path / "accounting.db", 100, 1)
     small = settings.model_copy(update={"path": tmp_path / "accounting.db"})
     assert list(BackgroundReader("ce1", small, cores=2).pages({}))[-1].at_end
@@ -100,6 +110,9 @@ def test_a_short_source_and_a_short_window_are_read_here(
     assert len(jobs.runs) == 99, "one is in progress"
     assert end.at_end
     assert list(BackgroundReader("ce1", settings, cores=1).pages({}, Window(0, 2**40)))[-1].at_end
+    assert len(_BEGUN) == begun
+    assert list(BackgroundReader("ce1", settings, cores=2).pages({}))[-1].at_end
+    assert len(_BEGUN) == begun + 1, "or the above says nothing"
 
 
 def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: schema.SourceSettings) -> None:

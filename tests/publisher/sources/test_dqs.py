@@ -18,7 +18,6 @@ from formats.utilization.measure import Ran
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
 from publisher.messages.entries import entries_of, rans_of
-from publisher.sources import dqs
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource, act_lines, parse_line, without_slaves
 from publisher.sources.dqs_stat import QueueSample, StatError, parse_sample, read_samples
@@ -113,13 +112,11 @@ def act_files(draw: st.DrawFn) -> list[bytes]:
 def test_any_order_of_the_lines_gives_the_same_tallies(written: list[bytes], most: int, cut: int) -> None:
     """However few jobs are remembered, in two reads and once more: each line counts once, each master's is a record."""
     seen = Seen()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dqs, "MOST_JOBS", most)
-        for part in (written[:cut], written[cut:], written):
-            parser = DqsParser("c")
-            parser.resume(seen.cursor.get("parser"))
-            seen.add(list(parse_all(parser, part)[0].jobs.values()))
-            seen.cursor = {"parser": json.loads(json.dumps(parser.state()))}
+    for part in (written[:cut], written[cut:], written):
+        parser = DqsParser("c", most_jobs=most)
+        parser.resume(seen.cursor.get("parser"))
+        seen.add(list(parse_all(parser, part)[0].jobs.values()))
+        seen.cursor = {"parser": json.loads(json.dumps(parser.state()))}
     entries = [entry for job in seen.jobs.values() for entry in entries_of(job)]
     tallies = Counter((entry.facts["queue"], entry.facts["host"], entry.ran) for entry in entries)
     assert tallies == Counter(map(tally_of, set(written)))
@@ -144,10 +141,9 @@ def test_a_slave_that_comes_too_late_for_the_record_counts_in_reports_and_is_tol
     assert again == told
 
 
-def test_more_slaves_than_a_record_takes_are_told(lines: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dqs, "MOST_SLAVES", 1)
+def test_more_slaves_than_a_record_takes_are_told(lines: list[bytes]) -> None:
     six = [line for line in lines if b"DQS.6" in line]
-    seen, refused = parse_all(DqsParser("c"), six)
+    seen, refused = parse_all(DqsParser("c", most_slaves=1), six)
     assert refused == [2]
     assert len(seen.jobs) == 3
     assert [job.slots for job in runs_of(seen)] == [2]

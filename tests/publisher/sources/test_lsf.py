@@ -187,9 +187,11 @@ def test_the_samples(shared: Path) -> None:
     assert jobs["11493"].cores == 1  # cut off behind what counts
 
 
-def test_a_long_record_is_split_as_every_other(lines: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_record_is_split_as_every_other(lines: list[bytes]) -> None:
     records = [line for line in lines if lsf.record_type(line) and not lsf.goes_on(line)]
     expected = [lsf.fields(line) for line in records]
-    monkeypatch.setattr(lsf, "_CSV_CHARACTERS", 0)
-    assert [lsf.fields(line) for line in records] == expected
+    long = b"x" * (lsf._CSV_CHARACTERS + 1)
+    found = [lsf.fields(line.rstrip(b"\r\n") + b' "' + long + b'"') for line in records]
+    assert [each[:-1] for each in found] == expected
+    assert {each[-1] for each in found} == {long.decode()}
     assert len(records) > 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,7 @@ from publisher.config import schema
 from publisher.errors import ConfigError
 from publisher.sources.arc.source import ArcSource
 from publisher.sources.plugin import AddedSource
-
-
-def of_add_on(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(name, value, plugins.SOURCES)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == point.group else [])
+from tests.publisher.add_on import install
 
 
 def test_every_built_in_type_can_be_loaded() -> None:
@@ -48,19 +43,19 @@ def test_an_unknown_type_unlike_any() -> None:
 
 
 def test_a_type_of_an_add_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    of_add_on("mine", "publisher.sources.arc.source:ArcSource", monkeypatch)
+    install(tmp_path, monkeypatch, plugins.SOURCES, mine="publisher.sources.arc.source:ArcSource")
     made = sources.make_source("x", schema.SourceSettings(type="mine", path=tmp_path))
     assert (type(made), made.name, made.kind) == (AddedSource, "x", "arc")
     assert [finding.level for finding in made.check()] == ["red"]
 
 
 @pytest.mark.parametrize("value", ["no_such_module_at_all:Source", "publisher.sources.arc.source:NoSuchName"])
-def test_an_add_on_that_cannot_be_loaded(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_add_on("mine", value, monkeypatch)
+def test_an_add_on_that_cannot_be_loaded(value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(tmp_path, monkeypatch, plugins.SOURCES, mine=value)
     with pytest.raises(ConfigError, match="cannot be loaded"):
         sources.make_source("x", schema.SourceSettings(type="mine"))
 
 
 def test_an_add_on_cannot_replace_a_built_in_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    of_add_on("arc", "no_such_module_at_all:Source", monkeypatch)
+    install(tmp_path, monkeypatch, plugins.SOURCES, arc="no_such_module_at_all:Source")
     assert isinstance(sources.make_source("x", schema.SourceSettings(type="arc", path=tmp_path)), ArcSource)

@@ -108,6 +108,11 @@ def source(sacct: Sacct, now: int, silent_s: float = 60.0, **more: object) -> Sl
     return SlurmSource("slurm", made, clock=lambda: T0 + now, silent_s=silent_s)
 
 
+def of_known_delimiter(sacct: Sacct) -> SlurmSource:
+    settings = schema.SourceSettings(type="slurm", path=sacct.path)
+    return SlurmSource("slurm", settings, clock=lambda: T0 + 100, new_delimiter=lambda: "\x1f!")
+
+
 def ids(jobs: dict[str, Job]) -> list[str | None]:
     return [job.local_id for job in jobs.values()]
 
@@ -218,18 +223,17 @@ def test_two_different_texts_for_a_job_stop_only_its_own_run(sacct: Sacct) -> No
 
 
 @pytest.mark.parametrize("column", ["Account", "JobName", "Comment", "WCKey"])
-def test_who_guessed_the_delimiter_forges_nothing(tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_guessed_the_delimiter_forges_nothing(tmp_path: Path, column: str) -> None:
     """Were the delimiter known, the numbers would not change, and the answer with the texts would not be used."""
-    monkeypatch.setattr("publisher.sources.slurm.sacct.new_delimiter", lambda: "\x1f!")
     sacct = Sacct(tmp_path)
     victim = row("2", 10, 30, Account="victim", User="bob")
     forged = "\x1f!".join(["x", *[""] * (TEXTS.index("Submit") - TEXTS.index(column) - 1), f"{T0 + 10}\n2", "c1"])
     sacct.rows(row("1", 10, 20, **{column: forged}), victim)
     with pytest.raises(SourceFormatError, match="asked again"):
-        read_on(source(sacct, 100), Seen())
+        read_on(of_known_delimiter(sacct), Seen())
     sacct.rows(row("1", 10, 20, **{column: "\x1f!"}), victim)
     with pytest.raises(SourceFormatError, match="fields where 7 were asked for"):
-        read_on(source(sacct, 100), Seen())
+        read_on(of_known_delimiter(sacct), Seen())
 
 
 def test_the_next_window_begins_an_overlap_before_the_end_of_the_last(sacct: Sacct) -> None:

@@ -218,11 +218,8 @@ def test_a_path_with_several_ends(tmp_path: Path, status: int, cut: int) -> None
         assert read_on(source(tmp_path), Seen(cursor=seen.cursor)).jobs == seen.jobs, "read again, nothing changes"
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_WEIGHT", 50)
-    monkeypatch.setattr(history, "MAX_ENDED", 10)
-    monkeypatch.setattr(history, "MAX_COMPLETED", 10)
-    small = parser()
+def test_what_is_remembered_is_bounded() -> None:
+    small = PbsParser(TORQUE, ZONE, None, history.HistoryLimits(weight=50, ended=10, completed=10))
     for number in range(500):
         small.parse(b"10/24/2026 20:00:00;Q;%d.s;queue=a" % number)
         small.parse(

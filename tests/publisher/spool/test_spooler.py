@@ -15,9 +15,10 @@ from publisher.config.schema import SpoolContext
 from publisher.errors import StoreFullError
 from publisher.events import TargetPaused
 from publisher.spool import kinds, spooler
-from publisher.spool.base import Object
-from publisher.spool.context import make_context
+from publisher.spool.base import Kind, Object
+from publisher.spool.context import SpoolingContext, make_context
 from publisher.spool.kinds import kind_named
+from publisher.spool.spooler import attach
 from publisher.store.database import open_store
 from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
@@ -136,55 +137,58 @@ def test_trouble_with_a_context_stops_nothing_and_is_mended(site: Site) -> None:
     assert_all_the_same(site)
 
 
-def test_a_transaction_that_is_rolled_back_leaves_no_trace(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_is_rolled_back_leaves_no_trace(site: Site) -> None:
     site.collect()
     site.publish()
     before = stored(site)
-
-    def full(*_arguments: Any, **_names: Any) -> None:
-        raise StoreFullError("the disk is full")
-
-    monkeypatch.setattr("publisher.store.registry.advance", full)
     site.sources["ce1"].add(make_job(90))
-    with pytest.raises(StoreFullError):
+    with site.full_at("UPDATE", "sources"), pytest.raises(StoreFullError):
         site.collect()
     assert stored(site) == before
     assert_all_the_same(site)
 
 
-@pytest.mark.parametrize("step", range(0, 40, 7))
-def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(
-    site: Site, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(BaseException):
-        pass
+class Killed(BaseException):
+    """The process died."""
 
-    count = 0
-    real = spooler._write
 
-    def write(context: Any, kind: Any, changed: Any) -> None:
-        nonlocal count
-        changed = list(changed)
-        count += 1
-        if count > step:
-            real(context, kind, changed[: len(changed) // 2])
-            context.commit()
+class Dying:
+    """A context that dies after so many objects of all contexts, the last of which it has committed."""
+
+    left = 0
+
+    def __init__(self, context: SpoolingContext) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def write_object(self, kind: Kind, item: Object) -> None:
+        """Write, or die."""
+        if Dying.left == 0:
+            self._context.commit()
             raise Killed
-        real(context, kind, changed)
+        Dying.left -= 1
+        self._context.write_object(kind, item)
 
-    monkeypatch.setattr(spooler, "_write", write)
-    try:
-        site.collect()
-        site.publish()
-        killed = False
-    except Killed:
-        killed = True
-    monkeypatch.undo()
-    monkeypatch.setattr(site.publisher.spooler, "shutdown", lambda: None)  # the process is gone
+
+def collect_and_publish(site: Site) -> None:
+    site.collect()
+    site.publish()
+
+
+@pytest.mark.parametrize("step", range(0, 102, 17))
+def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(site: Site, step: int) -> None:
+    settings, table = site.config.spool, site.table.pop("spool")
+    site.publisher.status()
+    Dying.left = step
+    attach(site.publisher.store, settings, lambda *_told: None, lambda each: Dying(make_context(each)))
+    with pytest.raises(Killed):
+        collect_and_publish(site)
+    site.table["spool"] = table
     site.reopen()
     site.collect()
     site.publish()
-    assert killed
     assert len(site.in_state("sgas", State.ACCEPTED)) == 10
     assert_all_the_same(site)
 

@@ -7,21 +7,21 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, Engine, event, select
+from sqlalchemy import Engine, event, select
 
 from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import StoreCorruptError, StoreFullError, UsageError
 from publisher.maintenance import copy_store
-from publisher.store import dialect
 from publisher.store.admin import backup
-from publisher.store.admin import engine as admin_engine
 from publisher.store.database import Store, open_store
 from publisher.store.schema import metadata, spool_changes
+from tests.faults.full_disk import files_no_larger_than
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
 from tests.publisher.store.make_old_store import fill
@@ -119,19 +119,17 @@ def test_nothing_is_copied_while_a_publisher_is_at_work(tmp_path: Path) -> None:
         copy_store(site.config.store.url, f"sqlite:///{tmp_path}/other/store.db", 1, lambda _table: None)
 
 
-def test_a_copy_that_is_not_the_same_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_is_not_the_same_is_not_kept(tmp_path: Path) -> None:
+    """One row is lost on the way."""
     site = fill(tmp_path)
     site.reopen()
     other = f"sqlite:///{tmp_path}/other/store.db"
-    real = dialect.Bulk.run
-
-    def lose_one(bulk: dialect.Bulk, connection: Connection, rows: Sequence[tuple[object, ...]]) -> int:
-        return real(bulk, connection, rows[:-1] if len(rows) > 5 else rows)
-
-    monkeypatch.setattr(dialect.Bulk, "run", lose_one)
+    open_store(other).close()
+    lose_one = "BEFORE INSERT ON deliveries WHEN NEW.run_id = 5 BEGIN SELECT RAISE(IGNORE); END"
+    with closing(sqlite3.connect(tmp_path / "other" / "store.db")) as connection:
+        connection.execute(f"CREATE TRIGGER lose_one {lose_one}")
     with pytest.raises(StoreCorruptError, match="not the same after copying"):
         copy_store(site.config.store.url, other, 1, lambda _table: None)
-    monkeypatch.undo()
     assert not any(everything(other).values())
 
 
@@ -356,19 +354,11 @@ def test_a_damaged_store_has_no_backup(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*backup*"))
 
 
-def test_a_backup_that_finds_the_disk_full_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_that_finds_the_disk_full_leaves_nothing(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
     site.sources["ce1"].add(*make_jobs(500))
     site.collect()
-    real = sqlite3.connect
-
-    def small(place: str, **names: object) -> sqlite3.Connection:
-        connection: sqlite3.Connection = real(place, **names)  # type: ignore[call-overload]
-        connection.execute("PRAGMA max_page_count = 10")
-        return connection
-
-    monkeypatch.setattr(admin_engine.sqlite3, "connect", small)
-    with pytest.raises(StoreFullError):
+    with files_no_larger_than(40_960), pytest.raises(StoreFullError):
         site.publisher.keeper.backup(tmp_path / "backup.db")
     assert not list(tmp_path.glob("*backup*"))
 

@@ -255,22 +255,15 @@ def test_a_publisher_at_work_is_not_disturbed(site: Site, lock: str) -> None:
     assert site.rows("SELECT count(*) FROM runs") == [(9,)]
 
 
-def test_a_month_that_fails_half_way_stays_whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_month_that_fails_half_way_stays_whole(site: Site) -> None:
     site.sources["ce1"].add(make_job(50, end=SEPTEMBER))
     site.collect()
     site.publish()
-
-    def full(_connection: object, month: Month, *_rest: object) -> None:
-        if month == LAST:
-            raise StoreFullError("the disk is full")
-
-    monkeypatch.setattr("publisher.store.admin.purge.note_month", full)
     before = site.publisher.status()
-    with pytest.raises(StoreFullError):
+    with site.full_at("INSERT", "purged_months", f"NEW.month = {LAST.number}"), pytest.raises(StoreFullError):
         purge(site)
     assert site.rows("SELECT count(*) FROM runs") == [(9,)], "September went, October is whole"
     assert site.publisher.status() == before
-    monkeypatch.undo()
     assert purge(site) == 5
     assert site.publisher.status() == before
 

@@ -1,0 +1,177 @@
+"""Source slurm: tables that lack columns, and texts in them that hold delimiters and line feeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.config import schema
+from publisher.errors import SourceFormatError
+from publisher.sources.logs.lines import UnreadableLine
+from publisher.sources.slurm.parser import SlurmParser
+from publisher.sources.slurm.sacct import COLUMNS
+from publisher.sources.slurm.source import SlurmSource
+from tests.publisher.sources.log_reading import Seen, read_on
+from tests.publisher.sources.saved_reading import parse_to_end
+
+
+def source(path: Path, **more: object) -> SlurmSource:
+    return SlurmSource("slurm", schema.SourceSettings.model_validate({"type": "slurm", "path": path, **more}))
+
+
+def parser() -> SlurmParser:
+    return SlurmParser("c1", "UTC")
+
+
+ROWS = "".join(f"{n}|2026-11-01T00:00:00|2026-11-01T01:00:00|COMPLETED|job{n}\n" for n in (7, 8, 9))
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "lacks"),
+    [
+        ("JobID|Start|State|JobName", ROWS.replace("|2026-11-01T01:00:00", ""), "column End"),
+        ("JobID|State|JobName", "7|COMPLETED|a\n8|FAILED|b\n", "columns Start, End"),
+    ],
+)
+def test_a_table_that_lacks_columns_is_refused_once(tmp_path: Path, header: str, rows: str, lacks: str) -> None:
+    """Not line by line; with the command that writes what is needed, and mended by putting a whole table there."""
+    file = tmp_path / "sacct.psv"
+    file.write_text(f"{header}\n{rows}")
+    seen = Seen()
+    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no run can be told") as told:
+        read_on(source(file), seen)
+    assert "Write it anew: sacct --allusers --duplicates" in told.value.hint
+    assert (seen.jobs, seen.unreadable) == ({}, [])
+    (finding, *_) = source(file).check()
+    assert (finding.level, "the table has no" in finding.message) == ("red", True)
+    file.write_text(f"JobID|Start|End|State|JobName\n{ROWS}")
+    assert len(read_on(source(file), seen).jobs) == 3
+
+
+def test_a_folder_with_such_a_table_gives_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.psv").write_text("JobID|State|JobName\n7|COMPLETED|a\n")
+    (tmp_path / "b.psv").write_text(f"JobID|Start|End|State|JobName\n{ROWS}")
+    seen = Seen()
+    with pytest.raises(SourceFormatError, match="columns Start, End"):
+        read_on(source(tmp_path), seen)
+    assert {job.name for job in seen.jobs.values()} == {"job7", "job8", "job9"}
+
+
+def test_behind_a_header_that_lacks_columns_nothing_is_read_by_another(tmp_path: Path) -> None:
+    """Five columns both, but others: the rows of the second table would be runs that there were not."""
+    file = tmp_path / "sacct.psv"
+    second = "JobID|Submit|Start|State|JobName\n" + ROWS.replace("7|", "17|").replace("8|", "18|")
+    file.write_text(f"JobID|Start|End|State|JobName\n{ROWS}{second}")
+    seen = read_on(source(file), Seen())
+    assert {job.local_id for job in seen.jobs.values()} == {"7", "8", "9"}
+    assert {one.reason for one in seen.unreadable} == {"the table has no column End: no run can be told from it"}
+    assert len(seen.unreadable) == 4
+
+
+def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> None:
+    """The run is read; what stands behind the line feed is no torn record, wherever it comes."""
+    file = tmp_path / "sacct.psv"
+    file.write_text(
+        "JobID|Start|End|State|JobName\n" + ROWS.replace("job7\n", "two\nlines\n").replace("job9\n", "a\nb\nc\n")
+    )
+    seen = read_on(source(file), Seen())
+    assert {job.name for job in seen.jobs.values()} == {"two", "job8", "a"}
+    assert [one.raw for one in seen.unreadable] == [b"lines", b"b\nc"]
+    for one in seen.unreadable:
+        assert one.reason.startswith("is probably the rest of the JobName of the run before, behind a line feed")
+        assert one.reason.endswith("let sacct write State last")
+
+
+def recommended(**fields: str) -> bytes:
+    """A row of the recommended columns, with the delimiter that sacct has by itself."""
+    row = {
+        "JobIDRaw": "5", "JobID": "5", "Cluster": "c1", "User": "alice", "Account": "a", "Submit": "5", "Start": "10",
+        "End": "20", "ElapsedRaw": "10", "NCPUS": "4", "State": "COMPLETED", "DBIndex": "7",
+        "ExitCode": "0:0", **fields,
+    }  # fmt: skip
+    return "|".join(row.get(column, "") for column in COLUMNS).encode()
+
+
+def test_texts_that_cannot_be_told_apart_are_left_out_and_named() -> None:
+    """JobName, Comment and WCKey are side by side: the numbers are certain, where the name ends is not."""
+    header = "|".join(COLUMNS).encode()
+    (job,) = parse_to_end(parser(), [header, recommended(JobName="a|b", Comment="c")]).jobs.values()
+    assert (job.name, job.account, job.cores, job.start, job.end) == (None, "a", 4, 10, 20)
+    assert job.extras["ambiguous_columns"] == "JobName, Comment, WCKey"
+    assert "Comment" not in job.extras
+    (plain,) = parse_to_end(parser(), [header, recommended(JobName="a", Comment="c")]).jobs.values()
+    assert (plain.name, plain.extras["Comment"], "ambiguous_columns" in plain.extras) == ("a", "c", False)
+
+
+@pytest.mark.parametrize(
+    "column", ["NCPUS", "NNodes", "AllocTRES", "MaxRSS", "UserCPU", "ReqMem", "UID", "Submit", "Suspended", "NodeList"]
+)
+def test_a_field_that_is_not_of_its_column_makes_the_row_unreadable(column: str) -> None:
+    """As when columns are shifted and their number is right by chance."""
+    header = "|".join(COLUMNS).encode()
+    found = parse_to_end(parser(), [header, recommended(**{column: "a text"}), recommended(JobIDRaw="6", JobID="6")])
+    assert [job.local_id for job in found.jobs.values()] == ["6"]
+    outcome = parser_after(header).parse(recommended(**{column: "a text"}))
+    assert isinstance(outcome, UnreadableLine)
+    assert f"{column} is not of its form" in outcome.reason
+
+
+def parser_after(header: bytes) -> SlurmParser:
+    """A parser that has read a header."""
+    made = parser()
+    made.parse(header)
+    return made
+
+
+@pytest.mark.parametrize("lines", [65, 1_000, 60_000])
+def test_a_name_of_many_lines_is_one_name(lines: int) -> None:
+    header = "|".join(COLUMNS).encode()
+    name = "a" + "\n" * lines + "b"
+    found = parse_to_end(parser(), [header, *recommended(JobName=name).split(b"\n")])
+    assert [job.name for job in found.jobs.values()] == [name]
+    log = (
+        b"JobId=7 UserId=alice(1) GroupId=g(2) Name=" + name.encode() + b" JobState=COMPLETED Partition=p TimeLimit=5 "
+        b"StartTime=2026-11-01T00:00:05 EndTime=2026-11-01T00:00:09 NodeList=n1 NodeCnt=1 ProcCnt=8 WorkDir=/ "
+    )
+    assert [job.name for job in parse_to_end(parser(), log.split(b"\n")).jobs.values()] == [name]
+
+
+def test_a_table_is_no_log_and_a_log_no_table(tmp_path: Path) -> None:
+    """What looks like a record of the other was written by a user, behind a record that ends in what users write."""
+    forged = LOG_RECORD.replace("JobId=7", "JobId=8")
+    (tmp_path / "table").write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{forged}\n6|10|20|FAILED|y\n")
+    (tmp_path / "log").write_text(f"{LOG_RECORD}\nJobID|Start|End|State\n9|10|20|COMPLETED\n{LOG_RECORD}\n")
+    seen = read_on(source(tmp_path, cluster="c1"), Seen())
+    assert sorted(str(job.local_id) for job in seen.jobs.values()) == ["5", "6", "7"]
+    assert len(seen.unreadable) == 3
+
+
+@pytest.mark.parametrize("other", ["JobID|End|Start|State|JobName", "JobID|Start|End|State|NCPUS|JobName"])
+def test_behind_a_text_at_the_end_of_a_row_another_header_is_not_believed(tmp_path: Path, other: str) -> None:
+    """Neither are runs read by it, nor, if they may be its rows, by the one before. All is listed."""
+    file = tmp_path / "sacct.psv"
+    file.write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{other}\n6|10|20|FAILED|y\n")
+    seen = read_on(source(file, cluster="c1"), Seen())
+    with file.open("a") as stream:
+        stream.write("7|10|20|FAILED|z\n")
+    read_on(source(file, cluster="c1"), seen)
+    alike = other.count("|") == 4
+    assert [job.local_id for job in seen.jobs.values()] == (["5"] if alike else ["5", "6", "7"])
+    assert len(seen.unreadable) == (3 if alike else 1)
+    assert "looks like a header of other columns" in seen.unreadable[0].reason
+
+
+LOG_RECORD = (
+    "JobId=7 UserId=alice(1) GroupId=g(2) Name=x JobState=COMPLETED Partition=p TimeLimit=5 "
+    "StartTime=2026-11-01T00:00:05 EndTime=2026-11-01T00:00:09 NodeList=n1 NodeCnt=1 ProcCnt=8 WorkDir=/a "
+    "ReservationName= Tres=cpu=8 Account=a QOS=normal WcKey= Cluster=c1 SubmitTime=2026-11-01T00:00:00 "
+    "EligibleTime=2026-11-01T00:00:00 DerivedExitCode=0:0 ExitCode=0:0 "
+)
+
+
+def test_a_folder_cannot_end_a_record_of_the_completion_log() -> None:
+    """Older versions end a record with the folder and a blank; in a log of another version that is of the folder."""
+    lines = [LOG_RECORD, *LOG_RECORD.replace("JobId=7", "JobId=8").replace("WorkDir=/a", "WorkDir=/a \n b").split("\n")]
+    found = parse_to_end(parser(), [line.encode() for line in lines])
+    assert [(job.local_id, job.account) for job in found.jobs.values()] == [("7", "a"), ("8", "a")]
