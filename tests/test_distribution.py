@@ -45,7 +45,7 @@ def test_built_again_it_is_the_same_to_the_byte(root: Path, wheel_file: Path, tm
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_it_is_the_same_whatever_the_umask(root: Path, tmp_path: Path) -> None:
+def test_it_is_the_same_with_any_umask(root: Path, tmp_path: Path) -> None:
     built = []
     for mask in (0o022, 0o077):
         copy = tmp_path / f"{mask:03o}"

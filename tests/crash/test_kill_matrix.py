@@ -180,7 +180,7 @@ def test_killed_while_a_store_is_migrated(make: Make, fixtures: Path, guarantees
 # --- told to stop
 
 
-def test_told_to_stop_it_finishes_the_batch_and_leaves(make: Make, guarantees: Guarantees) -> None:
+def test_interrupted_it_finishes_the_batch_and_ends(make: Make, guarantees: Guarantees) -> None:
     ground = make("sgas")
     ground.forget()
     ground.run("collect")
@@ -196,7 +196,7 @@ def test_told_to_stop_it_finishes_the_batch_and_leaves(make: Make, guarantees: G
     assert twice == 0
 
 
-def test_told_to_stop_it_does_not_wait_long_for_a_service_that_hangs(make: Make) -> None:
+def test_interrupted_it_does_not_wait_long_for_a_service_that_hangs(make: Make) -> None:
     """The time-out is an hour. What the service did not answer is sent again, with the same ids."""
     ground = make("sgas")
     ground.forget()
@@ -210,7 +210,7 @@ def test_told_to_stop_it_does_not_wait_long_for_a_service_that_hangs(make: Make)
     assert ground.assert_delivered() == BATCH
 
 
-def test_told_to_stop_it_waits_for_none_of_several_messages(make: Make) -> None:
+def test_interrupted_it_waits_for_none_of_several_messages(make: Make) -> None:
     """Two are with a service that hangs, and it has taken both."""
     ground = make("sgas", 2)
     ground.forget()

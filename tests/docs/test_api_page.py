@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
 
 
-def test_the_example_runs_as_it_stands(fresh: Program) -> None:
+def test_the_example_runs_as_it_is_written(fresh: Program) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", EXAMPLE], cwd=fresh.folder, env=fresh.environment, check=False,
         capture_output=True, text=True,

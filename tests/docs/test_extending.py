@@ -102,7 +102,7 @@ def test_check_knows_what_the_package_brings(site: AddOnSite) -> None:
     assert "usage.json can be written" in checked.stdout
 
 
-def test_trouble_with_an_add_on_names_the_key(site: AddOnSite, files: dict[str, str]) -> None:
+def test_a_problem_with_an_add_on_names_the_key(site: AddOnSite, files: dict[str, str]) -> None:
     text = files["publisher.toml"]
     site.configure(text.replace("options = { file", "options = { fil"))
     said = site.command("run")

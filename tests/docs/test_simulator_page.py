@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 PAGE = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
 
 
-def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_example_runs_as_it_is_written(tmp_path: Path) -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert example.count("/tmp/rehearsal") == 1
     code = example.replace("/tmp/rehearsal", str(tmp_path))

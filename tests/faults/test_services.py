@@ -105,7 +105,9 @@ def test_a_service_that_does_not_come_to_an_end(
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_kept_connection_that_is_reset_once_is_no_trouble(tmp_path: Path, simulator: Simulator, stored: bool) -> None:
+def test_a_kept_connection_that_is_reset_once_is_not_a_problem(
+    tmp_path: Path, simulator: Simulator, stored: bool
+) -> None:
     site = Ground(tmp_path, simulator)
     site.befall(Fault("reset", stored=stored, skip=MIDWAY, count=1))
     first = site.run()

@@ -94,7 +94,7 @@ def test_local_job_id_longer_than_255_is_held() -> None:
         render(local_id="1" * 256)
 
 
-def test_without_a_local_job_id_the_global_one_stands_in() -> None:
+def test_without_a_local_job_id_the_global_one_is_used() -> None:
     rendered = render(local_id=None, global_id="g")
     assert values(rendered, "LocalJobId") == ["g"]
     assert [note.field for note in rendered.notes] == ["LocalJobId"]
@@ -230,7 +230,7 @@ def test_queue_longer_than_100_is_shortened() -> None:
     assert values(render(queue="q" * 101), "Queue") == ["q" * 100]
 
 
-def test_nothing_stands_before_the_root() -> None:
+def test_nothing_is_before_the_root() -> None:
     message = ComputeRecordFormat(VIEW).message([])
     assert re.fullmatch(rb"<\?xml [^>]*\?>\n<UsageRecords [^>]*>\n</UsageRecords>\n", message)
 

@@ -183,7 +183,7 @@ def test_a_header_without_records_is_taken() -> None:
 
 
 @given(hostile_text, hostile_text)
-def test_no_text_makes_trouble(one: str, two: str) -> None:
+def test_no_text_makes_a_problem(one: str, two: str) -> None:
     check_text(one, NOW)
     for header in HEADERS.values():
         check_text(f"{header}\n{one}: {two}\nSite: {one}\nServiceLevel: {two}\nMonth: {two}\nYear: 1\n", NOW)

@@ -188,7 +188,7 @@ def test_what_is_kept_of_other_runs_changes_no_record(one: Job) -> None:
         {"cores": None, "slots": 3}, {"memory_rss_kib": 5}, {"memory_virtual_kib": 6}, {"end": NOVEMBER + 99},
     ],
 )  # fmt: skip
-def test_every_fact_of_a_run_reaches_its_record_whatever_is_kept(change: dict[str, object]) -> None:
+def test_every_fact_of_a_run_reaches_its_record_also_from_a_warm_cache(change: dict[str, object]) -> None:
     warm = ApelJobFormat(View(site="S"))
     warm.record(job(), 0)
     assert warm.record(job(**change), 0) == ApelJobFormat(View(site="S")).record(job(**change), 0)
@@ -314,7 +314,7 @@ def test_what_is_carried_is_one_ascii_line_and_stays(text: str) -> None:
     assert "%%" not in once
 
 
-def test_names_that_are_not_latin_stay_apart() -> None:
+def test_names_that_are_not_latin_stay_separate() -> None:
     assert carried("\u674e") != carried("\u738b")
     assert carried("Bj\u00f8rn \u00c9") == "Bj\\xC3\\xB8rn E"
 

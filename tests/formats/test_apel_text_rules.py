@@ -378,12 +378,12 @@ def test_keys_are_compared_without_case_and_trailing_blanks() -> None:
     assert replaced("sync", SubmitHost="CE")
 
 
-def test_service_level_is_told_apart_to_three_decimals() -> None:
+def test_service_level_is_distinguished_to_three_decimals() -> None:
     assert replaced("summary", ServiceLevel="12.2603")
     assert not replaced("summary", ServiceLevel="12.2606")
 
 
-def test_normalised_summaries_tell_benchmarks_apart_but_not_scores() -> None:
+def test_normalised_summaries_distinguish_benchmarks_but_not_scores() -> None:
     runs = [job(), job(benchmarks=(Benchmark("HEPSPEC", 10.0),)), job(benchmarks=(Benchmark("Si2k", 2500.0),))]
     assert len(fold(runs, normalised=True)) == 2
     assert len(fold(runs)) == 3
@@ -412,7 +412,7 @@ def test_every_type_that_we_write_is_one_that_the_server_takes() -> None:
     assert set(JOB) | set(SUMMARY) <= {field for known in MESSAGE_TYPES for field in known.fields}
 
 
-def test_a_run_is_one_record_whatever_its_names() -> None:
+def test_a_run_with_any_names_is_one_record() -> None:
     run = msgspec.structs.replace(job(), queue="a%%b\nLocalJobId: 2", local_user="x\n\ny")
     assert isinstance(run, Job)
     renderer = ApelJobFormat(VIEW)

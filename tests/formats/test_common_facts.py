@@ -84,7 +84,7 @@ def test_scores_that_the_server_cannot_hold_are_none(value: float) -> None:
     assert choose_benchmark(run(benchmarks=(Benchmark("HEPSPEC", value),)), View(site="S")) is None
 
 
-def test_an_unusable_benchmark_is_no_reason_to_ignore_the_others_and_is_noted() -> None:
+def test_an_unusable_benchmark_does_not_hide_the_others_and_is_noted() -> None:
     scores = (Benchmark("CloudMark", 5.0), Benchmark("HEPSPEC:1:2", 0.0), Benchmark("HEPscore23", 14.2))
     notes: list[Note] = []
     assert require_benchmark(run(benchmarks=scores), View(site="S"), notes) == Benchmark("HEPscore23", 14.2)

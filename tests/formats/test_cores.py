@@ -36,13 +36,13 @@ def test_read_back(some: list[int]) -> None:
     st.sampled_from(("", "-", "1-", "3-1", "0,", "a", "0-99999999", str(MOST), f"0-{MOST}", "\uff11", "0--1"))
     | any_text
 )
-def test_what_cannot_be_read_tells_nothing(text: str) -> None:
+def test_what_cannot_be_read_gives_nothing(text: str) -> None:
     found = expand(text)
     assert found == () or compact(found) == compact(map(int, found))
     assert len(found) <= MOST
 
 
-def test_damaged_ones_tell_nothing() -> None:
+def test_damaged_ones_give_nothing() -> None:
     for text in ("", "1-", "3-1", "0,", "a", "0-99999999", str(MOST), ",".join(["0-9000"] * 2)):
         assert expand(text) == ()
 

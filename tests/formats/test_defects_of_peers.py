@@ -52,12 +52,12 @@ def test_no_value_is_written_without_escaping(made: type[UsageRecordFormat | Com
 
 
 @pytest.mark.parametrize("fqans", [(), ("/a",), ("/a/Role=x", "/a", "/b/Role=y"), ("a", "/"), ("/Role=x",)])
-def test_vo_attributes_are_balanced_for_whatever_attributes_there_are(fqans: tuple[str, ...]) -> None:
+def test_vo_attributes_are_balanced_for_any_attributes(fqans: tuple[str, ...]) -> None:
     assert validate("ogf-ur", text(UsageRecordFormat, fqans=fqans).encode()) == []
 
 
 @pytest.mark.parametrize("made", FORMATS)
-def test_elements_stand_in_the_order_of_the_schema(made: type[UsageRecordFormat | ComputeRecordFormat]) -> None:
+def test_elements_are_in_the_order_of_the_schema(made: type[UsageRecordFormat | ComputeRecordFormat]) -> None:
     assert validate(made.name, text(made).encode()) == []
     message = text(made)
     assert (message.index("<LocalUserId") < message.index("<GlobalUserName")) is (made is UsageRecordFormat)

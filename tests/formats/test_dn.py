@@ -52,7 +52,7 @@ def test_rfc2253_in_its_other_spellings(rfc2253: str, slash: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ada", "CN=a,b", "CN=a\\", 'CN="a', "CN=\\FF", "https://idp.example.org/sub"])
-def test_what_is_no_dn_is_left_alone(text: str) -> None:
+def test_what_is_not_a_dn_is_left_alone(text: str) -> None:
     assert to_slash(text) == text
     assert to_rfc2253(text) == text
 
@@ -90,7 +90,7 @@ def test_any_slash_form_survives_the_way_there_and_back(parts: list[tuple[str, s
 
 
 @given(st.text(st.characters(codec=None), max_size=60))
-def test_no_text_makes_trouble(text: str) -> None:
+def test_no_text_makes_a_problem(text: str) -> None:
     assert isinstance(to_slash(text), str)
     assert isinstance(to_rfc2253(text), str)
     hashed = dn_for(job(text), View(site="S", dn="hash", dn_key=b"k"))

@@ -254,7 +254,7 @@ def test_what_only_the_grammar_forbids_is_a_warning_and_not_valid(name: str) -> 
     assert {one.source for one in inspection.violations} >= {SCHEMA_SOURCES[name]}
 
 
-def test_records_are_told_with_their_jobs_or_fields() -> None:
+def test_records_are_reported_with_their_jobs_or_fields() -> None:
     xml, text = inspect_message(CAR).records[0], inspect_message(JOBS).records[0]
     assert xml.job is not None
     assert text.job is not None
@@ -282,7 +282,7 @@ def test_records_are_told_with_their_jobs_or_fields() -> None:
         (b"APEL-summary-job-message: v0.1\n", "text with the header APEL-summary-job-message: v0.1", "not recognised"),
     ],
 )
-def test_what_is_no_message(payload: bytes, title: str, rule: str) -> None:
+def test_what_is_not_a_message(payload: bytes, title: str, rule: str) -> None:
     inspection = inspect_message(payload)
     assert (inspection.title, inspection.format, inspection.taken) == (title, "", False)
     assert any(rule in one.rule for one in inspection.violations)
@@ -327,7 +327,7 @@ def test_every_golden_message_of_a_source_would_be_taken(fixtures: Path) -> None
 
 
 @given(plain_jobs())
-def test_whatever_we_render_would_be_taken(job: Job) -> None:
+def test_all_that_we_render_would_be_taken(job: Job) -> None:
     for name in ("ogf-ur", "emi-car", "apel-job"):
         inspection = inspect_message(message(name, job))
         assert inspection.valid, (name, inspection.violations)

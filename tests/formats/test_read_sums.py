@@ -54,6 +54,6 @@ def test_of_records_of_others(namespace: str, durations: str) -> None:
     assert_same(payload.encode())
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_what_is_not_a_message_is_refused() -> None:
     with pytest.raises(NotAMessageError):
         read_sums(b"<x/>")

@@ -22,7 +22,7 @@ def test_the_same_run_has_the_same_fields_whenever_it_was_stored(name: str) -> N
     assert fields(name, ARC) == fields(name, ARC, CREATED + 1)
 
 
-def test_fields_have_the_names_that_tell_them_apart() -> None:
+def test_fields_have_the_names_that_distinguish_them() -> None:
     found = fields("ogf-ur", ARC)
     assert found["Memory[KB,max,physical]"] == ("4812380",)
     assert found["RecordIdentity@recordId"] == (ARC.record_id,)

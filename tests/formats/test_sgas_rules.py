@@ -241,7 +241,7 @@ def test_what_is_too_large_for_its_column_never_reaches_the_service(facts: dict[
         usage_record(record)
 
 
-def test_charge_that_is_no_number_is_left_out() -> None:
+def test_a_charge_that_is_not_a_number_is_omitted() -> None:
     assert values(render(charge=1.5), "Charge") == ["1.5"]
     assert noted(render(charge=float("nan"))) == [("Charge", None)]
 

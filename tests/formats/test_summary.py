@@ -131,7 +131,7 @@ def test_scores_count_to_three_decimals() -> None:
     assert len(fold([job(), job(benchmarks=(Benchmark("hepspec", 12.261),))])) == 2
 
 
-def test_normalised_groups_do_not_tell_scores_apart_but_benchmarks() -> None:
+def test_normalised_groups_distinguish_benchmarks_but_not_scores() -> None:
     runs = [job(), job(benchmarks=(Benchmark("HEPSPEC", 10.0),)), job(benchmarks=(Benchmark("Si2k", 2500.0),))]
     assert [group.jobs for group in fold(runs, normalised=True).groups()] == [2, 1]
     assert [group.jobs for group in fold(runs, View(site="S", version="0.3"), normalised=True).groups()] == [3]
@@ -170,7 +170,7 @@ def test_a_site_without_a_name_is_held() -> None:
         Fold(View(site="null")).add(job())
 
 
-def test_user_and_system_time_stand_in_for_the_total() -> None:
+def test_user_and_system_time_replace_a_missing_total() -> None:
     (group,) = fold([job(cpu_ms=None, cpu_user_ms=3, cpu_system_ms=4)]).groups()
     assert group.cpu_ms == 7
 

@@ -58,7 +58,9 @@ def test_groups_are_tallied_each_by_itself_and_in_any_number_of_pieces(
 
 
 @given(st.lists(st.tuples(runs, runs), max_size=4), intervals)
-def test_what_was_tallied_apart_is_added_up_to_the_same(pieces: list[tuple[list[Ran], list[Ran]]], bins: Bins) -> None:
+def test_what_was_tallied_separately_is_added_up_to_the_same(
+    pieces: list[tuple[list[Ran], list[Ran]]], bins: Bins
+) -> None:
     """Each piece has two groups, which are 2 and 0 of the whole."""
     whole = ColumnTally(bins)
     for first, second in pieces:

@@ -60,7 +60,7 @@ def test_a_compiled_layout_is_its_elements_one_by_one(values: tuple[Any, ...], t
     assert told(_render, *values, text) == told(one_by_one, *values, text)
 
 
-def test_what_is_usual_is_written_in_one_go() -> None:
+def test_what_is_usual_is_written_at_once() -> None:
     notes: list[Note] = []
     xml = _render(3, 1499, 86_400, 0, -1, "Ada", notes)
     assert notes == []

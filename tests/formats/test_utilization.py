@@ -120,7 +120,7 @@ def test_the_fast_path_is_the_manuals_walk(some: list[Ran], bins: Bins) -> None:
 
 
 @given(jobs, intervals)
-def test_the_rounding_of_rates_is_finer_than_what_is_told(some: list[Ran], bins: Bins) -> None:
+def test_the_rounding_of_rates_is_finer_than_what_is_reported(some: list[Ran], bins: Bins) -> None:
     for one, exact in zip(tally(some, bins).measured(), exactly(some, bins), strict=True):
         assert (one.queue, one.cpu_user, one.cpu_system) == pytest.approx(tuple(map(float, exact)), rel=1e-15)
 

@@ -106,7 +106,7 @@ CSV = message("csv", EXAMPLE_REPORT)
         CSV.replace(b"EXAMPLE-SITE", b"OTHER", 1), CSV.replace(b"EXAMPLE-SITE", b'"EXAMPLE', 1), CSV + b"\xff",
     ],
 )  # fmt: skip
-def test_what_is_no_report_is_told(payload: bytes) -> None:
+def test_what_is_not_a_report_is_reported(payload: bytes) -> None:
     with pytest.raises(NotAReportError, match="no utilization report"):
         read_report(payload)
     assert validate("utilization", payload)

@@ -87,7 +87,7 @@ def test_a_violation_names_record_field_and_rule() -> None:
     assert "positiveInteger" in found.rule
 
 
-def test_base_properties_stand_once() -> None:
+def test_base_properties_are_there_once() -> None:
     renderer = record_format("ogf-ur", View(site="S"))
     job = Job(record_id="ur-1", system="slurm", status="completed", cluster="ce1.example.org", queue="q")
     message = renderer.message([renderer.record(job, CREATED).body]).replace(
@@ -107,7 +107,7 @@ def test_base_properties_stand_once() -> None:
         b'<!DOCTYPE x SYSTEM "file:///etc/passwd"><UsageRecords xmlns="http://schema.ogf.org/urf/2003/09/urf"/>',
     ],
 )
-def test_what_is_no_message_is_one_violation(payload: bytes) -> None:
+def test_what_is_not_a_message_is_one_violation(payload: bytes) -> None:
     with pytest.raises(NotAMessageError):
         parse(payload)
     assert len(validate("ogf-ur", payload)) == 1

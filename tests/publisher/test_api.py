@@ -41,7 +41,7 @@ def nothing_yet(folder: Path) -> Site:
     ],
 )
 @pytest.mark.either_store
-def test_an_unknown_name_is_told_with_those_there_are(tmp_path: Path, ask: Callable[[Publisher], object]) -> None:
+def test_an_unknown_name_is_reported_with_those_there_are(tmp_path: Path, ask: Callable[[Publisher], object]) -> None:
     site, _ = site_of(tmp_path)
     with pytest.raises(UsageError, match=r"'nowhere'; there are: (ce1|neic)") as caught:
         ask(site.publisher)
@@ -185,7 +185,7 @@ def test_what_render_shows_is_what_publish_sends(tmp_path: Path) -> None:
 
 
 @pytest.mark.either_store
-def test_an_observed_publisher_tells_its_events(tmp_path: Path) -> None:
+def test_an_observed_publisher_reports_its_events(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path)
     site.collect()
     told: list[object] = []

@@ -95,7 +95,7 @@ def test_a_proxy_speaks_for_many(stack: ExitStack) -> None:
     assert not any(is_ended(client) for client in clients)
 
 
-def test_who_waits_too_long_is_left_and_who_is_answered_is_not(stack: ExitStack) -> None:
+def test_a_client_that_waits_too_long_is_closed_and_one_that_is_answered_is_not(stack: ExitStack) -> None:
     listening = listener(stack, wait_s=0.0)
     waits, asks = connected(stack, listening), connected(stack, listening)
     accepted(stack, listening)

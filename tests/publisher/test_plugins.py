@@ -72,7 +72,7 @@ def added(source: Any) -> AddedSource:
 
 
 @pytest.mark.parametrize("error", [*DEFECTS, UnreachableError("no route")])
-def test_a_source_that_fails_is_its_own_trouble(tmp_path: Path, error: Exception) -> None:
+def test_a_source_that_fails_harms_no_other(tmp_path: Path, error: Exception) -> None:
     """What it gave is stored, the others are read; mended it goes on where it was."""
     bad, good = Crashing("bad", error), ListSource("good")
     bad.add(*make_jobs(5))
@@ -132,7 +132,7 @@ def test_a_source_that_cannot_be_made_says_so_when_it_is_read(error: Exception) 
         assert telling(error) in str(caught.value) or str(error) == str(caught.value)
 
 
-def test_wrong_settings_of_a_source_are_told_as_such() -> None:
+def test_wrong_settings_of_a_source_are_reported_as_such() -> None:
     def make(name: str, _settings: schema.SourceSettings) -> Source:
         raise ConfigError("needs a path", key=f"sources.{name}.path")
 
@@ -208,7 +208,7 @@ def test_an_exception_in_a_post_means_unknown(tmp_path: Path, error: Exception, 
 
 
 @pytest.mark.parametrize("given", [None, "accepted", True, Transient(ValueError("x"))])  # type: ignore[arg-type]
-def test_what_is_no_outcome_is_unknown(given: object) -> None:
+def test_what_is_not_an_outcome_is_unknown(given: object) -> None:
     bad = Receiver("bad")
     bad.fault = lambda _message: given  # type: ignore[assignment,return-value]
     bad.answer = lambda _message, _accepted: given  # type: ignore[assignment,return-value]
@@ -228,7 +228,7 @@ def test_an_outcome_stays_what_it_is_and_a_receipt_can_be_kept() -> None:
         guarded(bad).post(MESSAGE)
 
 
-def test_everything_else_of_a_target_is_its_own_trouble(tmp_path: Path) -> None:
+def test_every_other_problem_of_a_target_stays_its_own(tmp_path: Path) -> None:
     """A run goes on beside it, and nothing of it is in flight."""
 
     class Odd(Receiver):
@@ -334,7 +334,7 @@ def form(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     del sys.modules["add_on_of_a_test"]
 
 
-def test_a_record_that_a_format_fails_at_is_held_and_the_others_go(tmp_path: Path, form: type[Form]) -> None:
+def test_a_record_that_a_format_fails_at_is_held_and_the_others_are_sent(tmp_path: Path, form: type[Form]) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(6))
     service = Taking("neic", "directory")

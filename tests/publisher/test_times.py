@@ -28,7 +28,7 @@ def test_durations(written: object, seconds: float) -> None:
 @pytest.mark.parametrize(
     "written", ["", "5", "5 minutes", "h", "-5m", "1h!", "1y", -1, -0.5, math.inf, math.nan, True, None, [], {}]
 )
-def test_what_is_no_duration(written: object) -> None:
+def test_what_is_not_a_duration(written: object) -> None:
     with pytest.raises(ValueError, match="duration"):
         duration_s(written)
 
@@ -50,7 +50,7 @@ def test_instants_are_utc_unless_they_carry_a_zone(written: object, seconds: int
 
 
 @pytest.mark.parametrize("written", ["", "yesterday", "2026-13-01", "2026-02-30", 2026, 1.5, None, dt.time(7, 32)])
-def test_what_is_no_instant(written: object) -> None:
+def test_what_is_not_an_instant(written: object) -> None:
     with pytest.raises(ValueError, match="a time is written like"):
         instant_s(written)
 
@@ -71,7 +71,7 @@ def test_moments_of_the_command_line(written: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "@", "@x", "-", "-x", "2026-13", "0000-01", "now", "--7d", "2026"])
-def test_what_is_no_moment_is_named(written: str) -> None:
+def test_what_is_not_a_moment_is_named(written: str) -> None:
     with pytest.raises(ValueError, match="is no time"):
         moment_s(written, NOW)
 
@@ -100,6 +100,6 @@ def test_ages_are_counted_in_months(text: str, months: int) -> None:
 @pytest.mark.parametrize(
     "value", ["", "36", 36, "0 months", "-1 month", "1.5 years", "3 weeks", "1 month 2", None, True]
 )
-def test_what_is_no_age_in_months_is_told(value: object) -> None:
+def test_what_is_not_an_age_in_months_is_reported(value: object) -> None:
     with pytest.raises(ValueError, match="36 months"):
         months_of_age(value)

@@ -7,13 +7,13 @@ from publisher.cli.alterations import held_lines, note_lines
 from publisher.preview.render import HeldPreview, Noted
 
 
-def test_held_records_are_told_by_reason() -> None:
+def test_held_records_are_reported_by_reason() -> None:
     held = [HeldPreview("a", "no benchmark"), HeldPreview("b", "no end"), HeldPreview("c", "no benchmark")]
     assert list(held_lines(held)) == ["held: 2 records, the first a: no benchmark", "held: b: no end"]
     assert list(held_lines([])) == []
 
 
-def test_notes_are_told_by_field_and_rule() -> None:
+def test_notes_are_reported_by_field_and_rule() -> None:
     notes = [
         Noted("a", Note("Host", "no host name", "wn_1", None)),
         Noted("b", Note("Host", "no host name", "wn_2", None)),

@@ -184,7 +184,7 @@ def test_held_records_are_released_by_what_they_lack(collected: Program) -> None
     assert collected("publish", "--json").object["targets"]["summaries"]["held"] == 0
 
 
-def test_equal_reasons_are_told_once_and_each_record_where_asked_for(collected: Program) -> None:
+def test_equal_reasons_are_reported_once_and_each_record_where_asked_for(collected: Program) -> None:
     text = collected.config.read_text()
     collected.configure(text.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
     assert collected("publish", "-q").code == 3

@@ -181,7 +181,7 @@ def test_5_a_store_of_a_later_version(collected: Program) -> None:
     assert "later version" in done.err
 
 
-def test_credentials_go_before_a_service_that_is_away(collected: Program, simulator: Simulator) -> None:
+def test_credentials_are_reported_before_a_service_that_is_away(collected: Program, simulator: Simulator) -> None:
     simulator.faults.replace([Fault("status", code=503)])
     other = sgas(simulator, **{"credentials.key": str(simulator.pki.server.key)}).replace(
         "targets.sgas", "targets.other"

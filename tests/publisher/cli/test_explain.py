@@ -17,7 +17,7 @@ def test_values_facts_and_rules(collected: Program) -> None:
     assert values["SubmitTime"]["settings"] == ["ur_extensions"]
 
 
-def test_what_the_configuration_added_is_told(collected: Program) -> None:
+def test_what_the_configuration_added_is_reported(collected: Program) -> None:
     """The one job of the fixture that has no benchmark of its own."""
     (record,) = collected("render", "emi-car", "--explain", "1000026", "--json").ok().object["records"]
     assert "benchmarks" in record["added"]
@@ -41,7 +41,7 @@ def test_what_cannot_be_explained(collected: Program) -> None:
     assert "there is no format 'nosuch'" in collected("render", "nosuch", "--explain", "1000003").err
 
 
-def test_a_summary_tells_its_jobs_and_what_each_brings(collected: Program) -> None:
+def test_a_summary_shows_its_jobs_and_what_each_brings(collected: Program) -> None:
     (record,) = collected("render", "apel-summary", "--explain", "1000003", "--json").ok().object["records"]
     values = {value["field"]: value for value in record["values"]}
     group = record["group"]
@@ -57,7 +57,7 @@ def test_a_summary_tells_its_jobs_and_what_each_brings(collected: Program) -> No
     assert "UTC month" in values["Month"]["rule"]
 
 
-def test_a_summary_tells_the_rules_of_the_configuration(collected: Program) -> None:
+def test_a_summary_shows_the_rules_of_the_configuration(collected: Program) -> None:
     """The one job of the fixture that has no benchmark of its own is alone in its group."""
     (record,) = collected("render", "apel-summary", "--explain", "1000026", "--json").ok().object["records"]
     assert record["added"] == ["benchmarks"]

@@ -37,7 +37,7 @@ def untimed(configuration: str) -> str:
     return re.sub(r" at 20[0-9TZ:-]+", "", configuration)
 
 
-def test_it_writes_where_it_is_told(fresh: Program, fixtures: Path, state: Path) -> None:
+def test_it_writes_where_it_is_asked_to(fresh: Program, fixtures: Path, state: Path) -> None:
     arguments = ("import", "arc", fixtures / "moving" / "arc" / "arc.conf", "--publishing-db", state, "--output")
     shown = fresh(*arguments[:-1]).ok().out
     new = fresh.folder / "etc" / "new.toml"
@@ -72,7 +72,7 @@ def test_json(fresh: Program, fixtures: Path, words: tuple[str, ...]) -> None:
     assert {"kind", "where", "text"} == set(found["remarks"][0])
 
 
-def test_what_is_no_file(fresh: Program) -> None:
+def test_what_is_not_a_file(fresh: Program) -> None:
     for words in (("arc", "/nosuch"), ("apel", "/nosuch"), ("sgas-bart", "/nosuch")):
         done = fresh("import", *words)
         assert done.code == 2

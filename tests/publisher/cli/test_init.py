@@ -65,7 +65,7 @@ def test_what_is_there_stays(fresh: Program, pki: Pki) -> None:
     assert fresh.config.read_bytes() != before
 
 
-def test_problems_are_told_and_the_file_is_written(fresh: Program, pki: Pki) -> None:
+def test_problems_are_reported_and_the_file_is_written(fresh: Program, pki: Pki) -> None:
     wrong = answers(fresh, pki, source="/nosuch/accounting.db", key=str(pki.server.key))
     found = fresh("--config", "new.toml", "init", "--json", *wrong).ok().object
     assert len(found["problems"]) == 2
@@ -105,7 +105,7 @@ def test_nobody_answers(fresh: Program) -> None:
     assert not (fresh.folder / "new.toml").exists()
 
 
-def test_a_source_that_is_not_there_is_told_before_its_type_is_asked(fresh: Program) -> None:
+def test_a_source_that_is_not_there_is_reported_before_its_type_is_asked(fresh: Program) -> None:
     done = fresh("--config", "new.toml", "init", "--site", "X", "--source", "/nosuch/logs", answers="torque\n")
     assert done.err.index("there is no /nosuch/logs yet") < done.err.index("What it is (")
 
@@ -118,7 +118,7 @@ def test_a_problem_without_a_hint_ends_where_it_ends(fresh: Program, pki: Pki) -
     ]
 
 
-def test_a_file_that_is_there_is_told_before_the_first_question(fresh: Program) -> None:
+def test_a_file_that_is_there_is_reported_before_the_first_question(fresh: Program) -> None:
     done = fresh("init", answers="EXAMPLE-SITE\n")
     assert done.code == 2
     assert "is there already" in done.err
@@ -132,7 +132,7 @@ def grid_engine_log(root: Path, program: Program) -> Path:
     return log
 
 
-def test_what_a_log_cannot_tell_is_asked(fresh: Program, pki: Pki, root: Path) -> None:
+def test_what_a_log_does_not_have_is_asked(fresh: Program, pki: Pki, root: Path) -> None:
     log = grid_engine_log(root, fresh)
     given = answers(fresh, pki)[1::2]
     lines = [given[0], str(log), *given[2:4], "HEPscore23:14.2", "2026-10-01", *given[4:]]
@@ -144,7 +144,7 @@ def test_what_a_log_cannot_tell_is_asked(fresh: Program, pki: Pki, root: Path) -
     }  # fmt: skip
 
 
-def test_what_a_log_cannot_tell_and_nobody_answers_is_a_problem(fresh: Program, pki: Pki, root: Path) -> None:
+def test_what_a_log_does_not_have_and_nobody_answers_is_a_problem(fresh: Program, pki: Pki, root: Path) -> None:
     log = grid_engine_log(root, fresh)
     found = fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, source=str(log))).ok().object
     assert ["--benchmark" in problem or "--complete-since" in problem for problem in found["problems"]] == [True, True]

@@ -121,11 +121,11 @@ def test_unreadable_input(collected: Program) -> None:
 @pytest.mark.parametrize(
     "arguments", [("--json", "status"), ("status", "--json"), ("--quiet", "status", "--json", "-v")]
 )
-def test_json_stands_anywhere(collected: Program, arguments: tuple[str, ...]) -> None:
+def test_json_may_be_anywhere(collected: Program, arguments: tuple[str, ...]) -> None:
     assert "targets" in collected(*arguments).ok().object
 
 
-def test_json_behind_a_double_dash_is_no_option(collected: Program) -> None:
+def test_json_after_a_double_dash_is_not_an_option(collected: Program) -> None:
     done = collected("jobs", "--", "--json")
     assert (done.code, done.out) == (2, "")
     assert "no job --json is known" in done.err

@@ -11,14 +11,14 @@ from tests.publisher.cli.program import WHOLE, Inside
 
 
 @pytest.mark.parametrize("command", [("held", "list"), ("rejected", "list"), ("audit",), ("jobs",), ("status",)])
-def test_where_there_is_none_that_is_told(fixtures: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_where_there_is_none_this_is_reported(fixtures: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
     done = Inside(tmp_path)(*command)
     assert f"there is no store at {tmp_path}/store.db" in done.err
     assert done.code == 0
 
 
 @pytest.mark.parametrize("command", ["run", "collect", "publish"])
-def test_a_new_store_is_told_of_once(fixtures: Path, tmp_path: Path, command: str) -> None:
+def test_a_new_store_is_announced_once(fixtures: Path, tmp_path: Path, command: str) -> None:
     site = Inside(tmp_path)
     load(fixtures / "arc" / "accounting.sql", tmp_path / "accounting.db")
     assert f"a new store was made: sqlite:///{tmp_path}/store.db" in site(command).err

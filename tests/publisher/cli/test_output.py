@@ -66,14 +66,14 @@ def test_hostile_names_are_whole_in_json(hostile: Program) -> None:
     assert job["facts"]["queue"] == HOSTILE.replace("\x00", "")
 
 
-def test_data_and_messages_are_kept_apart(collected: Program) -> None:
+def test_data_and_messages_are_kept_separate(collected: Program) -> None:
     done = collected("render", "ogf-ur").ok()
     assert done.out.startswith("<?xml")
     assert "37 records" in done.err
     assert "37 records" not in done.out
 
 
-def test_tables_tell_what_was_done(fresh: Program) -> None:
+def test_tables_show_what_was_done(fresh: Program) -> None:
     done = fresh("run").ok()
     assert "│ ce1    │   40 │  39 │" in done.out
     assert "│ files     │       37 │" in done.out
@@ -87,7 +87,7 @@ def test_quiet_says_nothing_when_all_is_well(fresh: Program) -> None:
 
 @pytest.mark.parametrize("option", ["--quiet", "--json"])
 @pytest.mark.parametrize("command", ["collect", "run"])
-def test_trouble_of_a_source_is_told_whatever_the_options(fresh: Program, command: str, option: str) -> None:
+def test_a_problem_of_a_source_is_reported_with_any_options(fresh: Program, command: str, option: str) -> None:
     fresh.configure(fresh.config.read_text().replace('path = "accounting.db"', 'path = "nosuch.db"'))
     done = fresh(command, option)
     assert done.code == 1
@@ -95,7 +95,7 @@ def test_trouble_of_a_source_is_told_whatever_the_options(fresh: Program, comman
     assert done.err.count("there is nothing at") == 1
 
 
-def test_verbose_tells_the_steps(fresh: Program) -> None:
+def test_verbose_shows_the_steps(fresh: Program) -> None:
     done = fresh("run", "--verbose").ok()
     assert "ce1: 40 read, 39 new, 0 changed" in done.err
     assert "37 records, accepted" in done.err
@@ -106,7 +106,7 @@ def test_no_progress_bar_without_a_terminal(fresh: Program) -> None:
 
 
 @pytest.mark.parametrize("command", [("status",), ("jobs", "--json"), ("render", "ogf-ur"), ("--help",), ("run",)])
-def test_a_closed_pipe_is_no_error(collected: Program, command: tuple[str, ...]) -> None:
+def test_a_closed_pipe_is_not_an_error(collected: Program, command: tuple[str, ...]) -> None:
     process = subprocess.Popen(
         [*COMMAND, *command], cwd=collected.folder, env=collected.environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -82,7 +82,7 @@ def test_no_bar_where_none_belongs(
     assert "[" not in terminal.getvalue()
 
 
-def test_the_same_answer_is_not_told_at_length_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_answer_is_not_reported_at_length_again(capsys: pytest.CaptureFixture[str]) -> None:
     watch = progress.observer(verbose=False, quiet=False, terminal=False)
     answer = "no connection. Check the firewall"
     for attempt in (2, 3):
@@ -102,7 +102,7 @@ def settled(watch: Observer, count: int, reason: str, state: str = "held", targe
         watch(RecordSettled(target, f"ur-{number}", state, reason))
 
 
-def test_many_held_records_are_told_by_reason_before_anything_else_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_held_records_are_reported_by_reason_before_anything_else_is(capsys: pytest.CaptureFixture[str]) -> None:
     watch = progress.observer(verbose=False, quiet=False, terminal=False)
     settled(watch, 10_000, "no benchmark")
     settled(watch, 1, "HTTP 406: no such user", "rejected")
@@ -119,7 +119,7 @@ def test_many_held_records_are_told_by_reason_before_anything_else_is(capsys: py
     ]
 
 
-def test_what_a_round_held_is_told_when_the_next_begins(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_round_held_is_reported_when_the_next_begins(capsys: pytest.CaptureFixture[str]) -> None:
     watch = progress.observer(verbose=False, quiet=False, terminal=False)
     settled(watch, 2, "no VO")
     watch(DeliveryBegun("neic", 5))

@@ -23,7 +23,7 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
         yield running
 
 
-def test_what_agrees_is_told_in_one_line_a_month(published: Program) -> None:
+def test_what_agrees_is_reported_in_one_line_a_month(published: Program) -> None:
     done = published("reconcile", "files", *MONTHS).ok()
     assert "files: by the files that are there" in done.out
     assert "agrees" in done.out
@@ -77,7 +77,7 @@ def test_several_months_may_be_named(published: Program) -> None:
     assert list(told.object["targets"]["files"]["months"]) == ["2026-10", "2026-11"]
 
 
-def test_jobs_and_hours_that_differ_are_listed_apart(collected: Program, simulator: Simulator) -> None:
+def test_jobs_and_hours_that_differ_are_listed_separately(collected: Program, simulator: Simulator) -> None:
     collected.configure(BASE + SOURCE + sgas(simulator))
     collected("publish").ok()
     row = next(iter(simulator.sgas._rows.values()))
@@ -149,7 +149,7 @@ def test_wrong_questions_are_answered_by_what_would_be_right(
     assert said in done.err
 
 
-def test_another_run_at_work_is_no_difference(published: Program) -> None:
+def test_another_run_at_work_is_not_a_difference(published: Program) -> None:
     with open_store(f"sqlite:///{published.folder / 'store.db'}").lock("target-files"):
         done = published("reconcile", "files").ok()
         told = published("reconcile", "files", "--json").ok().object

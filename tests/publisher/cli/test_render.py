@@ -135,7 +135,7 @@ def test_before_anything_was_collected(fresh: Program) -> None:
     assert not (fresh.folder / "store.db").exists()
 
 
-def test_what_cannot_be_rendered_is_told(collected: Program) -> None:
+def test_what_cannot_be_rendered_is_reported(collected: Program) -> None:
     text = collected.config.read_text().replace('benchmark = { type = "HEPscore23", value = 14.2 }\n', "")
     collected.configure(text)
     found = collected("render", "emi-car", "--from", "2026-09", "--json").ok().object
@@ -152,7 +152,7 @@ statuses = ["completed", "failed", "aborted"]
 """
 
 
-def test_what_is_alike_in_many_records_is_told_once(collected: Program) -> None:
+def test_what_is_alike_in_many_records_is_reported_once(collected: Program) -> None:
     collected.configure(collected.config.read_text() + ABORTED_TOO + 'unknown_vo = "hold"\n')
     told = collected("render", "emi-car", "--from", "2026-09", "--target", "aborted-too").ok().err
     assert re.search(r"^held: \d+ records, the first ur-ce\d.example.org-\w+: VO: unknown", told, re.MULTILINE)
@@ -167,7 +167,7 @@ def test_what_is_alike_in_many_records_is_told_once(collected: Program) -> None:
         (("--diff", "--sign", "--validate"), "--sign, --validate"),
     ],
 )
-def test_what_shows_no_messages_goes_with_nothing_about_them(
+def test_options_that_show_no_messages_exclude_those_about_messages(
     collected: Program, options: tuple[str, ...], beside: str
 ) -> None:
     done = collected("render", "ogf-ur", *options)

@@ -39,7 +39,7 @@ def test_a_late_job_is_sent_alone(fresh: Program) -> None:
     assert again["targets"]["files"]["accepted"] == 1
 
 
-def test_every_stays_until_told_to_stop(fresh: Program) -> None:
+def test_every_stays_until_interrupted(fresh: Program) -> None:
     process = fresh.start("run", "--every", "1h")
     try:
         assert process.stdout is not None

@@ -51,7 +51,7 @@ def test_backup_and_copy(published: Program) -> None:
     assert published("store", "backup", "backup.db").code == 2
 
 
-def test_purge_says_first_what_goes(published: Program) -> None:
+def test_purge_says_first_what_is_removed(published: Program) -> None:
     rows = sqlite3.connect(published.folder / "store.db").execute("SELECT count(*) FROM runs").fetchone()[0]
     plan = published("store", "purge", "--before", "2026-11", "--dry-run", "--json").ok().object["plan"]
     assert {month["month"] for month in plan["months"]} == {"2026-10"} or plan["months"]
@@ -68,7 +68,7 @@ def test_purge_says_first_what_goes(published: Program) -> None:
         assert published("store", "purge", "--before", word).code == 2
 
 
-def test_what_a_purge_left_that_was_killed_goes_with_the_next_also_where_nothing_else_does(published: Program) -> None:
+def test_what_a_killed_purge_left_is_removed_by_the_next_also_where_nothing_else_is(published: Program) -> None:
     with closing(sqlite3.connect(published.folder / "store.db")) as connection:
         connection.execute("CREATE INDEX deliveries_by_run ON deliveries (run_id)")
         named = "SELECT count(*) FROM sqlite_master WHERE name = 'deliveries_by_run'"

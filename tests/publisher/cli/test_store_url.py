@@ -83,7 +83,7 @@ def test_the_place_of_a_context_is_relative_to_the_configuration(tmp_path: Path)
     assert "5wordfish" not in str(caught.value)
 
 
-def test_a_host_with_a_port_that_is_no_number_is_an_error_of_the_store() -> None:
+def test_a_host_with_a_port_that_is_not_a_number_is_an_error_of_the_store() -> None:
     for url in ("postgresql://u@/x?host=h:abc", "postgresql://u@h:abc/x"):
         with pytest.raises(StoreError):
             open_store(url)
@@ -137,7 +137,7 @@ def test_init_takes_a_url_as_a_url(fresh: Program, pki: Pki, postgresql: Server)
     store.close()
 
 
-def test_init_tells_of_a_database_that_cannot_be_reached(fresh: Program, pki: Pki) -> None:
+def test_init_reports_a_database_that_cannot_be_reached(fresh: Program, pki: Pki) -> None:
     url = f"postgresql://u@/x?host={fresh.folder}"
     found = fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, store=url)).ok().object
     assert any("cannot be reached" in problem for problem in found["problems"])

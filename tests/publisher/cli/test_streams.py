@@ -178,7 +178,7 @@ def test_json_on_a_terminal_is_the_same_object(hostile: Program) -> None:
     ],
     ids=" ".join,
 )
-def test_output_that_cannot_be_written_is_told(published: Program, command: tuple[str, ...]) -> None:
+def test_output_that_cannot_be_written_is_reported(published: Program, command: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         done = ended(published, command, full.fileno())
     said = done.stderr.decode()
@@ -207,7 +207,7 @@ def test_closed_streams_are_taken_for_nobody(published: Program, command: tuple[
     assert published("store", "check").code == 0
 
 
-def test_a_run_that_stays_goes_on_where_its_output_cannot_be_written(fresh: Program) -> None:
+def test_a_run_that_stays_continues_where_its_output_cannot_be_written(fresh: Program) -> None:
     with Path("/dev/full").open("w") as full:
         process = subprocess.Popen(
             [*COMMAND, "run", "--every", "1h"], cwd=fresh.folder, env=fresh.environment, stdin=subprocess.DEVNULL,

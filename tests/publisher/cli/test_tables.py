@@ -39,7 +39,7 @@ def test_one_that_does_not_has_a_paragraph_for_each_row(
     ]
 
 
-def test_a_first_column_without_a_name_stands_beside_the_second(
+def test_a_first_column_without_a_name_is_beside_the_second(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -47,7 +47,7 @@ def test_a_first_column_without_a_name_stands_beside_the_second(
 
 
 @pytest.mark.parametrize("width", ["1", "20", "60", "", "wide", "-5"])
-def test_whatever_the_width_is_said_to_be_no_character_is_lost(
+def test_no_character_is_lost_at_any_width(
     width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)

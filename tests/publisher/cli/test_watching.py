@@ -38,7 +38,7 @@ def test_a_run_that_fails_is_a_number_too(fresh: Program) -> None:
     assert one(found, "source_failing", source="ce1") == 1
 
 
-def test_who_watches_in_vain_does_not_stop_the_run(fresh: Program) -> None:
+def test_an_observer_that_fails_does_not_stop_the_run(fresh: Program) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     watching = '[log]\nfile = "/dev/full"\n[metrics]\ntextfile = "missing/usage.prom"\n'
@@ -72,7 +72,9 @@ def told(channel: socket.socket, wanted: str) -> str:
             return said
 
 
-def test_a_program_that_stays_tells_its_manager_reads_its_configuration_anew_and_leaves(fresh: Program) -> None:
+def test_a_program_that_keeps_running_notifies_its_manager_reads_its_configuration_anew_and_ends(
+    fresh: Program,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:

@@ -14,6 +14,6 @@ def test_durations(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "often", "1.5", "-1", "²", "9" * 400])
-def test_what_is_no_duration_names_its_option(text: str) -> None:
+def test_what_is_not_a_duration_names_its_option(text: str) -> None:
     with pytest.raises(UsageError, match="--every: "):
         seconds(text, "--every")

@@ -322,7 +322,7 @@ class _Endless(ListSource):
         raise AssertionError("read although another process is collecting")
 
 
-def test_told_to_stop_it_ends_behind_a_page_and_the_next_goes_on_from_there(tmp_path: Path) -> None:
+def test_interrupted_it_ends_after_a_page_and_the_next_continues_there(tmp_path: Path) -> None:
     source = ListSource("ce1", page=3)
     source.add(*make_jobs(8))
     site = Site(tmp_path, [source], [Receiver("neic")])

@@ -86,7 +86,7 @@ def test_the_first_rule_that_matches_and_gives_a_value_counts() -> None:
     assert (other.user_dn, other.vo, other.fqans) == ("/CN=Ada", "ops", ())
 
 
-def test_rules_of_a_source_go_before_those_of_all() -> None:
+def test_rules_of_a_source_take_precedence_over_those_of_all() -> None:
     found = enriched({"map": [{"vo": "atlas"}]}, job_of(), [{"vo": "cms", "dn": "/CN=All"}])
     assert (found.vo, found.user_dn) == ("atlas", "/CN=All")
 
@@ -113,7 +113,7 @@ def test_every_condition_looks_at_its_fact(condition: str, facts: dict[str, str]
     assert enriched({"map": [{"when": {condition: "*"}, "vo": "atlas"}]}, job_of()).vo is None
 
 
-def test_nothing_that_the_source_tells_is_overridden() -> None:
+def test_nothing_that_the_source_gives_is_overridden() -> None:
     rule = {
         "vo": "cms", "fqans": ["/cms/Role=pilot"], "dn": "/CN=Rule", "infrastructure": "local", "submit_host": "ce9",
     }  # fmt: skip
@@ -123,14 +123,14 @@ def test_nothing_that_the_source_tells_is_overridden() -> None:
     assert enriched({"map": [rule]}, told) == told
 
 
-def test_voms_attributes_of_another_vo_are_not_put_beside_the_one_that_is_told() -> None:
+def test_voms_attributes_of_another_vo_are_not_put_beside_the_one_that_is_given() -> None:
     rules = [{"vo": "cms", "fqans": ["/cms/Role=pilot"]}, {"fqans": ["/atlas/Role=pilot"]}]
     assert enriched({"map": rules}, job_of(vo="atlas")).fqans == ("/atlas/Role=pilot",)
     assert enriched({"map": rules[:1]}, job_of(vo="atlas")).fqans == ()
     assert enriched({"map": rules}, job_of(fqans=("/lhcb",))).vo is None
 
 
-def test_local_facts_tell_nothing_of_a_job_whose_user_and_vo_are_told() -> None:
+def test_local_facts_are_not_used_for_a_job_with_user_and_vo() -> None:
     rule = {"map": [{"when": {"local_user": "ada"}, "submit_host": "ce9"}]}
     assert enriched(rule, job_of(local_user="ada", user_dn="/CN=Ada")).endpoint_url == "ce9"
     assert enriched(rule, job_of(local_user="ada", user_dn="/CN=Ada", vo="atlas")).endpoint_url is None
@@ -266,7 +266,7 @@ def test_every_key_of_a_source_either_decides_or_only_says_how_to_read() -> None
         ({}, [{"vo": "atlas"}]),
     ],
 )
-def test_a_change_of_what_is_added_changes_the_wishes(source: dict[str, Any], common: list[Any]) -> None:
+def test_a_change_of_what_is_added_changes_the_filters(source: dict[str, Any], common: list[Any]) -> None:
     plain, changed = config_of({}), config_of(source, common=common)
     assert (
         TargetFilter("spool", plain.targets["spool"], plain).text

@@ -72,7 +72,7 @@ def test_jobs_with_an_unusable_benchmark_are_released_by_the_configured_one(tmp_
     assert site.counted("apel") == {State.ACCEPTED: 3}
 
 
-def test_classes_of_an_earlier_version_get_the_hosts_that_rules_go_by(
+def test_classes_of_an_earlier_version_get_the_hosts_that_rules_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = ListSource("ce1")
@@ -126,7 +126,7 @@ def test_slurm_jobs_without_cpu_time_name_the_column_and_are_released_by_a_table
     assert re.search("CpuDuration: 10800|CpuDuration[^>]*>PT10800S", cluster.sent())
 
 
-def test_benchmarks_go_by_host_and_date(cluster: Cluster) -> None:
+def test_benchmarks_depend_on_host_and_date(cluster: Cluster) -> None:
     day = 86_400
     cluster.source["benchmarks"] = [
         {"type": "HEPscore23", "value": 1, "host": "old*", "until": "2026-11-19"},
@@ -150,7 +150,7 @@ def test_benchmarks_go_by_host_and_date(cluster: Cluster) -> None:
     assert cluster.counts() == (3, 0, 2)
 
 
-def test_jobs_whose_vo_is_unknown_are_held_where_vos_are_wanted_until_a_rule_tells_it(cluster: Cluster) -> None:
+def test_jobs_of_an_unknown_vo_are_held_where_vos_are_selected_until_a_rule_gives_it(cluster: Cluster) -> None:
     cluster.source["benchmark"] = SCORE
     cluster.target["vo"] = ["atlas"]
     cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, group="bio"))
@@ -170,7 +170,7 @@ def test_jobs_whose_vo_is_unknown_are_held_where_vos_are_wanted_until_a_rule_tel
     assert "InfrastructureType: grid" in sent
 
 
-def test_jobs_whose_vo_is_unknown_are_sent_or_skipped_as_configured(cluster: Cluster) -> None:
+def test_jobs_of_an_unknown_vo_are_sent_or_skipped_as_configured(cluster: Cluster) -> None:
     cluster.source["benchmark"] = SCORE
     cluster.log(torque_line(1, NOW - 7200))
     cluster.target |= {"vo": ["atlas"], "unknown_vo": "skip"}

@@ -177,7 +177,7 @@ def test_entries_out_of_their_window_and_of_other_jobs_count_for_nothing(cluster
     assert cluster.counts() == (2, 0, 0)
 
 
-def test_rules_see_what_the_log_told(cluster: GridCluster) -> None:
+def test_rules_see_what_the_log_gave(cluster: GridCluster) -> None:
     cluster.source["map"] = [
         {"when": {"dn": "/DC=org/*"}, "vo": "cms", "submit_host": "other"},
         {"when": {"local_user": "ada"}, "vo": "local"},
@@ -218,7 +218,7 @@ AuthTokenIssuer = "https://iam.example.org"
 """
 
 
-def test_what_the_log_told_of_a_token_is_known_of_the_run(cluster: GridCluster) -> None:
+def test_what_the_log_gave_of_a_token_is_known_of_the_run(cluster: GridCluster) -> None:
     cluster.source["map"] = [{"when": {"token_subject": "ada-*", "token_issuer": "https://iam*"}, "vo": "dune"}]
     (cluster.folder / "blah.log").write_text(ROUTED, "utf-8")
     cluster.log(torque_line(1, NOW - HOUR))
@@ -244,7 +244,7 @@ def test_reading_again_changes_nothing(cluster: GridCluster) -> None:
     assert cluster.counts() == (1, 0, 1)
 
 
-def test_lines_that_are_no_entries_are_kept_with_their_place(cluster: GridCluster) -> None:
+def test_lines_that_are_not_entries_are_kept_with_their_place(cluster: GridCluster) -> None:
     with (cluster.folder / "blah.log").open("a", encoding="utf-8") as file:
         file.write('no entry\n"timestamp=yesterday" "lrmsID=1" "userDN=/CN=Ada"\n')
     cluster.log(torque_line(1, NOW - HOUR))

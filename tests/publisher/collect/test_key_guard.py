@@ -66,7 +66,7 @@ def test_the_same_setting_may_change_as_long_as_nothing_was_delivered(tmp_path: 
     assert all(record_id.startswith("new-ur-") for record_id in service.held)
 
 
-def test_other_wishes_and_other_sources_may_change(tmp_path: Path) -> None:
+def test_other_filters_and_other_sources_may_change(tmp_path: Path) -> None:
     site = delivered_site(tmp_path, "https", "emi-car")
     site.table["targets"]["neic"]["since"] = iso(NOVEMBER)
     site.table["targets"]["neic"]["vo"] = ["atlas"]

@@ -56,7 +56,7 @@ def test_a_new_target_with_delivered_until_counts_the_past_as_delivered(tmp_path
     assert site.counted("later") == {State.ACCEPTED: 2}
 
 
-def test_changed_wishes_plan_anew_only_what_was_not_delivered(tmp_path: Path) -> None:
+def test_changed_filters_plan_anew_only_what_was_not_delivered(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, make_job(1, vo="cms"), make_job(2, vo="atlas"))
     site.collect()
     site.publish()
@@ -106,7 +106,7 @@ def test_of_batch_systems_every_run_that_ran_is_wanted(tmp_path: Path) -> None:
     assert set(service.held) == ids(0, 1, 2, 3)
 
 
-def test_ams_skips_local_jobs_unless_told_otherwise(tmp_path: Path) -> None:
+def test_ams_skips_local_jobs_unless_configured_otherwise(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, make_job(1, vo=None, user_dn=None), kind="ams")
     site.collect()
     site.publish()
@@ -184,7 +184,7 @@ some_jobs = st.lists(
 
 @settings(max_examples=15)
 @given(steps=st.lists(st.tuples(wishes, some_jobs, st.booleans()), min_size=1, max_size=4))
-def test_counters_equal_counts_whatever_is_wished(steps: list[tuple[dict[str, object], list[Job], bool]]) -> None:
+def test_counters_equal_counts_with_any_filter(steps: list[tuple[dict[str, object], list[Job], bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         site, service = site_of(Path(folder))
         usual = dict(site.table["targets"]["neic"])

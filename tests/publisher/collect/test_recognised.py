@@ -364,7 +364,7 @@ _BOUNDS = st.one_of(st.none(), st.integers(SEPTEMBER.from_ or 0, NOW))
 @example(mutations=["UPDATE Users SET Name = Name || 'x'"], window=ALL, chosen={})
 @example(mutations=["DELETE FROM Endpoints WHERE ID = 1"], window=ALL, chosen={})
 @example(mutations=["UPDATE Endpoints SET URL = 'https://other.example.org/arex'"], window=ALL, chosen={})
-def test_whatever_changed_the_store_is_as_if_every_row_was_read(
+def test_after_any_change_the_store_is_as_if_every_row_was_read(
     collected: Path,
     tmp_path_factory: pytest.TempPathFactory,
     mutations: list[str],

@@ -104,7 +104,7 @@ def test_a_slave_that_comes_late_sends_the_reports_again_that_it_ran_in(site: Ol
     assert site.sent == 5
 
 
-def test_one_record_a_run_whatever_the_order_of_the_lines(tmp_path: Path) -> None:
+def test_one_record_a_run_with_the_lines_in_any_order(tmp_path: Path) -> None:
     stored = []
     for number, order in enumerate(permutations((MASTER, SLAVE, OTHER))):
         folder = tmp_path / str(number)

@@ -55,7 +55,7 @@ def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: R
     site.assert_counters_right()
 
 
-def test_wanted_again_it_may_go(site: Site, service: Receiver) -> None:
+def test_selected_again_it_may_be_sent(site: Site, service: Receiver) -> None:
     site.configure("service", statuses=["completed", "aborted"])
     site.publish()
     assert service.posted().count(UNWANTED.record_id) == 1, "not by a change of wishes"

@@ -67,7 +67,7 @@ def test_it_is_an_error_of_every_collect_until_it_is_settled(tmp_path: Path) -> 
     assert entry.detail.endswith("nothing was in it")
 
 
-def test_what_is_found_again_is_no_error_any_more(tmp_path: Path) -> None:
+def test_what_is_found_again_is_not_an_error_any_more(tmp_path: Path) -> None:
     site, source, _ = site_of(tmp_path, gone(), gone(200))
     assert site.collect()["ce1"].error is not None
     source.found = (Recovered(LOG, 100),)

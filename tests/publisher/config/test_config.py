@@ -98,7 +98,7 @@ def test_wrong_input_is_named(tmp_path: Path, text: str, key: str, said: tuple[s
     [("apel-job", "apel-summary"), ("emi-car", "apel-normalised-summary"), ("apel-summary", "emi-car")],
 )
 @pytest.mark.parametrize(("form", "place"), [(AMS, "https://msg.example.org"), (SPOOL, "outgoing")])
-def test_job_records_and_summaries_never_go_to_one_service(
+def test_job_records_and_summaries_are_never_sent_to_one_service(
     tmp_path: Path, one: str, other: str, form: str, place: str
 ) -> None:
     text = GOOD + form.format(name="a", url=place, records=one)
@@ -197,7 +197,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: py
     assert config.credentials.key == Path("/k.pem")
 
 
-def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
+def test_what_is_not_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     assert "is not TOML" in str(refused(tmp_path, "[site\n"))
     assert "line 1" in str(refused(tmp_path, "[site\n"))
     assert "is not TOML" in str(refused(tmp_path, GOOD + "[site]\nname = 'twice'"))
@@ -219,11 +219,11 @@ def test_a_mistake_in_toml_is_shown_in_its_line(tmp_path: Path, text: str, said:
     assert "secret" not in str(error)
 
 
-def test_what_is_not_utf_8_is_told(tmp_path: Path) -> None:
+def test_what_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     assert "is not UTF-8 text (byte 16)" in str(refused(tmp_path, b'[site]\nname = "B\xf8"'))
 
 
-def test_a_missing_file_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no configuration file.*init"):
         config_file.load(tmp_path / "nowhere.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -242,7 +242,7 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     assert config_file.find() == config_file.DEFAULT_PATH
 
 
-def test_secrets_do_not_stand_in_errors(tmp_path: Path) -> None:
+def test_secrets_are_not_in_errors(tmp_path: Path) -> None:
     error = refused(tmp_path, GOOD + "proxy = ['http://user:hunter2@proxy']")
     assert "hunter2" not in str(error)
 
@@ -275,7 +275,7 @@ def test_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
         ('format = "xml"\npath = "x"\nkind = ["jobs"]', "spool.x.kind", "did you mean 'kinds'?"),
     ],
 )
-def test_what_is_wrong_with_a_spooling_context_is_told(tmp_path: Path, table: str, key: str, told: str) -> None:
+def test_what_is_wrong_with_a_spooling_context_is_reported(tmp_path: Path, table: str, key: str, told: str) -> None:
     error = refused(tmp_path, f'[site]\nname = "A"\n[spool.x]\n{table}\n')
     assert error.key == key
     assert told in str(error)

@@ -74,7 +74,7 @@ def test_plain_and_compressed() -> None:
         assert [layer.kind for layer in inspected.layers] == kinds
 
 
-def test_a_signed_message_tells_its_signer(pki: Pki) -> None:
+def test_a_signed_message_shows_its_signer(pki: Pki) -> None:
     inspected = only(signer(pki.client).sign(SYNC))
     (layer,) = inspected.layers
     assert (layer.kind, layer.signer, layer.trusted) == ("signed", pki.client.dn, None)

@@ -20,14 +20,14 @@ from tests.publisher.site import NOW, ListSource, Site
         (7, "sources c1, c2, c3, c4, c5 ... cannot tell that they have", "if they have, set sources.NAME"),
     ],
 )
-def test_sources_that_cannot_tell(tmp_path: Path, unsure: int, named: str, setting: str) -> None:
+def test_sources_that_do_not_know_their_first_day(tmp_path: Path, unsure: int, named: str, setting: str) -> None:
     month = month_of(NOW)
     site = site_of(tmp_path, unsure)
     found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month)
     assert found == f"{NOT_WHOLE}{named} every job from {month} on; {setting}.complete_since"
 
 
-def test_sources_that_can_tell(tmp_path: Path) -> None:
+def test_sources_that_know_their_first_day(tmp_path: Path) -> None:
     site = site_of(tmp_path, 0)
     assert why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month_of(NOW)) is None
 

@@ -114,7 +114,7 @@ def test_prefixes_and_sites_of_sources_are_in_the_key(tmp_path: Path) -> None:
     assert third.counted("apel") == {State.ACCEPTED: 2}
 
 
-def test_with_a_prefix_it_goes(tmp_path: Path) -> None:
+def test_with_a_prefix_both_are_sent(tmp_path: Path) -> None:
     site = site_of(tmp_path, run_of(FIRST), run_of(SECOND))
     site.table["sources"]["ce2"]["local_id_prefix"] = "ce2-"
     site.collect()

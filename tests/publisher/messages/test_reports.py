@@ -267,7 +267,7 @@ def test_republish_sends_whole_periods_again(tmp_path: Path) -> None:
     assert (delivery.sent.accepted, delivery.sent.groups, portal.posts) == (1, 1, 3)
 
 
-def test_trouble_makes_it_wait_and_a_refusal_rejects_only_its_report(tmp_path: Path) -> None:
+def test_a_problem_makes_it_wait_and_a_refusal_rejects_only_its_report(tmp_path: Path) -> None:
     september = OCTOBER - 30 * DAY
     site, portal = site_of(tmp_path, ran(1, september, september + 60), ran(2, OCTOBER, OCTOBER + 60))
     portal.fault = always(Transient("HTTP 503"))

@@ -100,7 +100,7 @@ def test_a_run_that_moves_to_another_month_leaves_the_first(tmp_path: Path) -> N
     assert sorted(service.sync.values()) == [1, 1]
 
 
-def test_a_run_waived_while_it_is_held_is_no_longer_owed(tmp_path: Path) -> None:
+def test_a_run_waived_while_it_is_held_is_no_longer_due(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, user_job(1, "Ada"), user_job(2, "Ada", benchmarks=()))
     site.publish()
     assert list(service.sync.values()) == [2]
@@ -128,7 +128,7 @@ def test_a_month_that_is_not_known_whole_is_held_with_the_reason_and_released_by
     assert site.counted("apel") == {State.ACCEPTED: 2}
 
 
-def test_a_source_that_cannot_tell_holds_every_month(tmp_path: Path) -> None:
+def test_a_source_that_does_not_know_its_first_day_holds_every_month(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, user_job(1, "Ada"), complete_since=None)
     site.publish()
     assert service.posts == 0
@@ -197,7 +197,7 @@ def test_the_order_in_which_jobs_turn_up_makes_no_difference(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("outcome", [Transient("HTTP 503"), Unauthorised("HTTP 403")])
-def test_trouble_makes_the_month_wait(tmp_path: Path, outcome: Outcome) -> None:
+def test_a_problem_makes_the_month_wait(tmp_path: Path, outcome: Outcome) -> None:
     site, service = site_of(tmp_path, user_job(1, "Ada"), user_job(2, "Bo"))
     service.fault = always(outcome)
     delivery = site.publish_to("apel")

@@ -82,7 +82,7 @@ def test_what_is_sent(fixtures: Path, tmp_path: Path, changes: dict[str, str], r
     assert ("delivered_until" in remarks(proposal, "choose")) is (records != "apel-summary")
 
 
-def test_what_was_sent_is_told(fixtures: Path, tmp_path: Path) -> None:
+def test_what_was_sent_is_reported(fixtures: Path, tmp_path: Path) -> None:
     paths = changed(fixtures, tmp_path, unloader__send_summaries="false")
     proposal = from_apel(paths, delivered_until=1_794_268_800)
     assert proposal.config(tmp_path / "publisher.toml").targets["apel"].delivered_until == 1_794_268_800
@@ -130,7 +130,7 @@ def test_excluded_vos_and_scaling_have_no_counterpart(fixtures: Path, tmp_path: 
     assert "parser.cfg [batch] scale_host_factor" in remarks(proposal, "not carried over")
 
 
-def test_without_ssm_messages_go_to_its_queue(fixtures: Path, tmp_path: Path) -> None:
+def test_without_ssm_messages_are_written_to_its_queue(fixtures: Path, tmp_path: Path) -> None:
     for paths in (changed(fixtures, tmp_path, ssm__enabled="false"), files(fixtures, "client.cfg", "parser.cfg")):
         target = from_apel(paths).config(tmp_path / "publisher.toml").targets["apel"]
         assert isinstance(target, DirectorySettings)

@@ -69,7 +69,7 @@ def test_the_state_is_the_earlier_of_both(conf: Path) -> None:
     assert "local time" in remarks(proposal, "choose")["BaRT's slurm.state"]
 
 
-def test_what_is_told_goes_before_the_state(conf: Path) -> None:
+def test_what_is_reported_takes_precedence_over_the_state(conf: Path) -> None:
     assert from_bart(conf, delivered_until=END - 10).targets["sgas"]["delivered_until"] == "2026-11-09T23:59:50Z"
 
 
@@ -86,12 +86,12 @@ def test_a_job_that_is_not_in_the_log(conf: Path) -> None:
     assert "job 99.pbs is not found" in remarks(from_bart(conf), "choose")["BaRT's torque.state"]
 
 
-def test_a_state_that_is_no_path_out(conf: Path) -> None:
+def test_a_state_that_has_no_path_out(conf: Path) -> None:
     (conf.parent / "bart" / "torque.state").write_text("7.pbs ../../../../etc/passwd")
     assert "BaRT's torque.state" in remarks(from_bart(conf), "choose")
 
 
-def test_a_state_that_is_no_time(conf: Path) -> None:
+def test_a_state_that_is_not_a_time(conf: Path) -> None:
     (conf.parent / "bart" / "slurm.state").write_text("yesterday")
     with pytest.raises(UsageError, match="yesterday"):
         from_bart(conf)

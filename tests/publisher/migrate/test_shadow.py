@@ -71,7 +71,7 @@ def test_the_same_on_both_sides(shadowed: Inside) -> None:
     assert (groups["differs"], groups["only_here"], groups["only_there"]) == (0, 0, 0)
 
 
-def test_a_difference_is_told_with_its_reason_or_as_one_to_look_into(shadowed: Inside) -> None:
+def test_a_difference_is_reported_with_its_reason_or_as_one_to_look_into(shadowed: Inside) -> None:
     file = one_file(shadowed.folder / "old")
     text = file.read_text()
     walls = re.findall(r"<WallDuration>PT(\d+)S", text)
@@ -106,7 +106,7 @@ def test_ids_of_its_own_do_not_hide_the_same_job(shadowed: Inside) -> None:
     assert "RecordIdentity@recordId" in found["fields"]
 
 
-def test_a_key_that_is_spelled_otherwise_is_told(shadowed: Inside) -> None:
+def test_a_key_that_is_spelled_otherwise_is_reported(shadowed: Inside) -> None:
     shadowed.configure(SHADOW.replace("EXAMPLE-SITE", "OTHER-SITE"))
     out = shadowed("shadow", "summaries", "--against", "old-summaries").out
     assert "count again: Site 'EXAMPLE-SITE' there, 'OTHER-SITE' here" in out
@@ -184,7 +184,7 @@ def test_an_outgoing_queue_is_read_as_well(shadowed: Inside) -> None:
     assert found["other"]["notes"] == []
 
 
-def test_the_first_run_behind_a_shadow_is_due_at_once(shadowed: Inside) -> None:
+def test_the_first_run_after_a_shadow_is_due_at_once(shadowed: Inside) -> None:
     every = 'every = "1d"\n'
     shadowed.configure(SHADOW.replace("shadow = true\n", f"shadow = true\n{every}"))
     shadowed("run").ok()

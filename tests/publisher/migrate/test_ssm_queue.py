@@ -213,7 +213,7 @@ def test_a_header_alone_is_not_needed(left: Left) -> None:
     assert left.receiver.posts == 0
 
 
-def test_one_that_is_too_large_goes_in_parts(tmp_path: Path) -> None:
+def test_one_that_is_too_large_is_sent_in_parts(tmp_path: Path) -> None:
     header, _, record = JOBS.partition("\n")
     records = [record.replace("LocalJobId: 17", f"LocalJobId: {number}") for number in range(20)]
     left = Left(tmp_path, Jobs("apel", "ams", limit_bytes=2000), records="apel-job")
@@ -232,7 +232,7 @@ def test_what_ssm_has_at_work_is_left_to_it(left: Left) -> None:
     assert (taken.busy, taken.sent, left.names) == (1, 0, [name])
 
 
-def test_a_lock_goes_with_its_holder(left: Left) -> None:
+def test_a_lock_ends_with_its_holder(left: Left) -> None:
     name = left.add(summary(10))
     with locked(left.path, name) as ours, locked(left.path, name) as again:
         assert (ours, again) == (True, False)

@@ -178,7 +178,7 @@ def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def test_who_is_only_connected_takes_nothing_from_the_publisher(listening: int) -> None:
+def test_silent_connections_take_nothing_from_the_publisher(listening: int) -> None:
     before = open_files()
     with ExitStack() as stack:
         for _ in range(100):

@@ -108,7 +108,7 @@ def test_a_mail_server_that_is_not_there_is_an_error_that_names_it(store: Store)
         )
 
 
-def test_nobody_to_tell_nothing_is_tried(store: Store) -> None:
+def test_without_recipients_nothing_is_tried(store: Store) -> None:
     send_notices(store, Notices(smtp="127.0.0.1:1"), "S", status(rejected=1), NOW)
 
 

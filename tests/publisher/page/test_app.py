@@ -102,7 +102,7 @@ def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher) -> None:
     assert shown.count("(shadow)") == 1
 
 
-def test_every_answer_tells_browsers_to_be_careful(opened: Page) -> None:
+def test_every_answer_has_the_headers_that_restrict_browsers(opened: Page) -> None:
     for path in ("/", "/help", "/nosuch", f"/totals.csv?{MONTH}", "/?days=x"):
         headers = opened.ask(path).headers
         policy = headers["content-security-policy"]
@@ -174,7 +174,7 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
         (f"owner={'x' * 300}", "longer than"),
     ],
 )
-def test_what_makes_no_sense_is_told_beside_the_form(opened: Page, query: str, said: str) -> None:
+def test_what_makes_no_sense_is_reported_beside_the_form(opened: Page, query: str, said: str) -> None:
     found = opened.ask(f"/?{query}")
     assert found.status_code == 400
     assert said in found.text
@@ -254,7 +254,7 @@ def test_users_see_their_own_jobs_only(guarded: Page, path: str) -> None:
     assert "bob" not in mine
 
 
-def test_users_are_not_told_what_there_is_of_others(guarded: Page) -> None:
+def test_users_see_nothing_of_others(guarded: Page) -> None:
     hidden = guarded.ask(f"/totals?{MONTH}&queue=nosuch*&owner=bob", headers=as_("alice")).text
     assert "No job of yours matches" in hidden
     assert "slow.q" not in hidden
@@ -275,7 +275,7 @@ def test_a_job_is_shown_to_its_owner(publisher: Publisher, guarded: Page) -> Non
     assert "bob" not in guarded.ask(f"/job.json?{MONTH}&job=*", headers=as_("alice")).text
 
 
-def test_charges_are_told_to_who_is_charged(guarded: Page) -> None:
+def test_a_charge_is_shown_only_to_those_charged(guarded: Page) -> None:
     mine = guarded.ask("/charges.json?month=2026-11&by=project", headers=as_("alice")).text
     assert "alice" in mine
     assert "bob" not in mine
@@ -284,7 +284,7 @@ def test_charges_are_told_to_who_is_charged(guarded: Page) -> None:
     assert "between us" not in guarded.ask("/charges?month=2026-11&queue=slow*", headers=as_("root")).text
 
 
-def test_no_view_tells_users_of_others(guarded: Page) -> None:
+def test_no_view_shows_users_what_others_used(guarded: Page) -> None:
     for view in ("utilization", "totals", "waiting", "paths", "charges"):
         for by in ("", "&by=owner", "&by=queue"):
             for form in ("", ".json", ".csv"):
@@ -331,7 +331,7 @@ def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Page) -> None:
     assert guarded.ask("/status", base="https://localhost", headers=jar).status_code == 303
 
 
-def test_wrong_tokens_are_refused_and_told_to_whoever_runs_it(guarded: Page) -> None:
+def test_wrong_tokens_are_refused_and_reported_to_the_operator(guarded: Page) -> None:
     found = guarded.ask("/login", "POST", data={"token": "guess-guess"})
     assert found.status_code == 403
     assert "set-cookie" not in found.headers

@@ -65,7 +65,7 @@ def asked(connection: socket.socket, text: str) -> bytes:
 
 
 @pytest.mark.parametrize("greeted", [False, True], ids=["silent", "silent after the handshake"])
-def test_who_is_only_connected_keeps_nobody_out(tls_site: Program, trusting: ssl.SSLContext, greeted: bool) -> None:
+def test_silent_connections_keep_nobody_out(tls_site: Program, trusting: ssl.SSLContext, greeted: bool) -> None:
     with Served(tls_site) as served, ExitStack() as stack:
         for _ in range(240):
             silent = stack.enter_context(connected(served.url))
@@ -174,7 +174,7 @@ def logged_in(url: str, head: str, host: str = "127.0.0.1") -> bytes:
 FORWARDED = "X-Forwarded-For: 203.0.113.9, 198.51.100.7\r\nX-Forwarded-Proto: https\r\n"
 
 
-def test_who_asks_is_who_connects_unless_a_proxy_is_configured(month: Program, tmp_path: Path) -> None:
+def test_the_client_is_who_connects_unless_a_proxy_is_configured(month: Program, tmp_path: Path) -> None:
     site = month.copy(tmp_path / "site")
     token_file(site.folder)
     settings = site.config.read_text(encoding="utf-8") + 'tokens = "tokens.toml"\n'

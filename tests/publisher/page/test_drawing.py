@@ -90,7 +90,7 @@ def test_points_by_themselves_are_seen() -> None:
     assert not joined.dots
 
 
-def test_series_stand_on_one_another() -> None:
+def test_series_are_stacked() -> None:
     made = drawing(plot((1.0, 2.0), (3.0, 2.0), stacked=True), START)
     assert [layer.label for layer in made.layers] == ["s1", "s0"]
     assert made.up[-1].text == "4"
@@ -99,7 +99,7 @@ def test_series_stand_on_one_another() -> None:
     assert made.legend == (("s1", "c1"), ("s0", "c0"))
 
 
-def test_points_are_told_until_there_are_too_many() -> None:
+def test_points_are_reported_until_there_are_too_many() -> None:
     points = json.loads(drawing(plot((1.0, None)), START).points)
     assert points == {
         "names": ["2026-11-01T00:00:00Z", "2026-11-01T01:00:00Z"],

@@ -102,7 +102,7 @@ def test_by_keyboard(browser: Browser, page: str) -> None:
         assert {"a", "input", "select", "button", "svg", "summary"} <= reached
 
 
-def test_a_chart_tells_its_values(browser: Browser, page: str) -> None:
+def test_a_chart_shows_its_values(browser: Browser, page: str) -> None:
     with browser.tab() as tab:
         tab.open(f"{page}/?start=2026-11-01&days=2&bin=6h&shown=1")
         tab.value("document.querySelector('.area').focus()")

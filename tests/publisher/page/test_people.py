@@ -43,7 +43,7 @@ def test_each_has_what_the_role_of_the_group_has(tmp_path: Path) -> None:
     assert known.by_token("") is None
 
 
-def test_a_users_name_is_no_pattern(tmp_path: Path) -> None:
+def test_a_users_name_is_not_a_pattern(tmp_path: Path) -> None:
     known = people(tmp_path, '[groups.g]\nrole = "user"\n' + user(rest='owner = "*"\n'))
     assert known.by_token(TOKEN)[1].owner == "[*]"  # type: ignore[index]
 
@@ -80,7 +80,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         People(file)
 
 
-def test_who_is_taken_out_of_the_file_is_out(tmp_path: Path) -> None:
+def test_a_person_who_is_removed_from_the_file_is_logged_out(tmp_path: Path) -> None:
     file = token_file(tmp_path)
     known = People(file)
     digest = known.by_token(TOKENS["alice"])[0]  # type: ignore[index]

@@ -77,7 +77,7 @@ def test_what_is_not_safe_or_not_there_is_refused(
     assert (done.code, said in done.err) == (code, True), done.err
 
 
-def test_a_port_that_is_taken_is_told(site: Program) -> None:
+def test_a_port_that_is_taken_is_reported(site: Program) -> None:
     with Served(site) as served:
         done = site("serve", "--port", served.url.rpartition(":")[2])
         assert done.code == 1

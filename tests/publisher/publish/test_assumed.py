@@ -24,7 +24,7 @@ def moved(folder: Path, receiver: Receiver, *sources: ListSource) -> Site:
     return site
 
 
-def test_they_are_told_apart(tmp_path: Path) -> None:
+def test_they_are_distinguished(tmp_path: Path) -> None:
     service = Receiver("neic")
     site = moved(tmp_path, service)
     site.sources["ce1"].add(*make_jobs(8))
@@ -91,7 +91,7 @@ def test_what_is_wanted_later_was_not_delivered_before(tmp_path: Path) -> None:
     assert set(service.held) == {make_job(2).record_id}
 
 
-def test_changing_the_setting_later_changes_nothing_and_is_put_down(tmp_path: Path) -> None:
+def test_changing_the_setting_later_changes_nothing_and_is_recorded(tmp_path: Path) -> None:
     site = moved(tmp_path, Receiver("neic"))
     site.sources["ce1"].add(*make_jobs(8))
     site.collect()
@@ -116,7 +116,7 @@ def test_only_missing_sends_them_and_then_they_are_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "state"), [("sgas", State.SUPERSEDED), ("ams", State.ACCEPTED)])
-def test_one_that_changes_afterwards_goes_the_way_of_all(tmp_path: Path, kind: str, state: State) -> None:
+def test_one_that_changes_afterwards_is_treated_as_all(tmp_path: Path, kind: str, state: State) -> None:
     service = Receiver("one", kind)
     site = moved(tmp_path, service)
     site.sources["ce1"].add(make_job(1))

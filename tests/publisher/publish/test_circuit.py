@@ -23,7 +23,7 @@ def test_it_opens_at_the_third_failure_and_leaves_out_more_rounds_with_each() ->
     assert asked == [0, 1, 2, 4, 8, 16, 24, 32]
 
 
-def test_a_round_that_goes_well_closes_it() -> None:
+def test_a_round_without_failure_closes_it() -> None:
     circuit = Circuit()
     for _ in range(4):
         circuit.admits()

@@ -171,7 +171,7 @@ def test_while_another_run_is_at_work_it_says_so(tmp_path: Path, shared: bool) -
     other.reopen()
 
 
-def test_summaries_go_on_as_well(tmp_path: Path) -> None:
+def test_summaries_continue_as_well(tmp_path: Path) -> None:
     service = SummaryReceiver("sums")
     site = delivered(tmp_path, service)
     before = dict(service.times_sent)

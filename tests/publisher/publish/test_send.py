@@ -61,7 +61,9 @@ def test_the_receipt_is_kept_with_the_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "outcome", [Transient("HTTP 503"), Throttled("HTTP 429", 3600.0), Unknown("cut"), Unauthorised("HTTP 403")]
 )
-def test_trouble_of_the_service_makes_everything_wait_and_ends_the_run_for_it(tmp_path: Path, outcome: Outcome) -> None:
+def test_a_problem_of_the_service_makes_everything_wait_and_ends_the_run_for_it(
+    tmp_path: Path, outcome: Outcome
+) -> None:
     site, service = site_of(tmp_path, 300)
     service.fault = always(outcome)
     delivery = site.publish_to("neic")
@@ -161,7 +163,7 @@ def test_a_record_id_that_the_service_rewrote_counts_as_accepted_and_is_noted(tm
     assert site.reasons("neic")[record_id(2)] is None
 
 
-def test_transient_trouble_is_tried_again_within_the_run_under_the_same_id(tmp_path: Path) -> None:
+def test_a_transient_problem_is_tried_again_within_the_run_under_the_same_id(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 3, attempts=3)
     service.fault = script(Transient("HTTP 503"), Unknown("cut"))
     site.publish()
@@ -191,7 +193,7 @@ def test_a_retry_after_beyond_the_budget_is_not_waited_for_nor_announced(tmp_pat
     assert service.posts == 1
 
 
-def test_told_to_stop_while_trying_again_it_does_not_try_on(tmp_path: Path) -> None:
+def test_interrupted_while_trying_again_it_does_not_try_on(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 3, attempts=9)
     service.fault = always(Transient("HTTP 503"))
     site.stop_when = lambda: service.posts >= 2
@@ -200,7 +202,7 @@ def test_told_to_stop_while_trying_again_it_does_not_try_on(tmp_path: Path) -> N
     assert site.counted("neic") == {State.WAITING: 3}
 
 
-def test_told_to_stop_it_finishes_the_batch_and_leaves(tmp_path: Path) -> None:
+def test_interrupted_it_finishes_the_batch_and_ends(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 300)
     site.stop_when = lambda: service.posts >= 1
     delivery = site.publish_to("neic")
@@ -210,7 +212,7 @@ def test_told_to_stop_it_finishes_the_batch_and_leaves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("misdirected", "code"), [(True, 1), (False, 4)])
-def test_a_wrong_place_is_not_told_as_refused_credentials(tmp_path: Path, misdirected: bool, code: int) -> None:
+def test_a_wrong_place_is_not_reported_as_refused_credentials(tmp_path: Path, misdirected: bool, code: int) -> None:
     from publisher.cli import exit_code
 
     site, service = site_of(tmp_path, 3)

@@ -100,7 +100,7 @@ def test_alone_a_publisher_sends_every_part(tmp_path: Path) -> None:
     assert len(service.posted()) == JOBS
 
 
-def test_who_has_the_target_for_himself_shares_it_with_nobody(tmp_path: Path) -> None:
+def test_a_target_that_is_locked_whole_is_not_shared(tmp_path: Path) -> None:
     service = Receiver("neic", "ams")
     site = site_of(tmp_path, service)
     with site.publisher.store.lock("target-neic") as held:
@@ -169,7 +169,7 @@ def run_beside(site: Site, service: Receiver, left: int) -> tuple[Delivery, int]
     return beside[0]
 
 
-def test_who_is_done_while_others_still_send_has_not_failed(tmp_path: Path) -> None:
+def test_a_publisher_that_is_done_while_others_still_send_has_not_failed(tmp_path: Path) -> None:
     service = Receiver("neic", "ams")
     site = site_of(tmp_path, service)
     delivery, code = run_beside(site, service, left=JOBS - BATCH)
@@ -180,7 +180,7 @@ def test_who_is_done_while_others_still_send_has_not_failed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("left", [150, 30])
-def test_who_comes_late_helps_with_the_parts_that_nobody_is_at(tmp_path: Path, left: int) -> None:
+def test_a_late_publisher_takes_the_parts_that_nobody_sends(tmp_path: Path, left: int) -> None:
     """What is left would not be cut up any more."""
     assert left < PUBLISHERS * BATCH * 10
     service = Receiver("neic", "ams")

@@ -103,7 +103,7 @@ def test_bad_records_are_found_among_messages_side_by_side(tmp_path: Path) -> No
     site.assert_counters_right()
 
 
-def test_when_the_service_goes_down_what_it_took_meanwhile_is_put_down(tmp_path: Path) -> None:
+def test_when_the_service_goes_down_what_it_took_meanwhile_is_recorded(tmp_path: Path) -> None:
     service = Busy()
     site = site_of(tmp_path, 120, service)
     first = make_job(31).record_id
@@ -145,7 +145,7 @@ def test_killed_at_an_event_at_most_one_message_a_worker_is_sent_twice(tmp_path:
     site.assert_counters_right()
 
 
-def test_told_to_stop_no_further_message_leaves(tmp_path: Path) -> None:
+def test_interrupted_no_further_message_leaves(tmp_path: Path) -> None:
     service = Busy()
     site = site_of(tmp_path, 120, service)
     told = threading.Event()
@@ -274,7 +274,7 @@ class Limited(Busy):
         return super().post(message)
 
 
-def test_a_service_that_asks_to_wait_is_left_alone_by_all_couriers(tmp_path: Path) -> None:
+def test_a_service_that_asks_to_wait_is_left_alone_by_all_workers(tmp_path: Path) -> None:
     service = Limited(11, 30.0)
     site = site_of(tmp_path, 60, service)
     site.configure("neic", workers=2, batch_records=10, attempts=2)

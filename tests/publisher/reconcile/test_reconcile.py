@@ -92,7 +92,7 @@ def test_a_record_that_sgas_lost_is_found_sent_again_and_confirmed(
     assert "5 jobs" in audited.detail
 
 
-def test_hours_that_sgas_rounds_are_no_difference(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+def test_hours_that_sgas_rounds_are_not_a_difference(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     users = [f"/DC=org/CN=User {number % 7}" for number in range(60)]
     jobs = [
         make_job(number, wall_s=17 + number % 3, cores=1 + number % 4, user_dn=users[number]) for number in range(60)
@@ -267,7 +267,7 @@ def test_a_service_that_does_not_remember_our_last_batch_was_perhaps_restored(
     assert "some 20 s later" not in reconciled(site)[0].notes[0]
 
 
-def test_told_to_stop_it_leaves_with_what_it_has_seen(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+def test_interrupted_it_ends_with_what_it_has_seen(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     jobs = [make_job(1, end=OCTOBER + 9), make_job(2)]
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     site.stop_when = lambda: bool(site.rows("SELECT 1 FROM deliveries WHERE confirmed_at IS NOT NULL"))
@@ -286,7 +286,7 @@ def test_of_a_purged_month_nothing_is_said(simulator: Simulator, pki: Pki, tmp_p
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_killed_while_it_sends_again_the_next_run_goes_on(
+def test_killed_while_it_sends_again_the_next_run_continues(
     simulator: Simulator, pki: Pki, tmp_path: Path, step: int
 ) -> None:
     jobs = make_jobs(6)

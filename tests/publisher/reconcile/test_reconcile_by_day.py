@@ -157,7 +157,7 @@ def test_what_differs_only_in_spelling_is_never_sent_again(sent: dict[Cell, DayC
 
 
 @given(HOLDINGS, st.data())
-def test_a_lost_job_is_always_among_those_that_go_again(sent: dict[Cell, DayCell], data: st.DataObject) -> None:
+def test_a_lost_job_is_always_among_those_that_are_sent_again(sent: dict[Cell, DayCell], data: st.DataObject) -> None:
     if not sent:
         return
     cell = data.draw(st.sampled_from(sorted(sent)))

@@ -31,7 +31,7 @@ from tests.publisher.site import OCTOBER, make_job, make_jobs
 pytestmark = pytest.mark.either_store
 
 
-def test_an_administrators_list_of_records_tells_each_one(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+def test_an_administrators_list_of_records_names_each_one(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     jobs = make_jobs(5)
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     lines = ["Record ID;Wall (s);CPU seconds;end time"]
@@ -52,7 +52,7 @@ def test_an_administrators_list_of_records_tells_each_one(simulator: Simulator, 
     assert found.again_jobs == 2
 
 
-def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_told_apart(
+def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_distinguished(
     simulator: Simulator, pki: Pki, tmp_path: Path
 ) -> None:
     early, unwanted = make_job(1, end=OCTOBER + 5), make_job(2, vo="alice")
@@ -65,7 +65,7 @@ def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_told_apart(
     assert (month(found).confirmed, found.foreign) == (1, 1)
 
 
-def test_a_superseded_record_that_is_gone_may_go_again(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+def test_a_superseded_record_that_is_gone_may_be_sent_again(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     jobs = make_jobs(2)
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     site.sources["ce1"].add(make_job(1, wall_s=7))
@@ -83,7 +83,7 @@ def test_a_superseded_record_that_is_gone_may_go_again(simulator: Simulator, pki
     assert site.counted("neic") == {State.ACCEPTED: 2}
 
 
-def test_one_that_is_gone_and_no_longer_wanted_does_not_go(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+def test_one_that_is_gone_and_no_longer_selected_is_not_sent(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     jobs = make_jobs(2)
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     site.sources["ce1"].add(make_job(1, status="aborted"))

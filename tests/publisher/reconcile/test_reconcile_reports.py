@@ -86,7 +86,7 @@ def test_a_report_that_is_gone_is_missing_and_sent_again(tmp_path: Path, period:
     assert site.counted("portal") == {State.ACCEPTED: 4}
 
 
-def test_a_report_that_was_altered_differs_and_is_told_bin_by_bin(tmp_path: Path) -> None:
+def test_a_report_that_was_altered_differs_and_is_reported_bin_by_bin(tmp_path: Path) -> None:
     site = site_of(tmp_path)
     file = report_of(site, SEPTEMBER)
     text = file.read_text()
@@ -126,7 +126,7 @@ def test_what_was_taken_out_of_a_queue_is_neither_missing_nor_seen(tmp_path: Pat
     assert confirmed(site) == 0
 
 
-def test_a_late_job_waits_and_is_no_difference(tmp_path: Path) -> None:
+def test_a_late_job_waits_and_is_not_a_difference(tmp_path: Path) -> None:
     site = site_of(tmp_path)
     site.sources["ce1"].add(ran(9, OCTOBER + 60, OCTOBER + 120))
     site.collect()
@@ -154,7 +154,7 @@ def test_a_file_with_a_report_or_many_is_compared(tmp_path: Path) -> None:
         ('[{"site": "EXAMPLE-SITE"}]', "no utilization report"),
     ],
 )
-def test_a_file_that_tells_of_no_report_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_without_a_report_is_refused(tmp_path: Path, text: str, said: str) -> None:
     site = site_of(tmp_path)
     file = tmp_path / "file"
     file.write_text(text)

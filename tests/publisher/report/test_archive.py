@@ -138,7 +138,7 @@ def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:
     assert site("report", "--archive", "archive", *asked).ok().object["all"]["jobs"] == told["runs"]
 
 
-def test_what_is_no_archive(publisher: Publisher, tmp_path: Path) -> None:
+def test_what_is_not_an_archive(publisher: Publisher, tmp_path: Path) -> None:
     def asked(archive: Path) -> None:
         request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive)
         make("totals", ReportContext(None, publisher.config, UNTIL), request)

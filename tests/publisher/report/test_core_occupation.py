@@ -96,7 +96,7 @@ def test_other_keys_beside(site: Publisher) -> None:
     assert found.plots[0].series[0].label == "compute n1/0"
 
 
-def test_a_job_tells_its_cores(site: Publisher) -> None:
+def test_a_job_shows_its_cores(site: Publisher) -> None:
     """Users see which cores of which nodes each of their jobs had."""
     found = view(site, "job", filters={"job": "3"})
     assert ("core_numbers", "0, 0-1") in table(found, "field", "value")

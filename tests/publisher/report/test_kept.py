@@ -194,7 +194,7 @@ def test_of_very_many_those_that_ended_last_are_kept(tmp_path: Path) -> None:
     assert kept.reads - before == len(VIEWS)
 
 
-def test_trouble_in_preparing_is_told_once_and_reports_go_on(tmp_path: Path) -> None:
+def test_a_problem_in_preparing_is_reported_once_and_reports_continue(tmp_path: Path) -> None:
     site, _ = collected(tmp_path, make_jobs(5))
     with site.publisher.store.write() as connection:
         connection.execute(update(runs).where(runs.c.id == 2).values(job=b"\x01\xc1"))

@@ -40,7 +40,7 @@ def totals(site: Program, *options: str | Path) -> dict[str, Any]:
     return site("report", "--view", "totals", *MONTH, *options, "--json").ok().object
 
 
-def test_what_a_completion_log_does_not_tell_is_unknown_and_not_zero(site: Program) -> None:
+def test_what_a_completion_log_does_not_have_is_unknown_and_not_zero(site: Program) -> None:
     found = totals(site, "--by", "cluster")
     of = {row["cluster"]: row for row in found["totals"]}
     comp, ge = of["fixture"], of["two"]

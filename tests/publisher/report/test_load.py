@@ -85,7 +85,7 @@ def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
         ("dqs/README.md", "this is no stat_file of DQS, and no line of it is a sample"),
     ],
 )
-def test_a_file_that_is_no_stat_file(site: Publisher, fixtures: Path, file: str, said: str) -> None:
+def test_a_file_that_is_not_a_stat_file(site: Publisher, fixtures: Path, file: str, said: str) -> None:
     with pytest.raises(SourceFormatError, match=f"{file}: {said}") as told:
         asked(site, "load", bins=1, stat_file=fixtures / file)
     assert "eight fields between colons" in told.value.hint
@@ -128,6 +128,6 @@ def test_a_job_of_an_owner(site: Publisher) -> None:
     assert not asked(site, "job", filters={"job": "job[12]", "owner": "x"}).rows
 
 
-def test_there_is_no_other_view(site: Publisher) -> None:
+def test_no_other_view_exists(site: Publisher) -> None:
     with pytest.raises(UsageError, match="there are: utilization, totals"):
         asked(site, "colour")

@@ -38,7 +38,7 @@ def test_node_occupation_by_day(site: Publisher) -> None:
     assert found.plots[0].style == "heat"
 
 
-def test_the_cluster_is_the_mean_of_its_nodes_and_beside_it_stands_the_share_of_all(site: Publisher) -> None:
+def test_the_cluster_is_the_mean_of_its_nodes_and_beside_it_is_the_share_of_all(site: Publisher) -> None:
     """2 March: (0.4375 + 0.25) / 2 = 0.34375 as the mean; (42 + 12) of (96 + 48) core hours = 0.375 of all."""
     found = table(view(site, "occupation"), "period", "nodes", "available", "occupation", "share_of_all")
     assert found[1] == ("2026-03-02", 2, 6.0, 0.34375, 0.375)
@@ -69,7 +69,7 @@ def test_a_host_alone(site: Publisher) -> None:
 
 
 @pytest.mark.parametrize("by", [("node",), ("core",), ()])
-def test_where_nothing_matches_there_is_no_table_of_zeros(site: Publisher, by: tuple[str, ...]) -> None:
+def test_where_nothing_matches_no_table_of_zeros_is_shown(site: Publisher, by: tuple[str, ...]) -> None:
     """But a node of the table that was idle among runs on others has one."""
     other = view(site, "occupation", by=by, filters={"owner": "nobody"})
     assert other.rows == ()

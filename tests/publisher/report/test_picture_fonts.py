@@ -97,7 +97,7 @@ def test_files_for_paper_take_in_outlines_not_whole_fonts(form: Form) -> None:
     assert picture != draw(plot(UNKNOWN, "plain"), START + 7200, Look(), form)
 
 
-def test_letters_that_no_font_has_are_told_once() -> None:
+def test_letters_that_no_font_has_are_reported_once() -> None:
     from publisher.report.plot import fonts
 
     fonts.forget_fonts()

@@ -129,7 +129,7 @@ def test_what_is_chosen_is_shown() -> None:
     assert b"d5d5d5" not in without
 
 
-def test_series_that_stand_on_one_another_reach_their_sum() -> None:
+def test_stacked_series_reach_their_sum() -> None:
     plot = over_time(50, 3, stacked=True)
     assert tops_of(plot, standing=True) == pytest.approx(max(map(sum, zip(*(one.values for one in plot.series)))))  # noqa: B905
     for style in ("line", "bar"):
@@ -208,7 +208,7 @@ def test_many_rows_of_a_heat_map_share_labels() -> None:
     assert {"0%", "100%"} <= set(texts(draw(heat(3, 4), START, Look(), "svg")))
 
 
-def test_the_interval_is_told_as_it_was_asked_for() -> None:
+def test_the_interval_is_reported_as_it_was_asked_for() -> None:
     assert interval_told(START, START + 86_400) == "2026-11-01 until 2026-11-02, UTC"
     assert interval_told(START, START + 3600) == "2026-11-01 00:00 until 2026-11-01 01:00, UTC"
     assert interval_told(START + 1, START + 3600) == "2026-11-01 00:00:01 until 2026-11-01 01:00:00, UTC"
@@ -221,7 +221,7 @@ def test_the_interval_is_told_as_it_was_asked_for() -> None:
     assert "SITE; 2026-11-01 until 2026-11-02, UTC" in texts(by_name)
 
 
-def test_long_names_have_two_lines_and_are_told_in_full() -> None:
+def test_long_names_have_two_lines_and_are_reported_in_full() -> None:
     name = "/DC=org/DC=example/O=Department & Sons/CN=Somebody With Many Names"
     plot = msgspec.structs.replace(over_time(3), series=(Series(name, (1.0, 2.0, 3.0)), Series("bob", (1.0,) * 3)))
     svg = draw(plot, START + 3 * 3600, Look(), "svg")
@@ -235,7 +235,7 @@ def test_long_names_have_two_lines_and_are_told_in_full() -> None:
     assert halves[0].endswith("…") or halves[1].startswith("…")
 
 
-def test_what_series_are_told_apart_by_stands_above_the_legend() -> None:
+def test_what_distinguishes_series_is_above_the_legend() -> None:
     plot = msgspec.structs.replace(over_time(3, 2, stacked=True), by="queue")
     assert "queue" in texts(draw(plot, START + 3 * 3600, Look(), "svg"))
     assert "queue" not in texts(draw(plot, START + 3 * 3600, Look(legend=False), "svg"))
@@ -250,7 +250,7 @@ HOSTILE = ("<script>alert(1)</script>", "_hidden", "$\\frac{1}{0}$", "a\udc80b",
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_whatever_jobs_are_called_it_is_drawn(form: Form) -> None:
+def test_jobs_of_any_name_are_drawn(form: Form) -> None:
     series = tuple(Series(name, (1.0, None, 2.0)) for name in HOSTILE)
     for title in HOSTILE if form == "svg" else HOSTILE[3:4]:
         plot = msgspec.structs.replace(over_time(3), series=series, title=title)

@@ -107,7 +107,7 @@ def test_by_account(another: tuple[Publisher, Path]) -> None:
     assert_agreement(totals(publisher, ("account",)), said)
 
 
-def test_every_record_of_qacct_j_is_a_run_that_is_told_in_full(ours: tuple[Publisher, Path]) -> None:
+def test_every_record_of_qacct_j_is_a_run_that_is_reported_in_full(ours: tuple[Publisher, Path]) -> None:
     publisher, folder = ours
     records = (folder / "qacct-j.txt").read_text().split("=" * 62)[1:]
     told = [dict(line.split(None, 1) for line in record.splitlines() if len(line.split()) > 1) for record in records]

@@ -90,7 +90,7 @@ def test_forms(site: Program) -> None:
         (("--by", "job"), "not given by 'job'"),
     ],
 )
-def test_what_makes_no_sense_is_told(site: Program, arguments: tuple[str, ...], said: str) -> None:
+def test_what_makes_no_sense_is_reported(site: Program, arguments: tuple[str, ...], said: str) -> None:
     done = site("report", *arguments)
     assert done.code == 2
     assert said in done.err

@@ -67,11 +67,11 @@ def test_the_page_is_whole_and_says_the_figures(site: Inside) -> None:
     assert "unsafe" not in policy
 
 
-def test_what_makes_no_sense_is_told(site: Inside) -> None:
+def test_what_makes_no_sense_is_reported(site: Inside) -> None:
     asked = ("report", *FIGURE, "--format", "png", "--output", "x.png")
     assert "there are 2: Queue utilization; CPU utilization" in site(*asked, "--plot", "3").err
     assert site("report", *FIGURE, "--format", "png", "--output", "nowhere/x.png").code == 2
 
 
-def test_without_a_file_it_goes_to_standard_output(site: Inside) -> None:
+def test_without_a_file_it_is_written_to_standard_output(site: Inside) -> None:
     assert site("report", *FIGURE, "--format", "svg").ok().out.startswith("<?xml")

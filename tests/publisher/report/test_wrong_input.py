@@ -33,7 +33,7 @@ def test_an_interval_that_ends_before_it_begins(every_source: Publisher, view: s
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"job", "load", "charges"}))
-def test_unknown_keys_are_told_with_those_there_are(every_source: Publisher, view: str) -> None:
+def test_unknown_keys_are_reported_with_those_there_are(every_source: Publisher, view: str) -> None:
     with pytest.raises(UsageError, match=r"there are: queue|there are: cluster|is not given by any key"):
         asked(every_source, view, by=("colour",))
     with pytest.raises(UsageError, match=r"nothing is selected by 'colour'; there are: queue"):
@@ -106,7 +106,7 @@ def test_forms_of_hostile_words() -> None:
     assert json_object(ODD)["rows"][0] == {"owner": "=1+1", "n": 1.0, "cost": "0.10", "at": "1970-01-01T00:00:00Z"}
 
 
-def test_people_read_what_is_not_told_and_programs_get_nothing(every_source: Publisher) -> None:
+def test_people_read_what_is_unknown_and_programs_get_nothing(every_source: Publisher) -> None:
     found = asked(every_source, "totals", start=0, by=("vo",))
     csv_rows = list(csv.DictReader(io.StringIO(to_csv(found))))
     assert [row[0] for row in text_rows(found)] == ["(not told)", *(row["vo"] for row in csv_rows if row["vo"])]

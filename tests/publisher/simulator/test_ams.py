@@ -51,7 +51,7 @@ def test_token(simulator: Simulator, client: Client, connect: Connect) -> None:
     assert error_of(unknown) == (404, "Host was not found", "NOT FOUND")
 
 
-def test_a_token_may_stand_in_the_address_and_the_header_goes_before(client: Client) -> None:
+def test_a_token_may_be_in_the_address_and_the_header_takes_precedence(client: Client) -> None:
     token = client("GET", TOKEN_PATH).json["token"]
     body = publish_body(b"x")
     assert client("POST", f"{TOPIC}:publish?key={token}&key=bad", body).status == 200

@@ -64,7 +64,7 @@ def test_sgas_receipts(simulator: Simulator, sgas: Target) -> None:
         (Fault("status", code=429, retry_after="7"), Throttled),
     ],
 )
-def test_faults_are_the_outcomes_they_stand_for(
+def test_faults_are_the_outcomes_they_are_named_for(
     simulator: Simulator, sgas: Target, fault: Fault, kind: type[Outcome]
 ) -> None:
     simulator.faults.replace([fault])

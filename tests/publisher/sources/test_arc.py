@@ -100,7 +100,7 @@ def test_a_link_to_itself(tmp_path: Path) -> None:
     ("content", "says"),
     [(b"", "is empty"), (b"1;2;3\n", "is not a SQLite database"), (os.urandom(5000), "not a SQLite")],
 )
-def test_files_that_are_no_database(tmp_path: Path, content: bytes, says: str) -> None:
+def test_files_that_are_not_a_database(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "accounting.db"
     path.write_bytes(content)
     error = read_error(path)
@@ -135,7 +135,7 @@ def test_another_sqlite_database(tmp_path: Path) -> None:
     assert "a SQLite database without AuthTokenAttributes, DBConfig" in read_error(path).message
 
 
-def test_the_publishing_state_is_told_from_the_database(tmp_path: Path) -> None:
+def test_the_publishing_state_is_reported_from_the_database(tmp_path: Path) -> None:
     path = tmp_path / "publishing.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE AccountingTargets (TargetID TEXT, LastEndTime INTEGER, LastReport INTEGER)")
@@ -181,7 +181,7 @@ def test_permission_denied(database: Path) -> None:
     assert "Let the publisher's user read" in said
 
 
-def test_a_reader_that_may_not_make_the_shared_file_is_told(database: Path) -> None:
+def test_a_reader_that_may_not_make_the_shared_file_is_reported(database: Path) -> None:
     open_to_all(database.parent)
     database.parent.chmod(0o555)
     database.chmod(0o444)
@@ -233,7 +233,7 @@ def test_a_reader_of_the_group_and_the_writer_take_turns(database: Path) -> None
     assert [found.split()[0] for found in _check_as_nobody(database)] == ["green", "green", "green"]
 
 
-def test_check_tells_what_is_there(database: Path) -> None:
+def test_check_reports_what_is_there(database: Path) -> None:
     first, second, third = source(database).check()
     assert {one.level for one in (first, second, third)} == {"green"}
     assert "schema version 1, 120 jobs" in first.message

@@ -97,7 +97,7 @@ def test_a_change_is_found_though_much_newer_jobs_came_with_it(writer: ArcWriter
     assert Read(source(writer.path), second.cursor).given == []
 
 
-def test_extra_information_that_comes_late_is_found_whatever_the_overlap(writer: ArcWriter) -> None:
+def test_extra_information_that_comes_late_is_found_with_any_overlap(writer: ArcWriter) -> None:
     job = replace(jobs(1)[0], end=LONG_AGO)
     record_id = writer.add(job)
     first = Read(source(writer.path, overlap=0))
@@ -135,7 +135,7 @@ def test_a_clock_in_the_future_does_not_blind_the_overlap(writer: ArcWriter) -> 
     assert [one.wall_ms for one in Read(source(writer.path), first.cursor).given] == [5000]
 
 
-def test_an_unreadable_row_is_reported_once_and_read_when_it_is_mended(writer: ArcWriter) -> None:
+def test_an_unreadable_row_is_reported_once_and_read_when_it_is_fixed(writer: ArcWriter) -> None:
     job = replace(jobs(1)[0], end=LONG_AGO)
     record_id = writer.add(replace(job, wall=-1))
     first = Read(source(writer.path))
@@ -158,7 +158,7 @@ def test_another_database_in_its_place_is_read_from_its_beginning(tmp_path: Path
     assert len(Read(source(path), second.cursor).jobs) == 5
 
 
-def test_a_window_is_read_again_wherever_the_cursor_stands(tmp_path: Path) -> None:
+def test_a_window_is_read_again_with_any_cursor(tmp_path: Path) -> None:
     path = tmp_path / "accounting.db"
     create(path, 300)
     everything = Read(source(path))
@@ -191,7 +191,7 @@ def test_a_window_is_the_same_whether_its_rows_lie_together_or_far_apart(tmp_pat
     assert [job.end for job in together.given] != [job.end for job in apart.given]
 
 
-def test_a_window_goes_by_the_end_that_is_accounted(tmp_path: Path) -> None:
+def test_a_window_is_of_the_end_that_is_accounted(tmp_path: Path) -> None:
     with ArcWriter(tmp_path / "accounting.db", new=True) as writer:
         job = jobs(1)[0]
         writer.add(job)

@@ -84,7 +84,7 @@ def _record(number: int, environment: str = "NONE", task: str = "NONE") -> str:
     )
 
 
-def test_where_it_stopped_either_goes_on(settings: schema.SourceSettings) -> None:
+def test_either_continues_where_it_stopped(settings: schema.SourceSettings) -> None:
     cursor = list(BackgroundReader("ce1", settings, cores=2).pages({}))[-1].cursor
     assert sum(len(page.runs) for page in BackgroundReader("ce1", settings, cores=1).pages(cursor)) == 0
 
@@ -184,7 +184,7 @@ def _read_into_the_child(settings: schema.SourceSettings) -> tuple[object, list[
     return pages, read, child
 
 
-def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_stands(settings: schema.SourceSettings) -> None:
+def test_a_reader_that_is_killed_is_an_error_and_what_it_gave_is_stored(settings: schema.SourceSettings) -> None:
     pages, read, child = _read_into_the_child(settings)
     os.kill(child, signal.SIGKILL)
     with pytest.raises(SourceError, match="ended before its work was done"):

@@ -48,7 +48,7 @@ def test_a_record_in_several_lines_is_one(tmp_path: Path) -> None:
     assert seen.unreadable == []
 
 
-def test_a_record_inside_another_is_no_record(tmp_path: Path) -> None:
+def test_a_record_inside_another_is_not_a_record(tmp_path: Path) -> None:
     seen = read(tmp_path / "log", broken(1, f"a\n{broken(7, 'x')}b") + broken(2, "x"))
     assert ids(seen) == ["2"]
     (listed,) = seen.unreadable

@@ -69,7 +69,7 @@ def test_shapes(text: str, key: str, expected: list[object]) -> None:
         '[{"x": ' + "9" * 10_000 + "}]",
     ],
 )
-def test_damage_is_told_once(text: str) -> None:
+def test_damage_is_reported_once(text: str) -> None:
     found = elements(text.encode(), "jobs" if text.startswith("{") else "")
     assert len([each for each in found if isinstance(each, Damaged)]) == 1
 

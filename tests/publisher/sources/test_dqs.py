@@ -126,7 +126,7 @@ def test_any_order_of_the_lines_gives_the_same_tallies(written: list[bytes], mos
     assert len(runs_of(seen)) == sum(parse_line(line.decode()).master for line in set(written))
 
 
-def test_a_slave_that_comes_too_late_for_the_record_counts_in_reports_and_is_told(lines: list[bytes]) -> None:
+def test_a_slave_that_comes_too_late_for_the_record_counts_in_reports_and_is_reported(lines: list[bytes]) -> None:
     six = [line for line in lines if b"DQS.6" in line]
     master, late = six[1], six[2]
     parser = DqsParser("c")
@@ -141,7 +141,7 @@ def test_a_slave_that_comes_too_late_for_the_record_counts_in_reports_and_is_tol
     assert again == told
 
 
-def test_more_slaves_than_a_record_takes_are_told(lines: list[bytes]) -> None:
+def test_more_slaves_than_a_record_takes_are_reported(lines: list[bytes]) -> None:
     six = [line for line in lines if b"DQS.6" in line]
     seen, refused = parse_all(DqsParser("c", most_slaves=1), six)
     assert refused == [2]
@@ -149,7 +149,7 @@ def test_more_slaves_than_a_record_takes_are_told(lines: list[bytes]) -> None:
     assert [job.slots for job in runs_of(seen)] == [2]
 
 
-def test_what_a_run_has_without_its_slaves_is_what_its_masters_line_tells(lines: list[bytes]) -> None:
+def test_what_a_run_has_without_its_slaves_is_what_its_masters_line_gives(lines: list[bytes]) -> None:
     six = [line for line in lines if b"DQS.6" in line]
     (run,) = runs_of(parse_all(DqsParser("c"), six)[0])
     (alone,) = runs_of(parse_all(DqsParser("c"), [line for line in six if b":alpha:1:" in line])[0])
@@ -215,7 +215,7 @@ def test_slaves_without_master_are_given_up_aloud(lines: list[bytes]) -> None:
         (b"q:h:1:c:g:o:n:d:1:1:5:-4:" + b"1:" * 18 + b"1", "field 12"),
     ],
 )
-def test_what_is_no_line(line: bytes, reason: str) -> None:
+def test_what_is_not_a_line(line: bytes, reason: str) -> None:
     outcome = DqsParser("c").parse(line)
     assert isinstance(outcome, UnreadableLine)
     assert reason in outcome.reason

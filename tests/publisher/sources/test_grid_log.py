@@ -45,7 +45,7 @@ def test_quotes_and_backslashes_escaped_or_not(written: str) -> None:
     assert found.user_dn == '/CN=Ada "the" B\\C'
 
 
-def test_bytes_that_are_no_utf8_are_kept() -> None:
+def test_bytes_that_are_not_utf8_are_kept() -> None:
     found = entry(AT.encode() + b' "userDN=/CN=Ad\xe9" "lrmsID=1"')
     assert found is not None
     assert found.user_dn == "/CN=Ad\\xe9"
@@ -69,7 +69,7 @@ def test_a_line_that_names_nobody_is_passed_over() -> None:
         (b'"a=' * (MAX_LINE_BYTES // 3 + 1), "longer than"),
     ],
 )
-def test_what_is_no_entry(line: bytes, reason: str) -> None:
+def test_what_is_not_an_entry(line: bytes, reason: str) -> None:
     with pytest.raises(LineError, match=reason):
         entry(line)
 
@@ -169,7 +169,7 @@ def test_files_of_a_per_job_history_are_an_ad_each(tmp_path: Path) -> None:
         (ROUTED.replace("ClusterId = 12 ", "ClusterId = 99 "), 0, 1),
     ],
 )
-def test_ads_that_tell_nothing(tmp_path: Path, ad: str, entries: int, reasons: int) -> None:
+def test_ads_without_information(tmp_path: Path, ad: str, entries: int, reasons: int) -> None:
     history = tmp_path / "history"
     history.write_text(ad, encoding="ascii")
     (page,) = pages(history, {})

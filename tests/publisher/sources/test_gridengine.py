@@ -228,7 +228,7 @@ def test_slaves_of_an_earlier_run_are_not_added(folder: Path) -> None:
     assert job.cpu_ms == 1000
 
 
-def test_bytes_that_are_no_text_are_kept_visible(plain: bytes) -> None:
+def test_bytes_that_are_not_text_are_kept_visible(plain: bytes) -> None:
     job = GridEngineParser("c").parse(plain.replace(b":job:", b":caf\xe9:"))
     assert isinstance(job, Job)
     assert job.name == r"caf\xe9"

@@ -106,7 +106,7 @@ def test_the_parallel_job_on_two_hosts(jobs: tuple[Job, ...]) -> None:
     assert ([host.name for host in summed.hosts], summed.nodes) == (["gehost"], None)
 
 
-def test_whose_and_why(jobs: tuple[Job, ...]) -> None:
+def test_accounts_and_end_reasons(jobs: tuple[Job, ...]) -> None:
     by_name = {job.name: job for job in jobs}
     grid = by_name["grid"]
     assert (grid.project, grid.department, grid.local_group) == ("atlas", "particle", "physics")

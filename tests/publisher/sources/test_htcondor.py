@@ -54,7 +54,7 @@ def test_the_fixtures(fixtures: Path, name: str, rewrite_golden: bool) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_spelling_tells_the_same(seen: Seen, fixtures: Path, name: str) -> None:
+def test_every_spelling_gives_the_same(seen: Seen, fixtures: Path, name: str) -> None:
     found = read_on(source(fixtures / "htcondor" / name), Seen())
     assert found.jobs == seen.jobs
     assert found.unreadable == []
@@ -91,7 +91,7 @@ def test_endings(seen: Seen, local_id: str, expected: tuple[object, ...]) -> Non
     assert (job.status, job.exit_code, job.exit_signal) == expected
 
 
-def test_what_never_started_is_no_run(seen: Seen) -> None:
+def test_what_never_started_is_not_a_run(seen: Seen) -> None:
     assert "7.0" not in {job.local_id for job in seen.jobs.values()}
 
 
@@ -102,7 +102,7 @@ def test_identities(seen: Seen) -> None:
     assert (token.token_subject, token.token_issuer) == ("a1b2", "https://issuer.example.org/")
 
 
-def test_cores_are_those_granted_and_told_where_they_were_only_asked_for(seen: Seen) -> None:
+def test_cores_are_those_granted_and_noted_where_they_were_only_asked_for(seen: Seen) -> None:
     assert (one(seen, "8.0").cores, one(seen, "8.0").gpus, one(seen, "11.0").cores) == (8, 2, 4)
     assert (one(seen, "12.0").cores, one(seen, "12.0").extras["cores_from"]) == (2, "RequestCpus")
     assert (one(seen, "13.0").cores, one(seen, "13.0").nodes) == (12, 3)
@@ -136,7 +136,7 @@ def test_what_it_looks_like(fixtures: Path) -> None:
         assert looks_like((fixtures / "htcondor" / name).read_bytes().splitlines()[:50]) == kind
 
 
-def test_a_banner_of_another_job_is_told() -> None:
+def test_a_banner_of_another_job_is_reported() -> None:
     reading = parser()
     for line in (b"ClusterId = 1", b"ProcId = 0", b"JobStatus = 4"):
         reading.parse(line)
@@ -157,7 +157,7 @@ def test_entities_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["history.xml", "history.json"])
-def test_a_document_that_is_cut_off_is_told(fixtures: Path, tmp_path: Path, seen: Seen, name: str) -> None:
+def test_a_document_that_is_cut_off_is_reported(fixtures: Path, tmp_path: Path, seen: Seen, name: str) -> None:
     whole = (fixtures / "htcondor" / name).read_bytes()
     path = tmp_path / name
     path.write_bytes(whole[: len(whole) // 2])
@@ -170,7 +170,7 @@ def test_a_document_that_is_cut_off_is_told(fixtures: Path, tmp_path: Path, seen
 
 @pytest.mark.parametrize("between", [b"", b"\n", b"\xef\xbb\xbf", b"\r\n \n"])
 @pytest.mark.parametrize("name", ["history.xml", "history.json"])
-def test_documents_one_behind_the_other_are_all_read(
+def test_documents_one_after_the_other_are_all_read(
     fixtures: Path, tmp_path: Path, seen: Seen, name: str, between: bytes
 ) -> None:
     whole = (fixtures / "htcondor" / name).read_bytes()
@@ -214,7 +214,7 @@ def test_a_damaged_document_costs_no_other(content: bytes, expected: list[int], 
     assert told == expected
 
 
-def test_documents_one_behind_the_other_need_no_more_memory() -> None:
+def test_documents_one_after_the_other_need_no_more_memory() -> None:
     """A parser is for one document: what was read of the earlier ones is gone."""
     document = _XML % b"".join(_AD % n for n in range(500))
     blocks = iter([document] * 40)

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_further_folder_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_further_folder_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     (tmp_path / "accounting").write_bytes(SERIAL % 1)
     old = tmp_path / "old"
     settings = Settings(type="gridengine", path=tmp_path / "accounting", rotated_to=(old,))
@@ -51,7 +51,7 @@ def test_pages_are_bounded_and_each_carries_its_cursor(file: Path) -> None:
         assert rest == 20_000 - sum(page.read for page in pages[: stop + 1])
 
 
-def test_a_bad_line_is_told_with_its_place(file: Path) -> None:
+def test_a_bad_line_is_reported_with_its_place(file: Path) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(lines[0] + b"garbage \xff\n" + lines[1])
     (page,) = source(file).pages({})
@@ -132,7 +132,7 @@ def test_one_bad_file_stops_only_itself(file: Path) -> None:
     assert not seen.at_end
 
 
-def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with pytest.raises(SourceFormatError, match=r"this is a FIFO \(named pipe\), not a file"):
@@ -159,7 +159,7 @@ def test_permission_denied(file: Path) -> None:
         list(source(file).pages({}))
 
 
-def test_a_clock_in_the_future_is_told(file: Path) -> None:
+def test_a_clock_in_the_future_is_reported(file: Path) -> None:
     log = LineSource("ge", "gridengine", source(file).reader, source(file)._make_parser, clock=lambda: 1_700_000_000.0)
     (finding,) = log.check()
     assert (finding.level, "lies in the future: 2027-01-15" in finding.message) == ("yellow", True)

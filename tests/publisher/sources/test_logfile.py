@@ -100,7 +100,7 @@ def test_any_split_gives_every_line(tmp_path_factory: pytest.TempPathFactory, st
     assert log.read() == []
 
 
-def test_a_cut_that_nobody_kept_a_copy_of_is_told(log: Log) -> None:
+def test_a_cut_of_which_no_copy_was_kept_is_reported(log: Log) -> None:
     log.write(100)
     log.read()
     os.truncate(log.file, 20)

@@ -58,7 +58,7 @@ def test_slots_of_hosts(seen: Seen) -> None:
     assert [(host.name, host.slots) for host in one(seen, "201").hosts] == [("n1", 2), ("n2", 1)]
 
 
-def test_what_never_ran_is_no_run(seen: Seen) -> None:
+def test_what_never_ran_is_not_a_run(seen: Seen) -> None:
     assert not [job for job in seen.jobs.values() if job.local_id == "207"]
 
 
@@ -93,7 +93,7 @@ def test_commands_are_never_kept(seen: Seen, fixtures: Path) -> None:
     assert one(seen, "204").name == 'say "hi"'
 
 
-def test_time_without_suspension_is_told_beside_the_wall_time(seen: Seen) -> None:
+def test_time_without_suspension_is_reported_beside_the_wall_time(seen: Seen) -> None:
     assert (one(seen, "211").wall_ms, one(seen, "211").extras["runTime"]) == (90_000, 50)
 
 

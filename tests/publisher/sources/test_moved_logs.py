@@ -30,7 +30,7 @@ UNEXPECTED = ["acct.bak", "ACCT before the update", "saved-by-root", "acct_2026w
 
 
 @pytest.mark.parametrize("name", UNEXPECTED)
-def test_a_file_is_found_by_its_inode_whatever_its_name(log: Log, name: str) -> None:
+def test_a_file_with_any_name_is_found_by_its_inode(log: Log, name: str) -> None:
     log.write(100)
     log.read()
     log.write(49)
@@ -44,7 +44,7 @@ def test_a_file_is_found_by_its_inode_whatever_its_name(log: Log, name: str) -> 
 
 @pytest.mark.parametrize("suffix", ["", *COMPRESS])
 @pytest.mark.parametrize("name", [name for name in UNEXPECTED if not name.startswith(".")])
-def test_a_copy_is_found_by_its_content_whatever_its_name(log: Log, name: str, suffix: str) -> None:
+def test_a_copy_with_any_name_is_found_by_its_content(log: Log, name: str, suffix: str) -> None:
     """As rotated by `copytruncate`, or compressed at once."""
     log.write(100)
     log.read()
@@ -204,7 +204,7 @@ def copied(log: Log, name: str, seconds: int) -> Path:
 
 @pytest.mark.parametrize("lines", [3, 100])
 @pytest.mark.parametrize("name", ["acct.bak", "acct.1"])
-def test_a_copy_of_what_was_read_does_not_stand_for_what_was_added_later(log: Log, name: str, lines: int) -> None:
+def test_a_copy_of_what_was_read_does_not_replace_what_was_added_later(log: Log, name: str, lines: int) -> None:
     read_of(log, lines)
     copied(log, name, 60)
     log.write(2)
@@ -224,7 +224,7 @@ def test_a_copy_of_what_was_read_does_not_stand_for_what_was_added_later(log: Lo
     assert log.cursor["missing"] == []
 
 
-def test_of_several_copies_the_one_that_goes_on_is_read(log: Log) -> None:
+def test_of_several_copies_the_one_that_continues_is_read(log: Log) -> None:
     read_of(log)
     log.write(2)
     copied(log, "acct before", 60)
@@ -279,7 +279,7 @@ def test_a_log_that_was_copied_and_emptied_without_a_new_line_is_whole(log: Log)
     assert log.aside == []
 
 
-def test_a_log_that_was_edited_is_told_truthfully(log: Log) -> None:
+def test_a_log_that_was_edited_is_reported_truthfully(log: Log) -> None:
     read_of(log)
     edited = log.file.with_name(".acct.new")
     edited.write_bytes(log.file.read_bytes().replace(b"record 5 \n", b""))
@@ -289,7 +289,7 @@ def test_a_log_that_was_edited_is_told_truthfully(log: Log) -> None:
     assert "no file that begins with these was found" in told.reason
 
 
-def test_copies_that_were_read_may_go(log: Log) -> None:
+def test_copies_that_were_read_may_be_removed(log: Log) -> None:
     """As logrotate removes them; and a folder of days, or of a file a job, is tidied up."""
     log.write(10)
     log.rename()
@@ -338,7 +338,7 @@ def test_the_day_that_may_grow_is_looked_for(tmp_path: Path) -> None:
     assert sorted(line for chunk in after for line in chunk.lines) == [b"first", b"the last job"]
 
 
-def test_another_path_in_the_configuration_is_no_rotation(log: Log) -> None:
+def test_another_path_in_the_configuration_is_not_a_rotation(log: Log) -> None:
     log.write(10)
     log.read()
     log.file.unlink()

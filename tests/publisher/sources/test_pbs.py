@@ -72,7 +72,7 @@ def test_arrays_are_their_tasks(seen: Seen) -> None:
     assert runs_of(seen, "5[]") == []
 
 
-def test_a_shrunken_job_tells_its_core_seconds(seen: Seen) -> None:
+def test_a_shrunken_job_shows_its_core_seconds(seen: Seen) -> None:
     (job,) = runs_of(seen, "6")
     assert job.extras["core_seconds"] == 12 * 100 + 8 * 200 + 4 * 100
     assert job.cores == 12
@@ -89,13 +89,13 @@ def test_phases_without_a_last_one() -> None:
     assert job.extras["core_seconds"] == 8 * 100 + 4 * 200
 
 
-def test_suspension_is_told_beside_the_wall_time(seen: Seen) -> None:
+def test_suspension_is_reported_beside_the_wall_time(seen: Seen) -> None:
     (job,) = runs_of(seen, "7")
     assert (job.wall_ms, job.extras["suspended_seconds"]) == (490_000, 300)
     assert job.extras["resources_used.walltime"] == "00:03:10"
 
 
-def test_what_never_ran_is_no_run(seen: Seen) -> None:
+def test_what_never_ran_is_not_a_run(seen: Seen) -> None:
     for local_id in ("8", "9", "10", "14", "15", "17", "R11", "license"):
         assert runs_of(seen, local_id) == []
 

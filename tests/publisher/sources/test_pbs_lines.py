@@ -34,7 +34,7 @@ def test_a_record_without_its_last_semicolon() -> None:
         b"05/01/2015 00:29:15;E;1.s;user=a jo05/01/2015 00:29:16;Q;2.s;queue=b",
     ],
 )  # fmt: skip
-def test_what_is_no_line(raw: bytes) -> None:
+def test_what_is_not_a_line(raw: bytes) -> None:
     with pytest.raises(LineError):
         frame(raw)
 
@@ -54,14 +54,14 @@ def test_local_times(zone: str, stamp: str, expected: str) -> None:
     assert LocalClock(zone).instant(stamp, after=0) == utc(expected)
 
 
-def test_a_repeated_hour_is_told_apart_by_the_record() -> None:
+def test_a_repeated_hour_is_distinguished_by_the_record() -> None:
     clock = LocalClock("Europe/Oslo")
     first, second = utc("2026-10-25T00:30:00"), utc("2026-10-25T01:30:00")
     assert clock.instant("10/25/2026 02:30:00", after=0, near=str(first - 5)) == first
     assert clock.instant("10/25/2026 02:30:00", after=0, near=str(second - 5)) == second
 
 
-def test_a_repeated_hour_is_told_apart_by_the_line_before() -> None:
+def test_a_repeated_hour_is_distinguished_by_the_line_before() -> None:
     clock = LocalClock("Europe/Oslo")
     at, seen = utc("2026-10-25T00:10:00"), []
     for stamp in ("02:10:00", "02:59:00", "02:58:59", "02:05:00", "02:40:00", "03:00:00"):
@@ -90,7 +90,7 @@ def test_any_instant_is_found_again(at: int, zone: str) -> None:
 @pytest.mark.parametrize(
     "stamp", ["13/01/2015 00:00:00", "02/30/2015 00:00:00", "01/01/2015 24:00:00", "01-01-2015 00:00:00"]
 )
-def test_what_is_no_time(stamp: str) -> None:
+def test_what_is_not_a_time(stamp: str) -> None:
     with pytest.raises(LineError):
         LocalClock("UTC").instant(stamp, after=0)
 
@@ -121,7 +121,7 @@ def test_attributes(quoted: bool, text: str, expected: dict[str, str]) -> None:
     assert attributes(text, quoted=quoted) == expected
 
 
-def test_text_that_is_no_attributes() -> None:
+def test_text_that_is_not_attributes() -> None:
     with pytest.raises(LineError):
         attributes("Job deleted as result of dependency", quoted=False)
 

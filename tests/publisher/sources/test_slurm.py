@@ -57,7 +57,7 @@ def test_the_fixtures(fixtures: Path, name: str, rewrite_golden: bool) -> None:
     assert (found.unreadable, found.at_end) == ([], True)
 
 
-def test_every_spelling_tells_the_same(seen: Seen, fixtures: Path) -> None:
+def test_every_spelling_gives_the_same(seen: Seen, fixtures: Path) -> None:
     for name in FILES[1:]:
         other = read_on(source(fixtures / "slurm" / name), Seen())
         finished = {key for key, job in seen.jobs.items() if job.finished}
@@ -97,7 +97,7 @@ def test_steps_are_folded_into_their_allocation(seen: Seen) -> None:
     assert not [job for job in seen.jobs.values() if "." in str(job.local_id)]
 
 
-def test_what_never_started_is_no_run(seen: Seen) -> None:
+def test_what_never_started_is_not_a_run(seen: Seen) -> None:
     assert not {"121", "122", "130"} & {job.local_id for job in seen.jobs.values()}
 
 
@@ -105,7 +105,7 @@ def test_cpu_time_that_nobody_measured_is_unknown(seen: Seen) -> None:
     assert (one(seen, "127").cpu_ms, one(seen, "127").wall_ms) == (None, 1_000_000)
 
 
-def test_time_of_suspension_is_no_wall_time(seen: Seen) -> None:
+def test_time_of_suspension_is_not_wall_time(seen: Seen) -> None:
     assert one(seen, "126").wall_ms == 700_000
 
 
@@ -154,7 +154,7 @@ def test_any_order_of_columns_and_a_trailing_delimiter() -> None:
     ]
 
 
-def test_a_table_without_times_or_header_is_told() -> None:
+def test_a_table_without_times_or_header_is_reported() -> None:
     outcome = parser().parse(b"JobID|JobName|State")
     assert isinstance(outcome, UnreadableLine)
     assert "Start, End" in outcome.reason
@@ -171,7 +171,7 @@ def test_columns_assumed_for_a_file_without_a_header_are_not_those_of_the_next()
     assert [job.cpu_ms for seen in (first, second) for job in seen.jobs.values()] == [None, 90_000]
 
 
-def test_fields_that_can_be_told_apart_in_several_ways_are_refused() -> None:
+def test_fields_that_can_be_split_in_several_ways_are_refused() -> None:
     table = parser()
     assert table.parse(b"JobName|User|Comment|JobID|Start|End|State") is Line.IGNORED
     outcome = table.parse(b"a|b|c|d|5|10|20|COMPLETED")
@@ -238,7 +238,7 @@ def test_a_damaged_job_in_a_document_costs_only_itself(fixtures: Path, tmp_path:
     assert len(found.unreadable) == 1
 
 
-def test_a_document_that_is_cut_off_is_told_and_read_when_it_is_whole(
+def test_a_document_that_is_cut_off_is_reported_and_read_when_it_is_whole(
     fixtures: Path, tmp_path: Path, seen: Seen
 ) -> None:
     whole = (fixtures / "slurm" / FILES[3]).read_bytes()

@@ -116,14 +116,14 @@ def test_the_saved_table_is_what_the_source_asks_for(folder: Path) -> None:
     assert tuple(header.split("\x1f")) == sacct.COLUMNS
 
 
-def test_json_tells_the_same_runs(folder: Path) -> None:
+def test_json_gives_the_same_runs(folder: Path) -> None:
     """In another order, without a failed job's code, which 22.05 does not write there, and without who cancelled."""
     jobs, skipped = read(folder / "sacct.json.gz")
     assert Counter(shown(job)[:9] for job in jobs) == Counter(row[:9] for row in expected())
     assert skipped == NEVER_STARTED["sacct.json.gz"]
 
 
-def test_the_job_completion_log_tells_the_same_runs(folder: Path) -> None:
+def test_the_job_completion_log_gives_the_same_runs(folder: Path) -> None:
     """It comes in order of the ends, and knows neither CPU time nor memory nor that a job was suspended."""
     jobs, skipped = read(folder / "jobcomp.txt")
     known = [(*row[:4], *row[6:8], row[9]) for row in expected()]

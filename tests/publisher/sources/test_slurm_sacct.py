@@ -223,7 +223,7 @@ def test_two_different_texts_for_a_job_stop_only_its_own_run(sacct: Sacct) -> No
 
 
 @pytest.mark.parametrize("column", ["Account", "JobName", "Comment", "WCKey"])
-def test_who_guessed_the_delimiter_forges_nothing(tmp_path: Path, column: str) -> None:
+def test_a_guessed_delimiter_forges_nothing(tmp_path: Path, column: str) -> None:
     """Were the delimiter known, the numbers would not change, and the answer with the texts would not be used."""
     sacct = Sacct(tmp_path)
     victim = row("2", 10, 30, Account="victim", User="bob")

@@ -58,7 +58,7 @@ def test_a_folder_with_such_a_table_gives_the_others(tmp_path: Path) -> None:
     assert {job.name for job in seen.jobs.values()} == {"job7", "job8", "job9"}
 
 
-def test_behind_a_header_that_lacks_columns_nothing_is_read_by_another(tmp_path: Path) -> None:
+def test_after_a_header_that_lacks_columns_nothing_is_read_by_another(tmp_path: Path) -> None:
     """Five columns both, but others: the rows of the second table would be runs that there were not."""
     file = tmp_path / "sacct.psv"
     second = "JobID|Submit|Start|State|JobName\n" + ROWS.replace("7|", "17|").replace("8|", "18|")
@@ -93,7 +93,7 @@ def recommended(**fields: str) -> bytes:
     return "|".join(row.get(column, "") for column in COLUMNS).encode()
 
 
-def test_texts_that_cannot_be_told_apart_are_left_out_and_named() -> None:
+def test_texts_that_cannot_be_split_are_omitted_and_named() -> None:
     """JobName, Comment and WCKey are side by side: the numbers are certain, where the name ends is not."""
     header = "|".join(COLUMNS).encode()
     (job,) = parse_to_end(parser(), [header, recommended(JobName="a|b", Comment="c")]).jobs.values()
@@ -137,7 +137,7 @@ def test_a_name_of_many_lines_is_one_name(lines: int) -> None:
     assert [job.name for job in parse_to_end(parser(), log.split(b"\n")).jobs.values()] == [name]
 
 
-def test_a_table_is_no_log_and_a_log_no_table(tmp_path: Path) -> None:
+def test_a_table_is_not_a_log_and_a_log_is_not_a_table(tmp_path: Path) -> None:
     """What looks like a record of the other was written by a user, behind a record that ends in what users write."""
     forged = LOG_RECORD.replace("JobId=7", "JobId=8")
     (tmp_path / "table").write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{forged}\n6|10|20|FAILED|y\n")
@@ -148,7 +148,7 @@ def test_a_table_is_no_log_and_a_log_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["JobID|End|Start|State|JobName", "JobID|Start|End|State|NCPUS|JobName"])
-def test_behind_a_text_at_the_end_of_a_row_another_header_is_not_believed(tmp_path: Path, other: str) -> None:
+def test_after_a_text_at_the_end_of_a_row_another_header_is_not_believed(tmp_path: Path, other: str) -> None:
     """Neither are runs read by it, nor, if they may be its rows, by the one before. All is listed."""
     file = tmp_path / "sacct.psv"
     file.write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{other}\n6|10|20|FAILED|y\n")

@@ -58,7 +58,7 @@ def test_the_fixture(seen: Seen, fixtures: Path, rewrite_golden: bool) -> None:
     assert seen.at_end
 
 
-def test_lines_that_are_no_records_are_kept_with_their_reason(seen: Seen) -> None:
+def test_lines_that_are_not_records_are_kept_with_their_reason(seen: Seen) -> None:
     assert [(Path(each.file).name, each.line, each.reason.split(":")[0]) for each in seen.unreadable] == [
         ("20261025", 7, "not of the form `MM/DD/YYYY HH"),
         ("20261025", 8, "no end"),
@@ -172,7 +172,7 @@ def test_a_damaged_line_costs_only_its_own_job(lines: list[bytes], damage: Calla
                 assert found.jobs.get(key) == job, (index, line)
 
 
-def test_an_end_alone_tells_its_run(lines: list[bytes]) -> None:
+def test_an_end_alone_gives_its_run(lines: list[bytes]) -> None:
     """Files that are gone cost the earlier part of a path, not the usage."""
     whole, _ = parse_all(parser(), lines)
     ends, _ = parse_all(parser(), [line for line in lines if b";E;" in line])
@@ -256,7 +256,7 @@ def test_a_wrong_time_zone_is_found(folder: Path) -> None:
     assert not any("timezone" in finding.hint for finding in source(folder).check())
 
 
-def test_a_single_odd_line_is_no_wrong_time_zone(tmp_path: Path) -> None:
+def test_a_single_odd_line_is_not_a_wrong_time_zone(tmp_path: Path) -> None:
     fits = b"10/24/2026 20:00:00;E;1.s;user=a start=1792864700 end=1792864800 Exit_status=0\n"
     (tmp_path / "20261024").write_bytes(fits * 9 + fits.replace(b" 20:", b" 05:"))
     assert not any("timezone" in finding.hint for finding in source(tmp_path).check())

@@ -126,7 +126,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("what", UNREADABLE)
-def test_a_line_that_is_no_record_costs_only_itself(tmp_path: Path, what: str) -> None:
+def test_a_line_that_is_not_a_record_costs_only_itself(tmp_path: Path, what: str) -> None:
     line, reason = UNREADABLE[what]
     site = site_of(tmp_path)
     others = [GOOD % (number, b"NONE", b"NONE") for number in (2, 3)]
@@ -159,7 +159,7 @@ def test_what_is_settled_and_read_again_is_listed_only_where_it_is_still_no_reco
     assert "unreadable input" not in " ".join(capsys.readouterr().out.split()).lower()
 
 
-def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_an_error(tmp_path: Path) -> None:
     site = site_of(tmp_path)
     (tmp_path / "accounting").touch()
     collect(site)
@@ -206,7 +206,7 @@ def test_a_clock_in_the_future(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not status_of(site).ends_in_future
 
 
-def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
+def test_a_file_that_was_cut_is_reported(tmp_path: Path) -> None:
     site, file = site_of(tmp_path), tmp_path / "accounting"
     file.write_bytes(SERIAL * 3)
     collect(site)

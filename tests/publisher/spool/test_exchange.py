@@ -90,7 +90,7 @@ def test_what_is_exported_comes_back_equal(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FILE_FORMATS)
-def test_what_a_grid_log_told_comes_back(tmp_path: Path, form: str) -> None:
+def test_what_a_grid_log_gave_is_read_back(tmp_path: Path, form: str) -> None:
     """Of a user with a certificate, of one with a token, and of a run that has no entry yet."""
     for name in ("site", "other"):
         (tmp_path / name).mkdir()
@@ -137,7 +137,7 @@ def _without_serials(text: str) -> str:
     return "\n".join(line.partition(":")[2] for line in text.splitlines())
 
 
-def test_a_site_goes_on_from_what_was_imported(tmp_path: Path) -> None:
+def test_a_site_continues_from_what_was_imported(tmp_path: Path) -> None:
     site = rich_site(tmp_path)
     site.publisher.keeper.export(tmp_path / "out", "json-lines")
     before = site.publisher.status()

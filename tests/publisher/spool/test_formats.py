@@ -172,7 +172,7 @@ def test_subordinate_objects_without_their_object_are_passed_over(tmp_path: Path
 
 
 @pytest.mark.parametrize("form", ["classic", "delimited", "json-lines", "xml"])
-def test_a_file_that_is_something_else_is_told(form: str, tmp_path: Path) -> None:
+def test_a_file_that_is_something_else_is_reported(form: str, tmp_path: Path) -> None:
     context = make(form, tmp_path)
     context.startup()
     context.write_object(JOBS, as_object(full_job(1)))
@@ -184,7 +184,7 @@ def test_a_file_that_is_something_else_is_told(form: str, tmp_path: Path) -> Non
         list(make(form, tmp_path).read_list(JOBS))
 
 
-def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spool").touch()
     for form in FORMATS[:-1]:
         with pytest.raises(SpoolError):

@@ -119,7 +119,7 @@ def test_a_context_that_is_new_is_filled(site: Site) -> None:
     assert [item.kind for item in contents(site, "xml")["messages"]] == ["messages"] * 4
 
 
-def test_trouble_with_a_context_stops_nothing_and_is_mended(site: Site) -> None:
+def test_a_problem_with_a_context_stops_nothing_and_is_fixed(site: Site) -> None:
     (site.folder / "spool-classic").write_text("a file where the folder should be")
     site.collect()
     shutil.rmtree(site.folder / "spool-xml")  # another one while it is written to
@@ -193,7 +193,7 @@ def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(site
     assert_all_the_same(site)
 
 
-def test_check_tells_of_contexts_and_repair_stops_those_that_are_gone(site: Site) -> None:
+def test_check_reports_contexts_and_repair_stops_those_that_are_gone(site: Site) -> None:
     def found() -> list[tuple[str, str]]:
         return [(each.level, each.message) for each in site.publisher.keeper.check() if each.subject == "spooling"]
 
@@ -218,7 +218,7 @@ def test_without_contexts_there_are_no_triggers(tmp_path: Path) -> None:
     assert site.rows("SELECT count(*) FROM spool_changes") == [(0,)]
 
 
-def test_a_mark_that_comes_to_a_run_is_no_change_of_the_run(site: Site) -> None:
+def test_a_mark_that_is_added_to_a_run_is_not_a_change_of_the_run(site: Site) -> None:
     """It tells that the source has still what it had."""
     site.collect()
     site.publish()

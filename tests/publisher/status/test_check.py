@@ -68,7 +68,7 @@ def test_our_revoked_certificate_is_red(pki: Pki, tmp_path: Path) -> None:
     assert "was revoked" in findings[1].message
 
 
-def test_lists_that_expired_or_are_damaged_are_told(pki: Pki, tmp_path: Path) -> None:
+def test_lists_that_expired_or_are_damaged_are_reported(pki: Pki, tmp_path: Path) -> None:
     path = pki.revoke()
     key = serialization.load_pem_private_key(pki.ca.key.read_bytes(), None)
     before = datetime.now(UTC) - timedelta(days=9)
@@ -132,7 +132,7 @@ def test_what_a_source_gave(site: Site) -> None:
     assert levels(said(site, check_host.collected)) == ["red"]
 
 
-def test_what_a_target_was_told(site: Site) -> None:
+def test_what_a_target_was_sent(site: Site) -> None:
     site.receivers["neic"].poison = {"ur-ce1.example.org-0002"}
     site.collect()
     site.publish()

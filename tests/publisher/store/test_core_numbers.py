@@ -79,7 +79,7 @@ def test_a_run_that_did_change_is_noticed(site: Site, jobs: list[Job]) -> None:
     assert decode(bytes(kept)).core_numbers == ()
 
 
-def test_other_core_numbers_alone_are_no_change(site: Site, jobs: list[Job]) -> None:
+def test_other_core_numbers_alone_are_not_a_change(site: Site, jobs: list[Job]) -> None:
     job = next(job for job in jobs if job.core_numbers and job.status == "completed")
     assert read_again(site, msgspec.structs.replace(job, core_numbers=("31",))).unchanged == 1
     assert decode(stored(site)[job.record_id][1]).core_numbers == ("31",)

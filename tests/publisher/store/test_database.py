@@ -54,7 +54,7 @@ def test_a_store_that_is_open_to_others_is_refused(tmp_path: Path, mode: int, cr
     assert caught.value.exit_code == 5
 
 
-def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(tmp_path: Path) -> None:
+def test_a_missing_store_is_reported_and_not_made_by_commands_that_only_read(tmp_path: Path) -> None:
     with pytest.raises(StoreMissingError):
         open_store(f"sqlite:///{tmp_path / 'store.db'}", create=False)
     assert list(tmp_path.iterdir()) == []
@@ -67,7 +67,7 @@ def test_a_link_is_not_followed_to_a_store(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path / 'store.db'}")
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be made or opened"):
         open_store(f"sqlite:///{tmp_path / 'file' / 'store.db'}")
@@ -114,7 +114,7 @@ def _publish_until_the_disk_is_full(site: Site) -> None:
             registry.note(connection, "fill", "disk", "x" * 100_000, site.now)
 
 
-def test_a_read_only_store_is_told_and_nothing_is_sent(site: Site) -> None:
+def test_a_read_only_store_is_reported_and_nothing_is_sent(site: Site) -> None:
     _pragma(site, "PRAGMA query_only = ON")
     with pytest.raises(StoreError, match="cannot be written") as caught:
         site.publish()
@@ -122,7 +122,7 @@ def test_a_read_only_store_is_told_and_nothing_is_sent(site: Site) -> None:
     assert site.receivers["sgas"].posts == 0
 
 
-def test_a_corrupt_file_is_told_and_nothing_is_sent(site: Site) -> None:
+def test_a_corrupt_file_is_reported_and_nothing_is_sent(site: Site) -> None:
     site.reopen()
     for suffix in ("-wal", "-shm"):
         Path(f"{site.store_file}{suffix}").unlink(missing_ok=True)
@@ -133,7 +133,7 @@ def test_a_corrupt_file_is_told_and_nothing_is_sent(site: Site) -> None:
     assert site.receivers["sgas"].posts == 0
 
 
-def test_damage_inside_the_file_is_told(site: Site) -> None:
+def test_damage_inside_the_file_is_reported(site: Site) -> None:
     site.reopen()
     site.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     with site.store_file.open("r+b") as file:
@@ -154,7 +154,7 @@ sys.stdin.read()
 """
 
 
-def test_a_store_locked_by_another_process_is_told_and_nothing_is_sent(site: Site) -> None:
+def test_a_store_locked_by_another_process_is_reported_and_nothing_is_sent(site: Site) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(site.store_file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:

@@ -123,7 +123,7 @@ def test_what_is_purged_is_known_again_under_both_names(site: Site) -> None:
     assert site.rows("SELECT count(*) FROM runs") == [(0,)]
 
 
-def test_a_rule_that_goes_by_the_name_needs_a_pseudonym_that_it_takes(tmp_path: Path) -> None:
+def test_a_rule_that_matches_the_name_needs_a_pseudonym_that_it_matches(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
     site.table["map"] = [{"when": {"dn": "/DC=org/*"}, "vo": "builders"}]
     site.sources["ce1"].add(bobs(1, vo=None))

@@ -265,14 +265,14 @@ def test_a_sound_store_has_nothing_red(tmp_path: Path) -> None:
         ("ALTER TABLE unreadable DROP COLUMN seen_at", "tables", "table unreadable lacks seen_at"),
     ],
 )
-def test_what_does_not_agree_is_told(tmp_path: Path, statement: str, subject: str, told: str) -> None:
+def test_what_does_not_agree_is_reported(tmp_path: Path, statement: str, subject: str, told: str) -> None:
     site = damaged(tmp_path, statement)
     found = reds(site)
     assert told in found[subject]
     assert all(each.hint for each in site.publisher.keeper.check() if each.level == "red")
 
 
-def test_pages_that_are_damaged_are_told(tmp_path: Path) -> None:
+def test_pages_that_are_damaged_are_reported(tmp_path: Path) -> None:
     site = fill(tmp_path)
     site.reopen()
     (root,) = site.rows("SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_end'")[0]
@@ -284,7 +284,7 @@ def test_pages_that_are_damaged_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.either_store
-def test_counters_are_set_right_and_it_is_put_down(tmp_path: Path) -> None:
+def test_counters_are_set_right_and_it_is_recorded(tmp_path: Path) -> None:
     site = fill(tmp_path)
     before = site.publisher.status()
     with site.publisher.store.write() as connection:
@@ -298,7 +298,7 @@ def test_counters_are_set_right_and_it_is_put_down(tmp_path: Path) -> None:
     assert site.publisher.keeper.repair() == []
 
 
-def test_a_batch_in_flight_is_no_damage(tmp_path: Path) -> None:
+def test_a_batch_in_flight_is_not_damage(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
     site.sources["ce1"].add(*make_jobs(3))
     site.collect()
@@ -310,7 +310,7 @@ def test_a_batch_in_flight_is_no_damage(tmp_path: Path) -> None:
 # --- backup
 
 
-def test_a_backup_is_one_private_file_that_a_publisher_goes_on_from(tmp_path: Path) -> None:
+def test_a_backup_is_one_private_file_that_a_publisher_continues_from(tmp_path: Path) -> None:
     site = fill(tmp_path)
     file = tmp_path / "backup.db"
     done = site.publisher.keeper.backup(file)

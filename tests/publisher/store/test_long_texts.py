@@ -74,7 +74,7 @@ def test_long_fields_of_a_log_stop_nothing(tmp_path: Path, records: str, length:
     assert accepted >= 2
 
 
-def test_a_long_line_that_is_no_record_stops_nothing_and_is_listed_once(tmp_path: Path) -> None:
+def test_a_long_line_that_is_not_a_record_stops_nothing_and_is_listed_once(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     lines = [f"11/20/2026 12:00:00;E;2.server;user={text}\n" for text in (IN_A_LINE, IN_A_LINE[::-1])]
@@ -93,7 +93,7 @@ def test_the_same_piece_of_unreadable_input_is_known_again(tmp_path: Path) -> No
     assert site.publisher.status().sources["ce1"].unreadable == 2
 
 
-def test_a_file_with_a_name_that_is_no_text_stops_nothing(tmp_path: Path) -> None:
+def test_a_file_with_a_name_that_is_not_text_stops_nothing(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     name = os.fsencode(cluster.folder) + b"/accounting/2026112\xff" + b"x" * 200

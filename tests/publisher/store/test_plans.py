@@ -273,7 +273,7 @@ GOING: Final[dict[str, Callable[[Connection], int]]] = {
 
 
 @pytest.mark.parametrize("table", GOING)
-def test_what_may_refer_to_rows_that_go_is_found_by_an_index(on_sqlite: Store, table: str) -> None:
+def test_what_may_refer_to_rows_that_are_removed_is_found_by_an_index(on_sqlite: Store, table: str) -> None:
     steps: list[str] = []
 
     def listen(connection: Connection, _cursor: object, sql: str, values: Any, _context: object, _many: bool) -> None:

@@ -100,7 +100,7 @@ def test_classes_and_unreadable_input_of_an_older_store_get_their_digests(postgr
     store.close()
 
 
-def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(postgresql: Server, bare: str) -> None:
+def test_a_missing_store_is_reported_and_not_made_by_commands_that_only_read(postgresql: Server, bare: str) -> None:
     with pytest.raises(StoreMissingError):
         open_store(postgresql.url(bare), create=False)
     with pytest.raises(StoreMissingError):
@@ -152,7 +152,7 @@ PASSWORD_IN = ["postgresql://guarded:{}@/{}?host={}", "postgresql://guarded@/{1}
 
 
 @pytest.mark.parametrize("form", PASSWORD_IN)
-def test_a_wrong_password_is_told_without_it(postgresql: Server, bare: str, form: str) -> None:
+def test_a_wrong_password_is_reported_without_it(postgresql: Server, bare: str, form: str) -> None:
     postgresql.run(f"GRANT CREATE ON DATABASE {bare} TO guarded")
     with pytest.raises(StoreError, match="does not let us in") as caught:
         open_store(form.format("letmein0", bare, postgresql.sockets))
@@ -161,7 +161,7 @@ def test_a_wrong_password_is_told_without_it(postgresql: Server, bare: str, form
 
 
 @pytest.mark.parametrize("form", PASSWORD_IN)
-def test_the_place_of_a_store_is_told_without_the_password(postgresql: Server, bare: str, form: str) -> None:
+def test_the_place_of_a_store_is_reported_without_the_password(postgresql: Server, bare: str, form: str) -> None:
     postgresql.run(f"ALTER DATABASE {bare} OWNER TO guarded")
     store = open_store(form.format(PASSWORD, bare, postgresql.sockets))
     assert PASSWORD not in store.place
@@ -169,12 +169,12 @@ def test_the_place_of_a_store_is_told_without_the_password(postgresql: Server, b
     store.close()
 
 
-def test_a_user_who_may_not_make_tables_is_told(postgresql: Server, bare: str) -> None:
+def test_a_user_who_may_not_make_tables_is_reported(postgresql: Server, bare: str) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
         open_store(f"postgresql://guarded:{PASSWORD}@/{bare}?host={postgresql.sockets}")
 
 
-def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_reported(tmp_path: Path) -> None:
     for url in (f"postgresql://x@/y?host={tmp_path}", "postgresql://x:pa55word@127.0.0.1:1/y"):
         with pytest.raises(StoreUnreachableError) as caught:
             open_store(url)
@@ -182,7 +182,7 @@ def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
         assert "pa55word" not in str(caught.value)
 
 
-def test_a_database_that_is_not_there_is_told(postgresql: Server) -> None:
+def test_a_database_that_is_not_there_is_reported(postgresql: Server) -> None:
     with pytest.raises(StoreError, match="is not there") as caught:
         open_store(postgresql.url("nowhere"))
     assert "createdb" in (caught.value.hint or "")
@@ -226,7 +226,7 @@ def test_nul_which_a_service_may_answer_does_not_stop_anything(site: Site) -> No
 # --- several at once
 
 
-def test_one_writes_at_a_time_and_another_is_told_after_a_while(site: Site) -> None:
+def test_one_writes_at_a_time_and_another_is_refused_after_a_while(site: Site) -> None:
     other = open_store(site.store_url, 0.05)
     with site.publisher.store.write() as connection:
         registry.note(connection, "a", "b", "c", 1)
@@ -238,7 +238,7 @@ def test_one_writes_at_a_time_and_another_is_told_after_a_while(site: Site) -> N
     other.close()
 
 
-def test_who_reads_sees_one_state(site: Site) -> None:
+def test_a_reader_sees_one_state(site: Site) -> None:
     store = site.publisher.store
     with store.read() as reading:
         assert registry.entries(reading) == []
@@ -294,7 +294,7 @@ def _after_a_moment(site: Site) -> bool:
     return any(not site.publish_to("sgas").busy for _ in range(500))
 
 
-def test_who_lost_the_lock_writes_nothing_more(site: Site, postgresql: Server) -> None:
+def test_a_process_that_lost_the_lock_writes_nothing_more(site: Site, postgresql: Server) -> None:
     store = site.publisher.store
     with store.lock("target-sgas") as held:
         assert held

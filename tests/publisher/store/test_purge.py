@@ -45,7 +45,7 @@ def purge(site: Site, before: Month | None = THIS) -> int:
     return site.publisher.keeper.purge(before).runs
 
 
-def test_a_delivered_month_goes_with_all_that_hangs_on_it(site: Site) -> None:
+def test_a_delivered_month_is_removed_with_all_that_refers_to_it(site: Site) -> None:
     assert purge(site) == 5
     assert site.rows("SELECT count(*) FROM runs") == [(4,)]
     assert site.rows("SELECT count(*) FROM deliveries") == [(8,)]
@@ -54,7 +54,7 @@ def test_a_delivered_month_goes_with_all_that_hangs_on_it(site: Site) -> None:
     assert all(found.level == "green" for found in site.publisher.keeper.check())
 
 
-def test_status_tells_the_same_before_and_after(site: Site) -> None:
+def test_status_is_the_same_before_and_after(site: Site) -> None:
     before = site.publisher.status()
     purge(site)
     assert site.publisher.status() == before
@@ -151,7 +151,7 @@ def test_a_purged_month_is_never_summarised_in_part(site: Site) -> None:
     assert sums.sums == before
 
 
-def test_sync_counts_of_a_purged_month_are_what_was_told_and_what_came_later(tmp_path: Path) -> None:
+def test_sync_counts_of_a_purged_month_are_what_was_sent_and_what_came_later(tmp_path: Path) -> None:
     service = SummaryReceiver("apel")
     site = Site(tmp_path, [ListSource("ce1")], [service])
     site.table["targets"]["apel"] |= {"records": "apel-job", "sync": True}
@@ -174,7 +174,7 @@ def test_sync_counts_of_a_purged_month_are_what_was_told_and_what_came_later(tmp
     assert site.publisher.status().targets["apel"].accepted == 7
 
 
-def test_nothing_undelivered_goes_and_its_month_stays_whole(tmp_path: Path) -> None:
+def test_nothing_undelivered_is_purged_and_its_month_stays_whole(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), Receiver("ams", "ams")])
     site.sources["ce1"].add(*october(3), make_job(50, end=SEPTEMBER), *make_jobs(2))
     site.collect()
@@ -207,7 +207,7 @@ def test_rejected_and_held_jobs_keep_their_month_and_waived_ones_do_not(tmp_path
     assert (status.accepted, status.waived) == (2, 1)
 
 
-def test_what_a_target_is_owed_that_is_configured_no_more_stays(tmp_path: Path) -> None:
+def test_what_is_due_to_a_target_that_is_no_longer_configured_stays(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
     site.sources["ce1"].add(*october(3))
     site.collect()
@@ -268,7 +268,7 @@ def test_a_month_that_fails_half_way_stays_whole(site: Site) -> None:
     assert site.publisher.status() == before
 
 
-def test_classes_that_nobody_has_any_more_go(site: Site) -> None:
+def test_classes_that_no_run_has_any_more_are_removed(site: Site) -> None:
     site.sources["ce1"].add(make_job(400, end=OCTOBER, vo="cms"))
     site.collect()
     site.publish()

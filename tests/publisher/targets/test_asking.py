@@ -50,7 +50,7 @@ def posted(sgas: SgasTarget, *records: str) -> None:
     sgas.post(Message("b", "ogf-ur", "application/xml", message(*records)))
 
 
-def test_sgas_tells_sums_by_machine_user_vo_and_day(sgas: SgasTarget) -> None:
+def test_sgas_gives_sums_by_machine_user_vo_and_day(sgas: SgasTarget) -> None:
     posted(sgas, record(1), record(2, wall="PT1800S", cpu=("PT100S", "PT20S")), record(3, machine="ce2.example.org"))
     assert isinstance(sgas, TellsSums)
     wall_s, cpu_s = 4 * (3600 + 1800), 0.83 * 3600 + 0.03 * 3600  # all processors together; 3000 s and 120 s
@@ -61,7 +61,7 @@ def test_sgas_tells_sums_by_machine_user_vo_and_day(sgas: SgasTarget) -> None:
     assert sgas.usage("ce9.example.org", FIRST, FIRST + 30) == []
 
 
-def test_sgas_tells_when_it_last_took_records_of_a_machine(sgas: SgasTarget) -> None:
+def test_sgas_gives_when_it_last_took_records_of_a_machine(sgas: SgasTarget) -> None:
     assert sgas.last_registration_s("ce1.example.org") is None
     posted(sgas, record(1))
     told = sgas.last_registration_s("ce1.example.org")
@@ -81,7 +81,7 @@ def test_sgas_tells_when_it_last_took_records_of_a_machine(sgas: SgasTarget) -> 
     ],
     ids=lambda value: value.kind + str(value.code) if isinstance(value, Fault) else "",
 )
-def test_a_service_that_does_not_tell_says_why(
+def test_a_service_without_evidence_says_why(
     simulator: Simulator, sgas: SgasTarget, fault: Fault, said: str, unauthorised: bool
 ) -> None:
     simulator.faults.replace([fault])
@@ -94,7 +94,7 @@ def test_a_service_that_does_not_tell_says_why(
         assert told.unauthorised is unauthorised
 
 
-def test_without_the_right_to_query_nothing_is_told(pki: Pki) -> None:
+def test_without_the_right_to_query_nothing_is_reported(pki: Pki) -> None:
     with Simulator(pki, rights={pki.client.dn: ["jobinsert"]}) as running:
         own = schema.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
         target = SgasTarget("neic", schema.SgasSettings(type="sgas", url=running.sgas_url), TargetContext(own))
@@ -170,7 +170,7 @@ def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:
     assert [one.day for one in told] == [FIRST]
 
 
-def test_sums_over_several_days_are_no_answer() -> None:
+def test_sums_over_several_days_are_not_an_answer() -> None:
     told = targets_sgas.usage(answering(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
     assert isinstance(told, EvidenceUnavailable)
     assert "where days were asked for" in told.reason
@@ -219,7 +219,7 @@ def test_a_directory_shows_what_was_written_oldest_first(tmp_path: Path, layout:
     assert [target.keeps(name) for name in names] == [True, False, True]
 
 
-def test_what_is_no_message_of_a_directory_is_left_out_or_told(tmp_path: Path) -> None:
+def test_what_is_not_a_message_of_a_directory_is_omitted_or_reported(tmp_path: Path) -> None:
     target = directory(tmp_path)
     (tmp_path / ".hidden").write_bytes(b"x")
     (tmp_path / "half.xml.tmp").write_bytes(b"x")
@@ -231,7 +231,7 @@ def test_what_is_no_message_of_a_directory_is_left_out_or_told(tmp_path: Path) -
     assert all(isinstance(content, str) for content in found.values())
 
 
-def test_locks_and_leftovers_of_a_queue_are_no_messages(tmp_path: Path) -> None:
+def test_locks_and_leftovers_of_a_queue_are_not_messages(tmp_path: Path) -> None:
     target = directory(tmp_path, "dirq")
     (name,) = write(target, "one")
     os.link(tmp_path / name, tmp_path / f"{name}.lck")

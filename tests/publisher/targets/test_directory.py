@@ -177,7 +177,7 @@ def test_what_cannot_be_signed_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["link", "directory", "dangling link"])
-def test_what_is_no_file_is_left_alone(tmp_path: Path, what: str) -> None:
+def test_what_is_not_a_file_is_left_alone(tmp_path: Path, what: str) -> None:
     path = tmp_path / "q"
     path.mkdir()
     victim = tmp_path / "victim"

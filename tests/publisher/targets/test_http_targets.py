@@ -260,5 +260,5 @@ def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: 
         (404, b"404 page not found", "HTTP 404: page not found"),
     ],
 )
-def test_a_status_is_told_once(status: int, body: bytes, told: str) -> None:
+def test_a_status_is_reported_once(status: int, body: bytes, told: str) -> None:
     assert answers.describe(Reply(status, {}, body)) == told
