@@ -23,7 +23,7 @@ from publisher.simulator.pki import make_pki
 from tests.bench import inputs, plain
 from tests.bench.measure import Bench
 from tests.bench.rows import Sizes, row
-from tests.formats.dqs_walk import walk
+from tests.formats.utilization.dqs_walk import walk
 
 SIZES = Sizes(5_000, 50_000, 50_000)
 BATCH = 500

@@ -25,7 +25,7 @@ from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
 from tests.bench.measure import COMMAND, Bench
 from tests.bench.rows import Sizes, row
 from tests.bench.site import HEAD, make_site, prepare
-from tests.formats.dqs_walk import walk
+from tests.formats.utilization.dqs_walk import walk
 
 BINS = 1_000
 _FRAME = 100_000

@@ -1,12 +1,13 @@
-"""Processes that collect and publish with the library, and kill themselves, or tell themselves to stop, at a step.
+"""Processes that collect and publish with the library, and kill or interrupt themselves at a step.
 
     python -m tests.crash.child
 
-is a nursery: it has loaded everything, and bears a process for each line of JSON that it reads, a `Task`; it answers
-with a line, a `Fate`, when that process has ended. A step is an event that the program tells, a statement to its store,
-or anything that it writes: a statement that changes something, a file made, renamed or removed. A task with step -1
-lives; its fate names every step, so that it tells how many there are. What goes past Python, as the pages of a backup
-do, is met by a bound on the size of files: the system ends the process in the middle of the write that goes beyond it.
+is a fork server: it has loaded everything, and forks a process for each line of JSON that it reads, a `Task`; it
+answers with a line, an `Ending`, when that process has ended. A step is an event that the program reports, a
+statement to its store, or anything that it writes: a statement that changes something, a file made, renamed or
+removed. A task with step -1 is not killed; its ending names every step, and so says how many there are. What Python
+does not see, as the pages of a backup, meets a limit on the size of files: the system ends the process in the middle
+of the write that exceeds it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Task(msgspec.Struct, frozen=True):
     dies: bool = False
 
 
-class Fate(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True):
     """How it ended: the exit code (negative: by that signal), its steps, and what it said last."""
 
     code: int
@@ -70,7 +71,7 @@ class Fate(msgspec.Struct, frozen=True):
     said: str
 
 
-class Nursery:
+class ForkServer:
     """The other side of it. Use it in a `with` statement."""
 
     def __init__(self) -> None:
@@ -78,13 +79,13 @@ class Nursery:
             [sys.executable, "-m", "tests.crash.child"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
-    def run(self, task: Task) -> Fate:
+    def run(self, task: Task) -> Ending:
         """Have a process do this; back when it has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(task) + b"\n")
         self._process.stdin.flush()
-        return msgspec.json.decode(self._process.stdout.readline(), type=Fate)
+        return msgspec.json.decode(self._process.stdout.readline(), type=Ending)
 
     def __enter__(self) -> Self:
         return self
@@ -191,8 +192,8 @@ def live(task: Task) -> None:
             _KEEPING[task.command](publisher, task)
 
 
-def bear(task: Task) -> Fate:
-    """One process from birth to death."""
+def run_forked(task: Task) -> Ending:
+    """Fork a process that does a task, and wait until it has ended."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         pid = os.fork()
         if pid == 0:
@@ -212,17 +213,17 @@ def bear(task: Task) -> Fate:
         out.seek(0)
         err.seek(0)
         steps = out.read().decode().splitlines()
-        return Fate(os.waitstatus_to_exitcode(status), steps, err.read().decode()[-4000:])
+        return Ending(os.waitstatus_to_exitcode(status), steps, err.read().decode()[-4000:])
 
 
 def main() -> None:
-    """The nursery."""
+    """The fork_server."""
     import alembic.command
     import alembic.config  # noqa: F401 - loaded for all children
 
     for line in sys.stdin.buffer:
-        fate = bear(msgspec.json.decode(line, type=Task))
-        sys.stdout.buffer.write(msgspec.json.encode(fate) + b"\n")
+        ending = run_forked(msgspec.json.decode(line, type=Task))
+        sys.stdout.buffer.write(msgspec.json.encode(ending) + b"\n")
         sys.stdout.buffer.flush()
 
 

@@ -1,4 +1,4 @@
-"""One nursery and one simulator for all deaths."""
+"""One fork_server and one simulator for all deaths."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from publisher.simulator import Simulator
 from publisher.simulator.pki import make_pki
-from tests.crash.child import Nursery
-from tests.crash.ground import Ground, Kind
+from tests.crash.child import ForkServer
+from tests.crash.crash_site import CrashSite, Kind
 from tests.faults.guarantees import Guarantees
 from tests.publisher.conftest import postgresql
 
@@ -19,17 +19,17 @@ __all__ = ["postgresql"]
 
 
 class Make(Protocol):
-    """Makes a ground."""
+    """Makes a site."""
 
-    def __call__(self, kind: Kind, workers: int = 1) -> Ground:
+    def __call__(self, kind: Kind, workers: int = 1) -> CrashSite:
         """Of this kind, with so many messages on their way at a time."""
         ...
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
+def fork_server() -> Iterator[ForkServer]:
     """Where processes come from."""
-    with Nursery() as running:
+    with ForkServer() as running:
         yield running
 
 
@@ -42,9 +42,9 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def make(tmp_path: Path, nursery: Nursery, simulator: Simulator) -> Make:
-    """Makes a ground in the folder `first`."""
-    return lambda kind, workers=1: Ground(tmp_path / "first", kind, nursery, simulator, workers)
+def make(tmp_path: Path, fork_server: ForkServer, simulator: Simulator) -> Make:
+    """Makes a site in the folder `first`."""
+    return lambda kind, workers=1: CrashSite(tmp_path / "first", kind, fork_server, simulator, workers)
 
 
 @pytest.fixture(scope="session")

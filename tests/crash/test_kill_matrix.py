@@ -20,25 +20,25 @@ from publisher.store.database import HEAD
 from publisher.store.schema import State
 from tests.crash.child import Command, Unit
 from tests.crash.conftest import Make
-from tests.crash.ground import BATCH, KINDS, Ground, Kind, Toll
+from tests.crash.crash_site import BATCH, KINDS, CrashSite, Kind, Toll
 from tests.faults.guarantees import Guarantees
 
 COMMANDS: tuple[Command, ...] = ("collect", "publish", "republish")
 
 
-def prepared(ground: Ground, command: Command) -> Ground:
+def prepared(site: CrashSite, command: Command) -> CrashSite:
     """Let what comes before a command be done."""
     before: dict[Command, Command] = {"publish": "collect", "republish": "run"}
     if command in before:
-        done = ground.run(before[command])
+        done = site.run(before[command])
         assert done.code == 0, done.said
-    return ground
+    return site
 
 
-def steps_of(ground: Ground, command: Command, unit: Unit) -> int:
+def steps_of(site: CrashSite, command: Command, unit: Unit) -> int:
     """How many steps an undisturbed process has."""
-    ground.forget()
-    undisturbed = prepared(Ground(ground.folder.parent / f"undisturbed-{unit}", ground.kind, *ground.helpers), command)
+    site.forget()
+    undisturbed = prepared(CrashSite(site.folder.parent / f"undisturbed-{unit}", site.kind, *site.helpers), command)
     done = undisturbed.run(command, unit=unit)
     assert done.code == 0, done.said
     if command != "collect":
@@ -46,29 +46,29 @@ def steps_of(ground: Ground, command: Command, unit: Unit) -> int:
     return len(done.steps)
 
 
-def killed_at(ground: Ground, command: Command, unit: Unit, steps: Iterable[int]) -> Toll:
-    """Kill at these steps, each time on new ground; the next run mends it. Gives the worst that came of it."""
+def killed_at(site: CrashSite, command: Command, unit: Unit, steps: Iterable[int]) -> Toll:
+    """Kill at these steps, each time on new site; the next run mends it. Gives the worst that came of it."""
     worst = Toll()
     times = 2 if command == "republish" else 1
-    first = None if command == "republish" and ground.kind != "files" else prepared(ground, command)
+    first = None if command == "republish" and site.kind != "files" else prepared(site, command)
     for step in steps:
-        ground.forget()
-        folder = ground.folder.parent / f"{unit}-{step}"
-        copy = first.copy(folder) if first else prepared(Ground(folder, ground.kind, *ground.helpers), command)
-        fate = copy.run(command, step, unit)
-        assert fate.code == -signal.SIGKILL, fate.said
+        site.forget()
+        folder = site.folder.parent / f"{unit}-{step}"
+        copy = first.copy(folder) if first else prepared(CrashSite(folder, site.kind, *site.helpers), command)
+        ending = copy.run(command, step, unit)
+        assert ending.code == -signal.SIGKILL, ending.said
         flying = 0
         if (folder / "store.db").stat().st_size:
             copy.assert_sound()
             flying = copy.flying()
-            assert flying <= ground.workers, f"step {step}: more messages on their way than may be"
+            assert flying <= site.workers, f"step {step}: more messages on their way than may be"
         again = copy.run("run")
         assert again.code == 0, again.said
         toll = copy.toll(times)
         worst = worst.or_worse(toll).or_worse(Toll(flying=flying))
         if toll.lost:
             continue  # the caller tells
-        assert copy.assert_delivered(times) <= BATCH * ground.workers, f"step {step}: sent twice what was not in flight"
+        assert copy.assert_delivered(times) <= BATCH * site.workers, f"step {step}: sent twice what was not in flight"
         if copy.kind == "files":
             assert sum(copy.arrived().values()) == len(copy.wanted()) or command == "republish"
         if unit == "event":
@@ -81,9 +81,9 @@ def killed_at(ground: Ground, command: Command, unit: Unit, steps: Iterable[int]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_killed_at_some_steps(make: Make, command: Command, kind: Kind) -> None:
-    ground = make(kind)
-    count = steps_of(ground, command, "event")
-    assert killed_at(ground, command, "event", sorted({0, count // 2, max(0, count - 2)})).lost == 0
+    site = make(kind)
+    count = steps_of(site, command, "event")
+    assert killed_at(site, command, "event", sorted({0, count // 2, max(0, count - 2)})).lost == 0
 
 
 @pytest.mark.long
@@ -92,26 +92,26 @@ def test_killed_at_some_steps(make: Make, command: Command, kind: Kind) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("unit", ["event", "statement"])
 def test_killed_at_every_step(make: Make, command: Command, kind: Kind, unit: Unit) -> None:
-    ground = make(kind)
-    steps = range(0, steps_of(ground, command, unit), 1 if unit == "event" else 4)
-    assert killed_at(ground, command, unit, steps).lost == 0
+    site = make(kind)
+    steps = range(0, steps_of(site, command, unit), 1 if unit == "event" else 4)
+    assert killed_at(site, command, unit, steps).lost == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_killed_at_every_step_towards_sgas(make: Make, guarantees: Guarantees, command: Command) -> None:
-    ground = make("sgas")
+    site = make("sgas")
     unit: Unit = "statement" if command == "collect" else "event"
     stride = 5 if command == "collect" else 1
-    toll = killed_at(ground, command, unit, range(0, steps_of(ground, command, unit), stride))
-    words = f"{len(ground.wanted())} jobs: the next run goes on, and everything is there"
+    toll = killed_at(site, command, unit, range(0, steps_of(site, command, unit), stride))
+    words = f"{len(site.wanted())} jobs: the next run goes on, and everything is there"
     guarantees.row(f"kill {command}", words, toll.lost, toll.twice)
     assert toll == (Toll() if command == "collect" else Toll(0, BATCH, 1))
 
 
 @pytest.mark.parametrize(("command", "workers"), [("publish", 2), ("publish", 3), ("republish", 2)])
 def test_killed_with_several_messages_on_their_way(make: Make, command: Command, workers: int) -> None:
-    ground = make("sgas", workers)
-    toll = killed_at(ground, command, "event", range(1, steps_of(ground, command, "event"), 4))
+    site = make("sgas", workers)
+    toll = killed_at(site, command, "event", range(1, steps_of(site, command, "event"), 4))
     assert toll.lost == 0
     assert toll.flying == workers, "or the kills came when nothing was on its way"
 
@@ -124,9 +124,9 @@ def test_killed_with_several_messages_on_their_way(make: Make, command: Command,
 def test_killed_at_every_step_with_several_messages_on_their_way(
     make: Make, command: Command, kind: Kind, unit: Unit
 ) -> None:
-    ground = make(kind, 2)
-    steps = range(0, steps_of(ground, command, unit), 1 if unit == "event" else 4)
-    assert killed_at(ground, command, unit, steps).lost == 0
+    site = make(kind, 2)
+    steps = range(0, steps_of(site, command, unit), 1 if unit == "event" else 4)
+    assert killed_at(site, command, unit, steps).lost == 0
 
 
 # --- migrations
@@ -151,19 +151,19 @@ def contents(folder: Path) -> tuple[str, list[tuple[object, ...]]]:
 
 
 def test_killed_while_a_store_is_migrated(make: Make, fixtures: Path, guarantees: Guarantees) -> None:
-    ground = make("files")
-    old_store(fixtures, ground.folder)
-    before = contents(ground.folder)
-    whole = ground.copy(ground.folder.parent / "whole")
+    site = make("files")
+    old_store(fixtures, site.folder)
+    before = contents(site.folder)
+    whole = site.copy(site.folder.parent / "whole")
     done = whole.run("open", unit="statement")
     assert done.code == 0, done.said
     assert contents(whole.folder) == (HEAD, before[1])
     lost = 0
     for step in range(0, len(done.steps), 2):
-        folder = ground.folder.parent / f"step{step}"
-        copy = ground.copy(folder)
-        fate = copy.run("open", step, "statement")
-        assert fate.code == -signal.SIGKILL, fate.said
+        folder = site.folder.parent / f"step{step}"
+        copy = site.copy(folder)
+        ending = copy.run("open", step, "statement")
+        assert ending.code == -signal.SIGKILL, ending.said
         version, rows = contents(folder)
         assert version in {before[0], HEAD}, "half a migration"
         assert len(rows) == len(before[1])
@@ -181,45 +181,45 @@ def test_killed_while_a_store_is_migrated(make: Make, fixtures: Path, guarantees
 
 
 def test_interrupted_it_finishes_the_batch_and_ends(make: Make, guarantees: Guarantees) -> None:
-    ground = make("sgas")
-    ground.forget()
-    ground.run("collect")
-    done = ground.run("publish", 1, signal_name="TERM")  # while the first batch is with the service
+    site = make("sgas")
+    site.forget()
+    site.run("collect")
+    done = site.run("publish", 1, signal_name="TERM")  # while the first batch is with the service
     assert done.code == 0, done.said
-    states = ground.ledger().counters
-    jobs = len(ground.wanted())
+    states = site.ledger().counters
+    jobs = len(site.wanted())
     assert states == {State.ACCEPTED: BATCH, State.WAITING: jobs - BATCH}
-    ground.run("publish")
-    twice = ground.assert_delivered()
+    site.run("publish")
+    twice = site.assert_delivered()
     words = f"the batch is finished: {BATCH} of {jobs} accepted, the others wait; the next run sends them"
-    guarantees.row("terminate", words, ground.toll().lost, twice)
+    guarantees.row("terminate", words, site.toll().lost, twice)
     assert twice == 0
 
 
 def test_interrupted_it_does_not_wait_long_for_a_service_that_hangs(make: Make) -> None:
     """The time-out is an hour. What the service did not answer is sent again, with the same ids."""
-    ground = make("sgas")
-    ground.forget()
-    ground.run("collect")
-    ground.simulator.faults.replace([Fault("hang", stored=True, count=1)])
-    done = ground.run("publish", 1, signal_name="TERM")
-    ground.simulator.faults.replace([])
+    site = make("sgas")
+    site.forget()
+    site.run("collect")
+    site.simulator.faults.replace([Fault("hang", stored=True, count=1)])
+    done = site.run("publish", 1, signal_name="TERM")
+    site.simulator.faults.replace([])
     assert done.code == 0, done.said
-    assert ground.ledger().counters == {State.WAITING: len(ground.wanted())}
-    ground.run("publish")
-    assert ground.assert_delivered() == BATCH
+    assert site.ledger().counters == {State.WAITING: len(site.wanted())}
+    site.run("publish")
+    assert site.assert_delivered() == BATCH
 
 
 def test_interrupted_it_waits_for_none_of_several_messages(make: Make) -> None:
     """Two are with a service that hangs, and it has taken both."""
-    ground = make("sgas", 2)
-    ground.forget()
-    ground.run("collect")
-    ground.simulator.faults.replace([Fault("hang", stored=True, count=2)])
-    done = ground.run("publish", 2, signal_name="TERM")
-    ground.simulator.faults.replace([])
+    site = make("sgas", 2)
+    site.forget()
+    site.run("collect")
+    site.simulator.faults.replace([Fault("hang", stored=True, count=2)])
+    done = site.run("publish", 2, signal_name="TERM")
+    site.simulator.faults.replace([])
     assert done.code == 0, done.said
     assert done.steps.count("BatchInFlight") == 2
-    assert ground.ledger().counters == {State.WAITING: len(ground.wanted())}
-    ground.run("publish")
-    assert ground.assert_delivered() == 2 * BATCH
+    assert site.ledger().counters == {State.WAITING: len(site.wanted())}
+    site.run("publish")
+    assert site.assert_delivered() == 2 * BATCH

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from publisher.store.schema import State
 from tests.crash.child import ROOT
 from tests.crash.conftest import Make
-from tests.crash.ground import Ground
+from tests.crash.crash_site import CrashSite
 
 HOLDER = """
 import sys
@@ -25,10 +25,10 @@ with Publisher.from_file(Path(sys.argv[1])) as publisher, publisher.store.lock(s
 
 
 @contextmanager
-def held(ground: Ground, lock: str) -> Iterator[None]:
+def held(site: CrashSite, lock: str) -> Iterator[None]:
     """Another process holds a lock of the store."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(ground.config), lock],
+        [sys.executable, "-c", HOLDER, str(site.config), lock],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     with holder:
@@ -38,60 +38,60 @@ def held(ground: Ground, lock: str) -> Iterator[None]:
         holder.communicate("")
 
 
-def command(ground: Ground, *words: str) -> subprocess.CompletedProcess[str]:
+def command(site: CrashSite, *words: str) -> subprocess.CompletedProcess[str]:
     """The real command."""
     environment = {**os.environ, "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-m", "publisher.cli", "--config", str(ground.config), *words],
+        [sys.executable, "-m", "publisher.cli", "--config", str(site.config), *words],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=environment,
     )  # fmt: skip
 
 
 def test_a_second_run_says_that_another_is_at_work_and_leaves_with_0(make: Make) -> None:
-    ground = make("files")
-    ground.run("collect")
-    with held(ground, "collect"):
+    site = make("files")
+    site.run("collect")
+    with held(site, "collect"):
         for word in ("collect", "run"):
-            second = command(ground, word)
+            second = command(site, word)
             assert second.returncode == 0, second.stderr
             assert "another run is collecting" in second.stderr
-    ground.run("republish")  # everything waits again, and is sent
-    with held(ground, "target-spool"):
-        second = command(ground, "publish")
+    site.run("republish")  # everything waits again, and is sent
+    with held(site, "target-spool"):
+        second = command(site, "publish")
         assert second.returncode == 0, second.stderr
         assert "another run" in second.stderr + second.stdout
-        denied = command(ground, "republish", "spool", "--from", "2026-09", "--until", "2026-12", "--yes")
+        denied = command(site, "republish", "spool", "--from", "2026-09", "--until", "2026-12", "--yes")
         assert denied.returncode == 1
         assert "another run" in denied.stderr
-    assert command(ground, "publish").returncode == 0
-    ground.assert_delivered()
+    assert command(site, "publish").returncode == 0
+    site.assert_delivered()
 
 
 def test_a_run_beside_one_that_collects_sends_what_is_there_and_is_content(make: Make) -> None:
     """What waits by then is the other's affair."""
-    ground = make("files")
-    ground.run("collect")
-    with held(ground, "target-spool"), held(ground, "collect"):
-        second = command(ground, "run")
+    site = make("files")
+    site.run("collect")
+    with held(site, "target-spool"), held(site, "collect"):
+        second = command(site, "run")
     assert second.returncode == 0, second.stderr
-    assert ground.ledger().counters == {State.WAITING: len(ground.wanted())}
+    assert site.ledger().counters == {State.WAITING: len(site.wanted())}
 
 
 def test_a_lock_dies_with_its_process(make: Make) -> None:
-    ground = make("files")
-    ground.run("collect")
-    assert ground.run("publish", 1).code == -signal.SIGKILL
-    assert ground.run("publish").code == 0
-    ground.assert_delivered()
+    site = make("files")
+    site.run("collect")
+    assert site.run("publish", 1).code == -signal.SIGKILL
+    assert site.run("publish").code == 0
+    site.assert_delivered()
 
 
 def test_a_target_at_work_does_not_block_the_others(make: Make) -> None:
-    ground = make("files")
-    with ground.config.open("a") as file:
+    site = make("files")
+    with site.config.open("a") as file:
         file.write('[targets.other]\ntype = "directory"\npath = "other"\nlayout = "files"\nrecords = "ogf-ur"\n')
-    ground.run("collect")
-    with held(ground, "target-spool"):
-        assert ground.run("publish").code == 0
-    assert ground.arrived() == {}
-    ground.spool = ground.folder / "other"
-    assert set(ground.arrived()) == set(ground.wanted())
+    site.run("collect")
+    with held(site, "target-spool"):
+        assert site.run("publish").code == 0
+    assert site.arrived() == {}
+    site.spool = site.folder / "other"
+    assert set(site.arrived()) == set(site.wanted())

@@ -18,7 +18,7 @@ from publisher.store.schema import State
 from tests import oracle
 from tests.crash.child import ROOT, Task
 from tests.crash.conftest import Make
-from tests.crash.ground import Ground
+from tests.crash.crash_site import CrashSite
 from tests.publisher.store.server import Server
 
 PUBLISHERS = 2
@@ -30,16 +30,16 @@ live(msgspec.json.decode(sys.argv[1], type=Task))
 
 
 class Shared:
-    """A ground whose store is a database, with batches of one record, so that what waits is worth sharing."""
+    """A site whose store is a database, with batches of one record, so that what waits is worth sharing."""
 
-    def __init__(self, ground: Ground, server: Server) -> None:
-        self.ground = ground
+    def __init__(self, site: CrashSite, server: Server) -> None:
+        self.site = site
         self._database = server.new_database()
         self._server = server
-        text = ground.config.read_text().replace("sqlite:///store.db", server.url(self._database))
-        ground.config.write_text(text.replace("batch_records = 10", f"batch_records = 1\npublishers = {PUBLISHERS}"))
-        ground.forget()
-        assert ground.run("collect").code == 0
+        text = site.config.read_text().replace("sqlite:///store.db", server.url(self._database))
+        site.config.write_text(text.replace("batch_records = 10", f"batch_records = 1\npublishers = {PUBLISHERS}"))
+        site.forget()
+        assert site.run("collect").code == 0
 
     def rows(self, query: str, *values: object) -> Sequence[tuple[Any, ...]]:
         """Of the store, past the program."""
@@ -48,7 +48,7 @@ class Shared:
 
     def process(self, step: int = -1) -> subprocess.Popen[bytes]:
         """A publisher; at this event (-1: at none) it stands still."""
-        task = Task(str(self.ground.config), "publish", step, signal_name="STOP")
+        task = Task(str(self.site.config), "publish", step, signal_name="STOP")
         return subprocess.Popen(
             [sys.executable, "-c", LIVE, msgspec.json.encode(task)], cwd=ROOT, stdout=subprocess.DEVNULL
         )
@@ -59,7 +59,7 @@ class Shared:
 
     def assert_all_there(self, most_twice: int) -> None:
         """Each job is at the service, and the ledger says so."""
-        wanted, books, arrived = self.ground.wanted(), self.books(), self.ground.arrived()
+        wanted, books, arrived = self.site.wanted(), self.books(), self.site.arrived()
         assert books.counters == {State.ACCEPTED: len(wanted)}
         oracle.assert_conserved(wanted, books, arrived)
         assert sum(came - 1 for came in arrived.values()) <= most_twice
@@ -80,9 +80,9 @@ def test_one_hangs_and_is_killed_beside_others(make: Make, postgresql: Server, s
     assert before.of(State.IN_FLIGHT) == books.of(State.IN_FLIGHT) != set()
     assert len(books.of(State.ACCEPTED)) >= len(books.states) * (PUBLISHERS - 1) // PUBLISHERS
     assert books.of(State.WAITING)
-    oracle.assert_conserved(shared.ground.wanted(), books, shared.ground.arrived())
+    oracle.assert_conserved(shared.site.wanted(), books, shared.site.arrived())
     hanging.kill()
     assert hanging.wait() == -signal.SIGKILL
-    last = shared.ground.run("run")
+    last = shared.site.run("run")
     assert last.code == 0, last.said
     shared.assert_all_there(most_twice=1)

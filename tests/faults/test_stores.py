@@ -17,8 +17,8 @@ from publisher.simulator import Fault, Simulator
 from publisher.store.dialect import require_room
 from publisher.store.schema import State
 from tests.faults.full_disk import SmallDisk, every_connection, full_when, may_mount, pages_of
-from tests.faults.ground import BATCH, JOBS, Ground
 from tests.faults.guarantees import Guarantees
+from tests.faults.simulated_site import BATCH, JOBS, SimulatedSite
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_jobs
 
@@ -26,7 +26,7 @@ MIDWAY = 4
 
 
 def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = Ground(tmp_path, simulator)
+    site = SimulatedSite(tmp_path, simulator)
     site.reopen()
     with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 6}"):
         with pytest.raises(StoreFullError):
@@ -46,7 +46,7 @@ def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator,
 
 def test_the_disk_is_full_midway(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
     """The limit of SQLite holds for pages; batches and receipts take them up one by one."""
-    site = Ground(tmp_path, simulator)
+    site = SimulatedSite(tmp_path, simulator)
     site.collect()
     site.reopen()
     with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 1}"):
@@ -68,7 +68,7 @@ def test_the_disk_fills_while_a_message_is_on_its_way(
     tmp_path: Path, simulator: Simulator, guarantees: Guarantees, workers: int
 ) -> None:
     """The service takes the message, and that cannot be recorded: it comes again, with the same ids."""
-    site = Ground(tmp_path, simulator, workers=workers)
+    site = SimulatedSite(tmp_path, simulator, workers=workers)
     site.collect()
     with full_when(site, MIDWAY + 1):
         with pytest.raises(StoreFullError):
@@ -91,7 +91,7 @@ def test_a_file_system_that_does_not_know_its_size_is_taken_to_have_room() -> No
 
 
 def test_the_store_cannot_be_written(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = Ground(tmp_path, simulator)
+    site = SimulatedSite(tmp_path, simulator)
     site.collect()
     site.reopen()
     with every_connection("PRAGMA query_only = ON"):
@@ -109,7 +109,7 @@ def test_the_store_cannot_be_written(tmp_path: Path, simulator: Simulator, guara
 
 
 def test_the_store_is_locked(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = Ground(tmp_path, simulator)
+    site = SimulatedSite(tmp_path, simulator)
     site.table["store"]["busy_timeout"] = 0.2
     site.collect()
     with closing(sqlite3.connect(site.store_file, isolation_level=None)) as other:
@@ -128,7 +128,7 @@ def test_the_store_is_locked(tmp_path: Path, simulator: Simulator, guarantees: G
 def test_the_store_is_damaged_and_an_older_copy_put_in_its_place(
     tmp_path: Path, simulator: Simulator, guarantees: Guarantees
 ) -> None:
-    site = Ground(tmp_path, simulator)
+    site = SimulatedSite(tmp_path, simulator)
     site.collect()
     site.befall(Fault("status", code=503, skip=2))
     site.run()
@@ -159,7 +159,7 @@ def test_the_store_is_damaged_and_an_older_copy_put_in_its_place(
 
 
 def test_the_clock_jumps_back_a_day(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = Ground(tmp_path, simulator)
+    site = SimulatedSite(tmp_path, simulator)
 
     def jump() -> None:
         site.now -= 86_400
@@ -174,9 +174,9 @@ def test_the_clock_jumps_back_a_day(tmp_path: Path, simulator: Simulator, guaran
 
 
 def test_two_runs_at_the_same_time(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = Ground(tmp_path, simulator)
+    site = SimulatedSite(tmp_path, simulator)
     site.collect()
-    other = Ground.beside(site)
+    other = SimulatedSite.beside(site)
     codes: list[int] = []
 
     def run_beside() -> None:
@@ -218,7 +218,7 @@ if may_mount():
     @pytest.mark.parametrize("room_kib", [0, 56, 96, 136, 200, 256, 304, 400, 600])
     def test_a_small_disk_is_full(simulator: Simulator, small_disk: SmallDisk, workers: int, room_kib: int) -> None:
         """Wherever the room ends: no message leaves without room for what becomes of it, so that none comes twice."""
-        site = Ground(small_disk.path, simulator, workers=workers)
+        site = SimulatedSite(small_disk.path, simulator, workers=workers)
         site.collect()
         site.reopen()
         small_disk.fill(room_kib * 1024)
@@ -234,7 +234,7 @@ if may_mount():
         site.reopen()
 
     def test_a_disk_is_read_only(simulator: Simulator, small_disk: SmallDisk) -> None:
-        site = Ground(small_disk.path, simulator)
+        site = SimulatedSite(small_disk.path, simulator)
         site.collect()
         site.reopen()
         small_disk.remount("ro")

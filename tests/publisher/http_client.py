@@ -8,7 +8,7 @@ from publisher.security.credentials import ClientCredentials, load_credentials
 from publisher.security.http import Failure, HttpClient, Reply, Timing
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Credential, Pki
-from tests.publisher.server import Connection, Request, Server
+from tests.publisher.scripted_server import Connection, Request, Server
 
 
 def client(

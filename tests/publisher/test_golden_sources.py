@@ -23,8 +23,8 @@ from formats.utilization.report import UtilizationReport
 from formats.view import View
 from publisher.messages.entries import entries_of, rans_of
 from tests.generators.arc_database import load
-from tests.publisher.sources.arc_reading import Read
-from tests.publisher.sources.arc_reading import source as arc_source
+from tests.publisher.sources.arc.arc_reading import Read
+from tests.publisher.sources.arc.arc_reading import source as arc_source
 
 SCORE = (Benchmark("HEPscore23", 14.2),)
 CREATED = 1_800_000_000

@@ -18,7 +18,7 @@ from publisher.sources.limits import IDENTITY_CHARACTERS
 from publisher.sources.slurm.sacct import COLUMNS
 from publisher.sources.slurm.source import SlurmSource
 from tests.publisher.sources.log_reading import Seen, read_on
-from tests.publisher.sources.test_slurm_sacct import T0, Sacct, row, source
+from tests.publisher.sources.slurm.test_sacct import T0, Sacct, row, source
 from tests.security.hostile_text import assert_harmless, hostile_texts
 
 FIELDS: Final = {"JobName": ("name",), "Comment": ("extras",), "WCKey": ("extras",), "Account": ("account",)}

@@ -22,7 +22,7 @@ from publisher.sources import blah as sources_blah
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs_stat import QueueSample, read_samples
 from tests.generators import arc_database
-from tests.publisher.sources import arc_reading
+from tests.publisher.sources.arc import arc_reading
 from tests.publisher.sources.log_reading import Seen
 from tests.security.hostile_logs import ATTACKER, HARMLESS, KINDS, OTHERS, Written
 from tests.security.hostile_text import assert_harmless, hostile_texts

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.publisher.cli.program import Program
-from tests.publisher.server import unused_port
+from tests.publisher.scripted_server import unused_port
 
 
 def test_twice_at_once_sends_everything_once(fresh: Program) -> None:

@@ -15,7 +15,7 @@ from publisher.publish.decide import settle
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store import registry
 from publisher.store.schema import State
-from tests.publisher.collect.collecting import site_of
+from tests.publisher.collect.one_source_site import site_of
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 

@@ -8,7 +8,7 @@ import pytest
 
 from publisher.store.schema import State
 from publisher.targets.base import Refused, Transient, Unknown
-from tests.publisher.collect.collecting import KINDS, site_of
+from tests.publisher.collect.one_source_site import KINDS, site_of
 from tests.publisher.receivers import always
 from tests.publisher.site import make_job, make_jobs
 

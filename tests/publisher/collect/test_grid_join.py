@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.sources.base import Window
-from tests.publisher.cluster import NOW, Cluster, torque_line
+from tests.publisher.torque_cluster import NOW, Cluster, torque_line
 
 pytestmark = pytest.mark.either_store
 

@@ -27,7 +27,7 @@ from publisher.store.schema import State
 from tests.generators.arc_database import ArcWriter, create
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOW, ListSource, Site
-from tests.publisher.sources.arc_reading import source
+from tests.publisher.sources.arc.arc_reading import source
 from tests.store_contents import Contents, contents_of
 
 ALL = Window(0, None)

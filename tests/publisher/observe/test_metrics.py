@@ -23,8 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from publisher.errors import ConfigError, StoreBusyError
 from publisher.observe.metrics import PREFIX, StatusCollector, TargetTally, serve, text, write
 from publisher.status.status import SourceStatus, Status, TargetStatus
+from tests.conftest import ROOT
 
-CONF = Path(__file__).parents[3] / "conf"
+CONF = ROOT / "conf"
 NOW = 1_795_000_000
 SOURCE = SourceStatus(
     jobs=7, unreadable=1, skipped=2, last_collected=NOW - 60, last_job_end=NOW - 3600, read_to_end=True, silent=False,

@@ -11,7 +11,7 @@ from publisher.errors import CredentialError, StoreCorruptError, StoreNewerError
 from publisher.events import RetryPlanned
 from publisher.store.schema import State, classes
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Throttled, Transient, Unauthorised, Unknown
-from tests.publisher.publish.waiting import record_id, site_of
+from tests.publisher.publish.waiting_site import record_id, site_of
 from tests.publisher.receivers import Receiver, always, script
 from tests.publisher.site import ListSource, Site, make_jobs
 

@@ -9,7 +9,7 @@ import pytest
 
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Oversized, Refused, Transient
-from tests.publisher.publish.waiting import DOWN, record_id, site_of
+from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
 from tests.publisher.receivers import always, script
 from tests.publisher.site import make_job
 

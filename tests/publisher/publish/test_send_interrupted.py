@@ -14,7 +14,7 @@ from formats.job import Job
 from publisher.events import BatchAnswered, BatchInFlight, Event
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Transient, Unknown
-from tests.publisher.publish.waiting import DOWN, record_id, site_of
+from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
 from tests.publisher.receivers import Fault, Receiver, once
 from tests.publisher.site import Killed, Site, make_job
 

@@ -16,7 +16,7 @@ from publisher.simulator.pki import Pki
 from publisher.store.schema import State, purged_months
 from publisher.targets.base import DaySum, EvidenceUnavailable
 from publisher.targets.sgas import SgasTarget
-from tests.publisher.reconcile.reconciling import (
+from tests.publisher.reconcile.reconciled_site import (
     DAY,
     NOV,
     OCT,

@@ -12,7 +12,7 @@ from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from publisher.store.schema import State
 from tests.publisher.add_on import JOB_NAMES, install
-from tests.publisher.reconcile.reconciling import (
+from tests.publisher.reconcile.reconciled_site import (
     NOV,
     OCT,
     asked,

@@ -14,7 +14,7 @@ from publisher.reconcile.evidence_files import read_file
 from publisher.reconcile.reconcile import Reconciliation
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
-from tests.publisher.reconcile.reconciling import (
+from tests.publisher.reconcile.reconciled_site import (
     NOV,
     OCT,
     ams,

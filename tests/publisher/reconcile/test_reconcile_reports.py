@@ -16,7 +16,7 @@ from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from publisher.store.schema import State
 from tests.publisher.messages.test_reports import ran
-from tests.publisher.reconcile.reconciling import OCT, asked, confirmed, reconciled, resent
+from tests.publisher.reconcile.reconciled_site import OCT, asked, confirmed, reconciled, resent
 from tests.publisher.site import OCTOBER, ListSource, Site
 
 pytestmark = pytest.mark.either_store

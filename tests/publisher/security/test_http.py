@@ -15,7 +15,7 @@ from publisher.security.http import Failure, HttpClient, Reply, Timing
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.http_client import client, ok, post
-from tests.publisher.server import Connection, Request, Server, serve, unused_port
+from tests.publisher.scripted_server import Connection, Request, Server, serve, unused_port
 
 
 @pytest.fixture(scope="module")

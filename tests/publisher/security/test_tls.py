@@ -15,7 +15,7 @@ from publisher.security.http import Failure, HttpClient, Reply
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.http_client import client, ok, post
-from tests.publisher.server import Connection, Request, serve
+from tests.publisher.scripted_server import Connection, Request, serve
 
 
 @pytest.fixture(scope="module")

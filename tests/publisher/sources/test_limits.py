@@ -26,7 +26,7 @@ from publisher.sources.limits import (
     bounded,
 )
 from tests.generators import arc_database
-from tests.publisher.sources import arc_reading
+from tests.publisher.sources.arc import arc_reading
 from tests.publisher.sources.log_reading import Seen, read_on
 from tests.security.test_hostile_text import KINDS, Written
 

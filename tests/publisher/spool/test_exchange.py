@@ -14,11 +14,11 @@ from publisher.spool.context import FILE_FORMATS
 from publisher.spool.exchange import export, import_
 from publisher.store.database import Store, open_store
 from publisher.store.schema import State
-from tests.publisher.cluster import NOW, Cluster, torque_line
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, Site, make_job
 from tests.publisher.spool.test_formats import full_job
 from tests.publisher.store.make_old_store import fill
+from tests.publisher.torque_cluster import NOW, Cluster, torque_line
 
 pytestmark = pytest.mark.either_store
 

@@ -15,10 +15,10 @@ from publisher.page.auth import Sessions
 from publisher.store.report_queries import state_of
 from publisher.store.schema import State
 from publisher.text import CLOCK_SKEW_S, elapsed_s, past
-from tests.publisher.cluster import NOW, Cluster, torque_line
 from tests.publisher.messages.test_reports import DAY, ran, site_of
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
+from tests.publisher.torque_cluster import NOW, Cluster, torque_line
 
 pytestmark = pytest.mark.either_store
 

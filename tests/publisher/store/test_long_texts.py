@@ -19,10 +19,10 @@ from formats.job import Benchmark, Host, Transfer
 from publisher.sources.base import Unreadable
 from publisher.spool import spooler
 from publisher.store.schema import State
-from tests.publisher.cluster import NOW, Cluster, torque_line
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, store_url_of
 from tests.publisher.store.server import Server
+from tests.publisher.torque_cluster import NOW, Cluster, torque_line
 
 pytestmark = pytest.mark.either_store
 

@@ -17,12 +17,13 @@ from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.sources.base import Unreadable
 from publisher.store.database import HEAD, MIGRATIONS, open_store
 from publisher.store.schema import State
+from tests.conftest import ROOT
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
 from tests.publisher.store.migrating import migrate_from_nothing
 
 BOTH: dict[str, Any] = {"cpu_user_ms": 7, "cpu_system_ms": 0}
-OLD = sorted(path.stem for path in (Path(__file__).parents[3] / "fixtures" / "store").glob("*.sql"))
+OLD = sorted(path.stem for path in (ROOT / "fixtures" / "store").glob("*.sql"))
 
 
 def test_the_program_knows_its_newest_migration() -> None:

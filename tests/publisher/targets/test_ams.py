@@ -25,8 +25,8 @@ from publisher.targets.base import (
     Unauthorised,
     Unknown,
 )
-from tests.publisher.server import Connection, Request, serve
-from tests.publisher.targets.posting import MESSAGE, always, ams, outcome_of, target
+from tests.publisher.scripted_server import Connection, Request, serve
+from tests.publisher.targets.scripted_targets import MESSAGE, always, ams, outcome_of, target
 
 
 def test_ams_publishes_one_signed_message_with_a_token(pki: Pki) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from publisher.errors import CredentialError
 from publisher.simulator.pki import Pki
-from tests.publisher.server import Connection, Request, serve, unused_port
-from tests.publisher.targets.posting import MESSAGE, always, ams, levels, target
+from tests.publisher.scripted_server import Connection, Request, serve, unused_port
+from tests.publisher.targets.scripted_targets import MESSAGE, always, ams, levels, target
 
 
 def test_check_of_a_well_sgas(pki: Pki) -> None:

@@ -18,8 +18,8 @@ from publisher.simulator.pki import Pki, make_pki
 from publisher.targets import answers, make_target
 from publisher.targets.base import Accepted, Outcome, Oversized, Refused, Throttled, Transient, Unauthorised, Unknown
 from publisher.targets.identity import TargetContext
-from tests.publisher.server import serve, unused_port
-from tests.publisher.targets.posting import MESSAGE, NGINX_400, SETTINGS, always, context, outcome_of, target
+from tests.publisher.scripted_server import serve, unused_port
+from tests.publisher.targets.scripted_targets import MESSAGE, NGINX_400, SETTINGS, always, context, outcome_of, target
 
 REGISTER = "The service must know our certificate: `usage-publisher check` tells its name"
 

@@ -10,8 +10,8 @@ from publisher.errors import CredentialError
 from publisher.security.verify import open_signed
 from publisher.simulator.pki import Pki
 from publisher.targets.base import Accepted, Outcome, Oversized, Refused, Throttled, Transient, Unauthorised
-from tests.publisher.server import serve
-from tests.publisher.targets.posting import MESSAGE, always, outcome_of, target
+from tests.publisher.scripted_server import serve
+from tests.publisher.targets.scripted_targets import MESSAGE, always, outcome_of, target
 
 
 def test_https_posts_any_format_with_a_token(pki: Pki, tmp_path: Path) -> None:

@@ -1,0 +1,293 @@
+"""Pictures: every kind in every form, the same bytes every time, and harmless whatever jobs are called."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from lxml import etree
+
+from publisher.page.charts import drawing
+from publisher.report.plot.draw import FORMS, Form, draw
+from publisher.report.plot.style import (
+    COLOURS,
+    MOST_LAYERS,
+    MOST_NAMED,
+    Look,
+    Style,
+    edges_of,
+    end_of,
+    folded,
+    interval_told,
+    middles_of,
+    named_first,
+    tops_of,
+    wrapped,
+)
+from publisher.report.report import Plot, Series
+from tests.conftest import ROOT
+
+START = 1_793_491_200
+BEGINS = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF-", "ps": b"%!PS-Adobe"}
+
+
+def wave(bins: int, place: int) -> tuple[float, ...]:
+    return tuple(5 + 4 * math.sin(20 * number / bins + place) for number in range(bins))
+
+
+def over_time(bins: int, series: int = 1, *, stacked: bool = False) -> Plot:
+    return Plot(
+        title="Queue utilization", style="line", x=tuple(START + 3600 * number for number in range(bins)), step_s=3600,
+        unit="queues at work", stacked=stacked,
+        series=tuple(Series(f"user{place}", wave(bins, place)) for place in range(series)),
+    )  # fmt: skip
+
+
+def over_names(*names: str, stacked: bool = True) -> Plot:
+    values = tuple(float(place) for place in range(len(names)))
+    both = (Series("user", values), Series("system", values))
+    return Plot(title="Totals by owner", style="bar", x=names, unit="CPU h", stacked=stacked, series=both)
+
+
+def heat(nodes: int, days: int) -> Plot:
+    rows = tuple(
+        Series(f"wn{node:03}", tuple(None if (node + day) % 29 == 0 else (node * day) % 10 / 10 for day in range(days)))
+        for node in range(nodes)
+    )
+    starts = tuple(START + 86400 * day for day in range(days))
+    return Plot(title="Node occupation by day", style="heat", x=starts, step_s=86400, unit="occupation", series=rows)
+
+
+def pixels(picture: bytes) -> tuple[int, int, set[tuple[int, int, int]]]:
+    """Width, height, and the colours of a PNG as whole numbers."""
+    from matplotlib.image import imread
+
+    image = imread(io.BytesIO(picture))[:, :, :3]
+    found = {tuple(round(float(part) * 255) for part in pixel) for pixel in image[::3, ::3].reshape(-1, 3)}
+    return image.shape[1], image.shape[0], found  # type: ignore[return-value]
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour[1:]))
+
+
+def texts(svg: bytes) -> list[str]:
+    """What an SVG says, in order."""
+    root = etree.fromstring(svg)
+    return ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "plot", [over_time(5, 2), over_names("alice", "bob"), heat(3, 4)], ids=["time", "names", "heat"]
+)
+def test_every_form_is_what_it_says_and_the_same_each_time(plot: Plot, form: Form) -> None:
+    picture = draw(plot, START + 5 * 3600, Look(grid=True), form)
+    assert picture.startswith(BEGINS[form])
+    assert picture == draw(plot, START + 5 * 3600, Look(grid=True), form)
+    assert b"Date" not in picture
+
+
+@pytest.mark.parametrize(("bins", "style"), list(product((1, 3, 3000), ("line", "bar"))))
+def test_it_is_readable_with_few_bins_and_with_many(bins: int, style: Style) -> None:
+    width, height, found = pixels(draw(over_time(bins, 3), START + bins * 3600, Look(style=style), "png"))
+    assert (width, height) == (1200, 624)
+    if style == "line" or bins <= 3:  # many bars of several series are shaded
+        assert {rgb(colour) for colour in COLOURS[:3]} <= found
+    svg = texts(draw(over_time(bins, 3), START + bins * 3600, Look(style=style), "svg"))
+    ticks = svg[: svg.index(next(text for text in svg if text.endswith(", UTC")))]
+    assert 2 <= len(ticks) <= 11
+    assert len(set(ticks)) > len(ticks) // 2
+
+
+@pytest.mark.parametrize("bins", [3, 300, 3000])
+def test_points_by_themselves_are_seen(bins: int) -> None:
+    """A stat_file with a sample every ten minutes, in bins of five: a line has nothing to join."""
+    values = tuple(2.0 if place % 2 else None for place in range(bins))
+    starts = tuple(START + 300 * place for place in range(bins))
+    plot = Plot(title="Load", style="line", x=starts, step_s=300, unit="load", series=(Series("load", values),))
+    found = pixels(draw(plot, START + bins * 300, Look(legend=False), "png"))[2]
+    assert rgb(COLOURS[0]) in found
+
+
+def test_what_is_chosen_is_shown() -> None:
+    plain = texts(draw(over_time(4, 2), START + 4 * 3600, Look(legend=False), "svg"))
+    assert {"Queue utilization", "queues at work", "2026-11-01 00:00 until 2026-11-01 04:00, UTC"} <= set(plain)
+    assert "user0" not in plain
+    named = texts(draw(over_time(4, 2), START, Look(title="November", note="EXAMPLE-SITE"), "svg"))
+    assert {"user0", "user1", "November", "EXAMPLE-SITE"} <= set(named)
+    assert "Queue utilization" not in named
+    without, with_grid = (draw(over_time(4), START, Look(grid=grid), "svg") for grid in (False, True))
+    assert b"d5d5d5" in with_grid
+    assert b"d5d5d5" not in without
+
+
+def test_stacked_series_reach_their_sum() -> None:
+    plot = over_time(50, 3, stacked=True)
+    assert tops_of(plot, standing=True) == pytest.approx(max(map(sum, zip(*(one.values for one in plot.series)))))  # noqa: B905
+    for style in ("line", "bar"):
+        found = pixels(draw(plot, START, Look(style=style), "png"))[2]
+        assert {rgb(colour) for colour in COLOURS[:3]} <= found
+
+
+def test_too_many_layers_are_summed_up() -> None:
+    plot = over_time(10, 30, stacked=True)
+    few = folded(plot)
+    assert len(few.series) == MOST_LAYERS
+    assert few.series[-1].label == "(others: 23)"
+    assert tops_of(few, standing=True) == pytest.approx(tops_of(plot, standing=True))
+    weights = sorted((sum(one.values) for one in plot.series), reverse=True)  # type: ignore[arg-type]
+    assert sorted((sum(one.values) for one in few.series[:-1]), reverse=True) == weights[: MOST_LAYERS - 1]  # type: ignore[arg-type]
+    assert folded(over_time(10, 3, stacked=True)) == over_time(10, 3, stacked=True)
+
+
+def many_names(count: int, series: int = 1, **facts: Any) -> Plot:
+    names = tuple(f"user{number:03}" for number in range(count))
+    values = [[float((number * 37 + place) % 101 + 1) for number in range(count)] for place in range(series)]
+    made = tuple(Series(f"vo{place}", tuple(each)) for place, each in enumerate(values))
+    return Plot(title="Core hours by owner", style="bar", x=names, unit="core h", series=made, **facts)
+
+
+@pytest.mark.parametrize("series", [1, 3])
+def test_names_without_room_are_one_bar_that_keeps_the_sum(series: int) -> None:
+    plot = many_names(112, series, stacked=series > 1, names_add_up=True)
+    few, left_out = named_first(plot, MOST_NAMED)
+    assert (len(few.x), few.x[-1], left_out) == (MOST_NAMED, "(others: 53)", 0)
+    for whole, drawn in zip(plot.series, few.series, strict=True):
+        assert sum(drawn.values) == pytest.approx(sum(whole.values))  # type: ignore[arg-type]
+    sums = {name: sum(one.values[place] or 0 for one in plot.series) for place, name in enumerate(plot.x)}
+    kept = [sums[name] for name in few.x[:-1]]
+    assert min(kept) >= max(sums[name] for name in set(sums) - set(few.x)), "the largest"
+    assert list(few.x[:-1]) == sorted(few.x[:-1]), "in their order"
+    assert "(others: 53)" in texts(draw(plot, START, Look(), "svg"))
+    chart = drawing(plot, START)
+    assert (chart.names[-1], chart.left_out) == ("(others: 53)", 0)
+    assert sum(bar.value for row in chart.bars for bar in row) == pytest.approx(sum(sums.values()))
+
+
+def test_names_that_do_not_add_up_are_those_of_the_most_weight_and_the_rest_is_said() -> None:
+    plot = many_names(112, 2, weights=tuple(map(float, range(112))))
+    few, left_out = named_first(plot, MOST_NAMED)
+    assert (few.x, left_out) == (plot.x[52:], 52)
+    assert "60 of 112; the others are in the table" in " ".join(texts(draw(plot, START, Look(), "svg")))
+    assert drawing(plot, START).left_out == 52
+
+
+def test_unequal_bins_end_where_the_next_begins() -> None:
+    months = (START, START + 30 * 86400, START + 61 * 86400)
+    plot = msgspec.structs.replace(over_time(3), x=months, step_s=None)
+    assert edges_of(plot, START + 90 * 86400) == (*months, START + 90 * 86400)
+    assert edges_of(plot, START + 900 * 86400) == (*months, START + 92 * 86400)
+    assert edges_of(msgspec.structs.replace(plot, x=months[:1]), START + 9) == (START, START + 9)
+    assert list(middles_of(plot, START + 90 * 86400)) == [START + days * 86400 for days in (15, 45.5, 75.5)]
+    assert draw(plot, START + 90 * 86400, Look(style="bar"), "png").startswith(BEGINS["png"])
+
+
+@pytest.mark.parametrize(("plot", "across"), [(over_time(5), True), (heat(60, 5), False)], ids=["fits", "is tall"])
+def test_postscript_lies_on_its_sheet(plot: Plot, across: bool) -> None:
+    head = draw(plot, START, Look(), "ps")[:1500].decode("ascii")
+    left, below, right, above = map(int, re.findall(r"%%BoundingBox: (.*)", head)[0].split())
+    assert min(left, below) >= 0
+    assert ("Orientation: landscape" in head) is across
+    if across:  # A4 in points; the picture is turned
+        assert max(right, above) <= 842
+        assert min(right, above) <= 595
+
+
+def test_many_rows_of_a_heat_map_share_labels() -> None:
+    named = [text for text in texts(draw(heat(600, 10), START, Look(), "svg")) if text.startswith("wn")]
+    assert named[0] == "wn000"
+    assert 40 <= len(named) <= 100
+    assert {"0%", "100%"} <= set(texts(draw(heat(3, 4), START, Look(), "svg")))
+
+
+def test_the_interval_is_reported_as_it_was_asked_for() -> None:
+    assert interval_told(START, START + 86_400) == "2026-11-01 until 2026-11-02, UTC"
+    assert interval_told(START, START + 3600) == "2026-11-01 00:00 until 2026-11-01 01:00, UTC"
+    assert interval_told(START + 1, START + 3600) == "2026-11-01 00:00:01 until 2026-11-01 01:00:00, UTC"
+    beyond = draw(over_time(4), START + 3 * 3600 + 600, Look(), "svg")
+    assert "2026-11-01 00:00 until 2026-11-01 03:10, UTC" in texts(beyond)
+    to_come = draw(over_time(24), START + 5 * 86_400, Look(), "svg")
+    assert {"2026-11-01 until 2026-11-06, UTC", "5 Nov"} <= set(texts(to_come))
+    assert end_of(over_time(4), START + 10) == START + 4 * 3600
+    by_name = draw(over_names("a"), START + 86_400, Look(note="SITE"), "svg", start=START)
+    assert "SITE; 2026-11-01 until 2026-11-02, UTC" in texts(by_name)
+
+
+def test_long_names_have_two_lines_and_are_reported_in_full() -> None:
+    name = "/DC=org/DC=example/O=Department & Sons/CN=Somebody With Many Names"
+    plot = msgspec.structs.replace(over_time(3), series=(Series(name, (1.0, 2.0, 3.0)), Series("bob", (1.0,) * 3)))
+    svg = draw(plot, START + 3 * 3600, Look(), "svg")
+    root = etree.fromstring(svg)
+    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")] == [name]
+    assert wrapped("a" * 28, 28) == "a" * 28
+    assert wrapped("long-name-of-somebody-at-a-department", 28) == "long-name-of-somebody-\nat-a-department"
+    assert wrapped("x" * 40, 28) == "x" * 28 + "\n" + "x" * 12
+    halves = wrapped("y" * 500, 28).split("\n")
+    assert [len(half) for half in halves] == [28, 28]
+    assert halves[0].endswith("…") or halves[1].startswith("…")
+
+
+def test_what_distinguishes_series_is_above_the_legend() -> None:
+    plot = msgspec.structs.replace(over_time(3, 2, stacked=True), by="queue")
+    assert "queue" in texts(draw(plot, START + 3 * 3600, Look(), "svg"))
+    assert "queue" not in texts(draw(plot, START + 3 * 3600, Look(legend=False), "svg"))
+
+
+def test_names_that_are_left_out_are_counted() -> None:
+    said = " ".join(texts(draw(over_names(*map(str, range(1060))), START, Look(), "svg")))
+    assert "60 of 1,060; the others are in the table" in said
+
+
+HOSTILE = ("<script>alert(1)</script>", "_hidden", "$\\frac{1}{0}$", "a\udc80b", "\x1b[2J", "作業", "x" * 5000, "")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_jobs_of_any_name_are_drawn(form: Form) -> None:
+    series = tuple(Series(name, (1.0, None, 2.0)) for name in HOSTILE)
+    for title in HOSTILE if form == "svg" else HOSTILE[3:4]:
+        plot = msgspec.structs.replace(over_time(3), series=series, title=title)
+        assert draw(plot, START, Look(note=title), form).startswith(BEGINS[form])
+    picture = draw(over_names(*HOSTILE), START, Look(), form)
+    assert picture.startswith(BEGINS[form])
+    assert b"<script" not in picture
+
+
+def test_names_are_shown_as_they_are_or_spelled_out() -> None:
+    series = tuple(Series(name, (1.0, None, 2.0)) for name in HOSTILE)
+    legend = texts(draw(msgspec.structs.replace(over_time(3), series=series), START, Look(), "svg"))
+    assert {HOSTILE[0], "\N{HAIR SPACE}_hidden", "$\\frac{1}{0}$", "a\\udc80b", "\\x1b[2J", "作業"} <= set(legend)
+    assert max(map(len, legend)) < 100
+
+
+@pytest.mark.parametrize("plot", [over_time(0), over_names(), msgspec.structs.replace(over_time(3), series=())])
+def test_nothing_is_said_to_be_nothing(plot: Plot) -> None:
+    assert "nothing to show" in texts(draw(plot, START, Look(), "svg"))
+
+
+def test_years_far_away_are_drawn() -> None:
+    for start in (-62_135_596_800, -3_000_000_000, 253_402_200_000):
+        plot = msgspec.structs.replace(over_time(3), x=(start, start + 3600, start + 7200))
+        assert draw(plot, start + 10800, Look(), "png").startswith(BEGINS["png"])
+
+
+def test_no_window_system_and_none_of_pyplots_state_is_used(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from publisher.report.plot import style\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "from tests.publisher.report.test_pictures import *\n"
+        "[draw(over_time(3), START, Look(), form) for form in FORMS]\n"
+        "import matplotlib\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert matplotlib.rcParams['svg.hashsalt'] is None\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
