@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from formats.identity import decode, digest, without_core_numbers
+from formats.identity import digest
 from formats.job import Job
 from publisher.collect.collect import Collected
 from publisher.config.schema import SourceSettings
+from publisher.encoded_run import decode_run
 from publisher.sources import make_source
 from publisher.sources.base import Window
 from publisher.store.schema import State
@@ -38,8 +39,9 @@ def site(tmp_path: Path, jobs: list[Job]) -> Site:
     return site
 
 
-def stored(site: Site) -> dict[str, tuple[bytes, bytes]]:
-    return {row[0]: (bytes(row[1]), bytes(row[2])) for row in site.rows("SELECT record_id, digest, job FROM runs")}
+def stored(site: Site) -> dict[str, tuple[bytes, Job]]:
+    rows = site.rows("SELECT record_id, runs.digest, job, facts FROM runs JOIN classes ON class_id = classes.id")
+    return {row[0]: (bytes(row[1]), decode_run(bytes(row[2]), bytes(row[3]))) for row in rows}
 
 
 def read_again(site: Site, *jobs: Job) -> Collected:
@@ -62,11 +64,11 @@ def test_a_log_that_is_read_again_changes_no_run_and_nothing_waits(site: Site, j
     assert site.rows("SELECT count(*) FROM versions") == [(0,)]
     after = stored(site)
     assert {name: mark for name, (mark, _) in after.items()} == {name: mark for name, (mark, _) in before.items()}
-    for name, (mark, blob) in after.items():
-        assert without_core_numbers(blob) == before[name][1]
-        assert digest(blob) == mark
+    for name, (mark, job) in after.items():
+        assert msgspec.structs.replace(job, core_numbers=()) == before[name][1]
+        assert digest(job) == mark
         if name in ended:
-            assert decode(blob) == ended[name], "and now its cores are known"
+            assert job == ended[name], "and now its cores are known"
     site.assert_counters_right()
 
 
@@ -75,11 +77,11 @@ def test_a_run_that_did_change_is_noticed(site: Site, jobs: list[Job]) -> None:
     assert read_again(site, msgspec.structs.replace(job, cpu_ms=1)).changed == 1
     assert site.in_state("sgas", State.SUPERSEDED) == {job.record_id}, "SGAS keeps the first version"
     ((kept,),) = site.rows("SELECT job FROM versions")
-    assert decode(bytes(kept)).core_numbers == ()
+    assert decode_run(bytes(kept), b"").core_numbers == ()
 
 
 def test_other_core_numbers_alone_are_no_change(site: Site, jobs: list[Job]) -> None:
     job = next(job for job in jobs if job.core_numbers and job.status == "completed")
     assert read_again(site, msgspec.structs.replace(job, core_numbers=("31",))).unchanged == 1
-    assert decode(stored(site)[job.record_id][1]).core_numbers == ("31",)
+    assert stored(site)[job.record_id][1].core_numbers == ("31",)
     assert site.in_state("sgas", State.WAITING) == set()

@@ -40,22 +40,24 @@ def upgrade() -> None:
     op.create_table(
         "runs",
         sa.Column("id", _ROW_ID, primary_key=True),
-        sa.Column("record_id", sa.Text(), nullable=False, unique=True),
-        sa.Column("class_id", sa.BigInteger(), sa.ForeignKey("classes.id"), nullable=False),
-        sa.Column("finished", sa.SmallInteger(), nullable=False),
         sa.Column("end_time", sa.BigInteger()),
         sa.Column("wall_ms", sa.BigInteger(), nullable=False),
         sa.Column("cpu_ms", sa.BigInteger(), nullable=False),
-        sa.Column("local_id", sa.Text()),
-        sa.Column("global_id", sa.Text()),
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("stored_at", sa.BigInteger(), nullable=False),
-        sa.Column("job", sa.LargeBinary(), nullable=False),
-        sa.Column("untold", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("class_id", sa.Integer(), sa.ForeignKey("classes.id"), nullable=False),
+        sa.Column("finished", sa.SmallInteger(), nullable=False),
+        sa.Column("incomplete_usage", sa.SmallInteger(), nullable=False),
+        sa.Column("record_key", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("mark", sa.LargeBinary()),
+        sa.Column("record_id", sa.Text(), nullable=False),
+        sa.Column("local_id", sa.Text()),
+        sa.Column("global_key", sa.LargeBinary()),
+        sa.Column("job", sa.LargeBinary(), nullable=False),
+        sa.UniqueConstraint("record_key", name="runs_record_key"),
     )
-    op.create_index("runs_by_end", "runs", ["end_time", "id", "class_id", "wall_ms", "cpu_ms", "untold"])
-    op.create_index("runs_global_id", "runs", ["global_id"])
+    op.create_index("runs_by_end", "runs", ["end_time", "id", "class_id", "wall_ms", "cpu_ms", "incomplete_usage"])
+    op.create_index("runs_global_key", "runs", ["global_key"])
     op.create_index("runs_local_id", "runs", ["local_id"])
     op.create_table(
         "versions",
@@ -64,6 +66,9 @@ def upgrade() -> None:
         sa.Column("stored_at", sa.BigInteger(), nullable=False),
         sa.Column("job", sa.LargeBinary(), nullable=False),
     )
+    if op.get_bind().dialect.name == "postgresql":
+        for table in ("runs", "versions"):
+            op.execute(f"ALTER TABLE {table} ALTER COLUMN job SET STORAGE EXTERNAL")
     op.create_table(
         "targets",
         sa.Column("id", _ROW_ID, primary_key=True),
