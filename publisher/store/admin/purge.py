@@ -66,7 +66,6 @@ PURGED: Final = "purged: "
 """How the reasons begin with which something is held because of a purge; only a person releases it."""
 LATE: Final = f"{PURGED}the other jobs of its month were purged from the store"
 CHANGED_AFTER_PURGE: Final = f"{PURGED}the job changed after it was delivered and purged from the store"
-_KEY_BYTES: Final = 16
 _MANY: Final = 500
 
 
