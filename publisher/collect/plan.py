@@ -47,7 +47,7 @@ from publisher.errors import ConfigError
 from publisher.store import deliveries as store_deliveries
 from publisher.store import dialect, groups, registry
 from publisher.store.admin import purge
-from publisher.store.classes import add_hosts, all_classes, classes_by_id
+from publisher.store.classes import all_classes, classes_by_id
 from publisher.store.database import Store
 from publisher.store.in_flight import NO_LONGER_WANTED
 from publisher.store.schema import ASSUMED, State, deliveries, runs
@@ -155,7 +155,6 @@ def _note_assumed(
 
 def _follow(connection: Connection, target_id: int, wish: TargetFilter, now: int, *, before: int | None = None) -> None:
     """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
-    add_hosts(connection)
     _wanted.create(connection, checkfirst=False)
     ids = [{"id": item.id} for item in all_classes(connection) if wish.wants_class(item)]
     if ids:

@@ -82,11 +82,13 @@ def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeye
             table.c.stale,
             table.c.end_time,
             schema.runs.c.job,
+            schema.classes.c.facts,
             schema.versions.c.job,
         )
         .select_from(table)
         .join(schema.versions, sent_version)
         .join(schema.runs, schema.runs.c.id == table.c.run_id)
+        .join(schema.classes, schema.classes.c.id == schema.runs.c.class_id)
         .where(
             table.c.target_id == target_id,
             deliveries.in_state(State.WAITING),
@@ -95,8 +97,8 @@ def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeye
     )
     return [
         Rekeyed(*row)
-        for *row, now_blob, sent_blob in connection.execute(query)
-        if _key(decode(now_blob)) != _key(decode(sent_blob))
+        for *row, now_blob, facts, sent_blob in connection.execute(query)
+        if _key(decode(now_blob, facts, row[1])) != _key(decode(sent_blob, b"", row[1]))
     ]
 
 
@@ -120,12 +122,13 @@ def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
         .scalar_subquery()
     )
     now_digest = select(schema.runs.c.digest).where(schema.runs.c.id == schema.versions.c.run_id).scalar_subquery()
-    now_blob = select(schema.runs.c.job).where(schema.runs.c.id == schema.versions.c.run_id).scalar_subquery()
-    query = select(schema.versions.c.run_id, schema.versions.c.job, now_blob).where(
+    query = select(schema.versions.c.run_id, schema.versions.c.job).where(
         schema.versions.c.digest == sent_digest, schema.versions.c.digest != now_digest
     )
-    found = ((run_id, decode(first), decode(now)) for run_id, first, now in connection.execute(query))
-    return {run_id: first for run_id, first, now in found if _key(first) != _key(now)}
+    earlier = [(row[0], row[1]) for row in connection.execute(query)]
+    found = {run_id: decode(blob, b"", f"number {run_id}, an earlier version") for run_id, blob in earlier}
+    present = runs.by_ids(connection, list(found))
+    return {run.run_id: found[run.run_id] for run in present if _key(found[run.run_id]) != _key(run.job)}
 
 
 def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
+from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
 from publisher.store import deliveries, groups, in_flight, queries, registry
@@ -119,7 +120,9 @@ def _in_state(
 ) -> list[int]:
     found = []
     for record_id in record_ids:
-        run_id = connection.execute(select(runs.c.id).where(runs.c.record_id == record_id)).scalar_one_or_none()
+        run_id = connection.execute(
+            select(runs.c.id).where(runs.c.record_key == run_key(record_id))
+        ).scalar_one_or_none()
         if run_id is None or deliveries.states_of(connection, target_id, [run_id]).get(run_id) is not state:
             raise UsageError(
                 f"record {record_id} is not {state.word} for target {target}",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from formats.identity import index_key
 from publisher.grid_identity import GridLogEntry, local_id
@@ -140,14 +140,6 @@ def _column(connection: Connection, column: ColumnElement[Any], run_ids: Sequenc
             (row[0], row[1]) for row in connection.execute(select(runs.c.id, column).where(runs.c.id.in_(part)))
         )
     return found
-
-
-def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
-    """Give runs another class."""
-    statement = update(runs).where(runs.c.id == bindparam("run")).values(class_id=bindparam("class"))
-    if class_ids:
-        rows = [{"run": run_id, "class": class_id} for run_id, class_id in class_ids.items()]
-        connection.execute(statement, rows)
 
 
 def _stored() -> Any:

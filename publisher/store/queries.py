@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
+from publisher.encoded_run import run_key
 from publisher.store import dialect
 from publisher.store.classes import Names, names
 from publisher.store.deliveries import WHOLE, Shard, in_state
@@ -377,7 +378,11 @@ def states_of_records(connection: Connection, target_id: int, record_ids: Sequen
     Records that are not known at all are left out.
     """
     joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
-    query = select(runs.c.record_id, deliveries.c.state).select_from(joined).where(runs.c.record_id.in_(record_ids))
+    query = (
+        select(runs.c.record_id, deliveries.c.state)
+        .select_from(joined)
+        .where(runs.c.record_key.in_([*map(run_key, record_ids)]))
+    )
     return {name: None if state is None else State(state) for name, state in connection.execute(query)}
 
 
@@ -475,4 +480,4 @@ def names_in(
     """What the runs are called that `runs_in` gives, in the same order, at a small part of its cost."""
     query = select(runs_table.c.id, sources.c.name, runs_table.c.end_time, runs_table.c.job)
     for run_id, source, end, blob in connection.execute(_ended_in(query, from_, until, after, limit)):
-        yield NamedRun(run_id, source, end, names(blob))
+        yield NamedRun(run_id, source, end, names(blob, f"number {run_id}"))

@@ -2,8 +2,9 @@
 
     sources      a source by its name, its cursor and counters
     classes      facts that many runs share (who, where, which benchmark), interned: folding and wishes look at these
-    runs         one row a run: its record id, class, sums, whether they are told in full, the whole record as read, and
-                 the mark of what its source has of it, where the source gives marks
+    runs         one row a run: its class, its end, wall and CPU time, whether these are complete, its record id and
+                 what it is found by, the record as read (`publisher.encoded_run`), and the mark of what its source has
+                 of it, where the source gives marks
     versions     earlier versions of runs that changed after they had been delivered
     targets      a target by its name, and how it fared
     deliveries   the outbox and the ledger: one row for each run that a target wants
@@ -118,23 +119,26 @@ runs = Table(
     "runs",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("record_id", Text, nullable=False, unique=True),
-    Column("class_id", BigInteger, ForeignKey("classes.id"), nullable=False),
-    Column("finished", SmallInteger, nullable=False),
     Column("end_time", BigInteger),
     Column("wall_ms", BigInteger, nullable=False),
     Column("cpu_ms", BigInteger, nullable=False),
-    Column("local_id", Text),
-    Column("global_id", Text),
-    Column("digest", LargeBinary, nullable=False),
     Column("stored_at", BigInteger, nullable=False),
-    Column("job", LargeBinary, nullable=False),
-    Column("untold", SmallInteger, nullable=False, server_default="0"),
+    Column("class_id", Integer, ForeignKey("classes.id"), nullable=False),
+    Column("finished", SmallInteger, nullable=False),
+    Column("incomplete_usage", SmallInteger, nullable=False),
+    Column("record_key", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
     Column("mark", LargeBinary),
-    Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "untold"),
+    Column("record_id", Text, nullable=False),
+    Column("local_id", Text),
+    Column("global_key", LargeBinary),
+    Column("job", LargeBinary, nullable=False),
+    UniqueConstraint("record_key", name="runs_record_key"),
+    Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "incomplete_usage"),
     Index("runs_local_id", "local_id"),
-    Index("runs_global_id", "global_id"),
+    Index("runs_global_key", "global_key"),
 )
+"""What is long comes last, and what PostgreSQL aligns comes first, so that rows have no gaps."""
 
 versions = Table(
     "versions",
@@ -144,6 +148,15 @@ versions = Table(
     Column("stored_at", BigInteger, nullable=False),
     Column("job", LargeBinary, nullable=False),
 )
+
+
+@event.listens_for(metadata, "after_create")
+def _keep_as_compressed(_metadata: MetaData, connection: Connection, **_: object) -> None:
+    """Records are compressed when they come: a server need not try again."""
+    if connection.dialect.name == "postgresql":
+        for table in (runs, versions):
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ALTER COLUMN job SET STORAGE EXTERNAL")
+
 
 targets = Table(
     "targets",
@@ -156,6 +169,24 @@ targets = Table(
     Column("last_success", BigInteger),
     Column("last_error", Text),
     Column("assumes", Text),
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("target_id", BigInteger, ForeignKey("targets.id"), nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("records", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("latest_end", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("closed_at", BigInteger),
+    Column("receipt", Text),
+    Column("answer", Text),
+    Index("batches_by_target", "target_id", "state", "latest_end"),
 )
 
 _OPEN = f"state <> {State.ACCEPTED.value}"
@@ -204,24 +235,6 @@ counters = Table(
     Column("state", SmallInteger, primary_key=True),
     Column("jobs", BigInteger, nullable=False),
     sqlite_with_rowid=False,
-)
-
-batches = Table(
-    "batches",
-    metadata,
-    Column("id", RowId, primary_key=True),
-    Column("uid", Text, nullable=False),
-    Column("target_id", BigInteger, ForeignKey("targets.id"), nullable=False),
-    Column("state", SmallInteger, nullable=False),
-    Column("format", Text, nullable=False),
-    Column("records", Integer, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("latest_end", BigInteger),
-    Column("created_at", BigInteger, nullable=False),
-    Column("closed_at", BigInteger),
-    Column("receipt", Text),
-    Column("answer", Text),
-    Index("batches_by_target", "target_id", "state", "latest_end"),
 )
 
 groups = Table(

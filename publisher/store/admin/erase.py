@@ -25,7 +25,7 @@ from formats.identity import digest, encode
 from formats.job import Job
 from formats.names import to_rfc2253, to_slash
 from formats.summary import Group
-from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run
+from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
 from publisher.store import groups, registry
@@ -118,9 +118,9 @@ class PseudonymMap:
 
     def over(self, found: Sequence[EncodedRun]) -> Sequence[EncodedRun]:
         """The runs as they are stored."""
-        return [self.sealed(run) for run in found] if self._rows else found
+        return [self.encoded(run) for run in found] if self._rows else found
 
-    def sealed(self, run: EncodedRun) -> EncodedRun:
+    def encoded(self, run: EncodedRun) -> EncodedRun:
         """The run as it is stored."""
         if not self._rows:
             return run
@@ -220,9 +220,9 @@ def forget(
         if why is not None:
             raise UsageError(why, hint="Choose a pseudonym that the rule takes as well, with --as; nothing was changed")
     _require_sent(connection, [each.id for each in found], shown)
-    class_count = _rename_classes(connection, found, person, pseudonym)
-    run_count = _rename_runs(connection, person, pseudonym)
+    run_count = _rename_runs(connection, person, pseudonym)  # before the classes, whose facts runs are read with
     version_count = _rename_versions(connection, person, pseudonym)
+    class_count = _rename_classes(connection, found, person, pseudonym)
     group_count = sum(
         _rename_groups(connection, target_id, show, names, pseudonym) for target_id, show in shown.items()
     )
@@ -306,14 +306,20 @@ def _rename_classes(connection: Connection, found: Iterable[JobClass], person: s
 def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
     count = after = 0
     while True:
-        query = select(runs.c.id, runs.c.digest, runs.c.job).where(runs.c.id > after).order_by(runs.c.id).limit(_PAGE)
+        query = (
+            select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.job, classes.c.facts)
+            .join(classes, runs.c.class_id == classes.c.id)
+            .where(runs.c.id > after)
+            .order_by(runs.c.id)
+            .limit(_PAGE)
+        )
         page = connection.execute(query).all()
-        for run_id, mark, blob in page:
-            job = decode(bytes(blob))
+        for run_id, record_id, mark, blob, facts in page:
+            job = decode(blob, facts, record_id)
             if names := _names(job, person):
-                stored = encode(veiled(job, names, pseudonym))
-                fresh = digest(stored)
-                values = {"job": stored, "digest": fresh, "mark": None}  # a mark is of the name too
+                job = veiled(job, names, pseudonym)
+                fresh = digest(job)
+                values = {"job": encode_whole(job), "digest": fresh, "mark": None}  # a mark is of the name too
                 connection.execute(update(runs).where(runs.c.id == run_id).values(values))
                 _follow(connection, run_id, bytes(mark), fresh)
                 count += 1
@@ -328,16 +334,16 @@ def _rename_versions(connection: Connection, person: str, pseudonym: str) -> int
     for run_id, mark in keys:
         one = (versions.c.run_id == run_id) & (versions.c.digest == mark)
         row = connection.execute(select(versions.c.stored_at, versions.c.job).where(one)).one()
-        job = decode(bytes(row.job))
+        job = decode(row.job, b"", f"number {run_id}, an earlier version")
         names = _names(job, person)
         if not names:
             continue
-        stored = encode(veiled(job, names, pseudonym))
-        fresh = digest(stored)
+        job = veiled(job, names, pseudonym)
+        fresh = digest(job)
         connection.execute(delete(versions).where(one))
         there = (versions.c.run_id == run_id) & (versions.c.digest == fresh)
         if connection.execute(select(versions.c.run_id).where(there)).first() is None:
-            values = {"run_id": run_id, "digest": fresh, "stored_at": row.stored_at, "job": stored}
+            values = {"run_id": run_id, "digest": fresh, "stored_at": row.stored_at, "job": encode_whole(job)}
             connection.execute(insert(versions).values(values))
         _follow(connection, run_id, bytes(mark), fresh)
         count += 1

@@ -14,12 +14,12 @@ from sqlalchemy import Connection, and_, delete, func, insert, inspect, or_, sel
 
 from formats.identity import digest
 from formats.job import Job
-from publisher.encoded_run import cpu_total_ms, untold
+from publisher.encoded_run import encode_run
 from publisher.errors import StoreError
 from publisher.finding import Finding
 from publisher.store import registry
 from publisher.store.admin import engine, purge
-from publisher.store.classes import decode, facts_digest
+from publisher.store.classes import decode, decode_facts, facts_digest
 from publisher.store.deliveries import CONFIRMED
 from publisher.store.runs import is_of_class
 from publisher.store.schema import (
@@ -175,26 +175,26 @@ def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
 
 
 def _wrong_runs(connection: Connection) -> Iterator[str]:
-    columns = (
-        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.untold, runs.c.digest,
-        runs.c.job, classes.c.facts,
+    asked = (
+        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms,
+        runs.c.incomplete_usage, runs.c.record_key, runs.c.global_key, runs.c.digest, runs.c.job, classes.c.facts,
     )  # fmt: skip
-    query = select(*columns).select_from(runs.outerjoin(classes, classes.c.id == runs.c.class_id))
-    for record_id, finished, end, wall_ms, cpu_ms, lacks, mark, blob, facts in engine.rows(connection, query):
-        stored = _bytes(blob)
-        if digest(stored) != _bytes(mark):
-            yield f"run {record_id}: its digest is not that of its job"
-            continue
+    query = select(*asked).select_from(runs.outerjoin(classes, classes.c.id == runs.c.class_id))
+    for record_id, *columns, stored_digest, blob, facts in engine.rows(connection, query):
         try:
-            job = decode(stored)
+            job = decode(_bytes(blob), b"" if facts is None else _bytes(facts), str(record_id))
         except StoreError as error:
-            yield f"run {record_id}: {error.message}"
+            yield error.message
             continue
-        told = (job.record_id, int(job.finished), job.end, job.wall_ms or 0, cpu_total_ms(job), untold(job))
-        if told != (record_id, finished, end, wall_ms, cpu_ms, lacks):
-            yield f"run {record_id}: its columns are not those of its job"
+        if digest(job) != _bytes(stored_digest):
+            yield f"run {record_id}: its digest is not that of its record with the facts of its class"
+            continue
+        run = encode_run(job, classed=False)
+        right = (run.finished, run.end, run.wall_ms, run.cpu_ms, run.incomplete_usage, run.key, run.global_key)
+        if (record_id, *columns) != (run.record_id, *right):
+            yield f"run {record_id}: its columns are not those of its record"
         elif facts is not None and not _is_of_class(job, _bytes(facts)):
-            yield f"run {record_id}: its class is not that of its job, and summaries go by the class"
+            yield f"run {record_id}: its class is not that of its record, and summaries go by the class"
 
 
 def _is_of_class(job: Job, facts: bytes) -> bool:
@@ -206,8 +206,12 @@ def _is_of_class(job: Job, facts: bytes) -> bool:
 
 def _wrong_versions(connection: Connection) -> Iterator[str]:
     for run_id, mark, blob in engine.rows(connection, select(versions.c.run_id, versions.c.digest, versions.c.job)):
-        if digest(_bytes(blob)) != _bytes(mark):
-            yield f"an earlier version of run {run_id}: its digest is not that of its job"
+        name = f"number {run_id}, an earlier version"
+        try:
+            if digest(decode(_bytes(blob), b"", name)) != _bytes(mark):
+                yield f"run {name}: its digest is not that of its record"
+        except StoreError as error:
+            yield error.message
 
 
 def _wrong_classes(connection: Connection) -> Iterator[str]:
@@ -215,9 +219,9 @@ def _wrong_classes(connection: Connection) -> Iterator[str]:
         if facts_digest(_bytes(facts)) != _bytes(mark):
             yield f"class {class_id}: its digest is not that of its facts"
         try:
-            decode(_bytes(facts))
+            decode_facts(_bytes(facts), class_id)
         except StoreError as error:
-            yield f"class {class_id}: {error.message}"
+            yield error.message
 
 
 def _wrong_deliveries(connection: Connection) -> Iterator[str]:

@@ -14,7 +14,6 @@ somebody must decide. A purged month is never summarised again.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -37,7 +36,7 @@ from sqlalchemy import (
 )
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
-from publisher.encoded_run import EncodedRun
+from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.grid_identity import local_id
 from publisher.store import dialect, groups, registry
@@ -67,7 +66,6 @@ PURGED: Final = "purged: "
 """How the reasons begin with which something is held because of a purge; only a person releases it."""
 LATE: Final = f"{PURGED}the other jobs of its month were purged from the store"
 CHANGED_AFTER_PURGE: Final = f"{PURGED}the job changed after it was delivered and purged from the store"
-_KEY_BYTES: Final = 16
 _MANY: Final = 500
 
 
@@ -77,11 +75,6 @@ class UnpurgedRuns(msgspec.Struct, frozen=True):
     runs: Sequence[EncodedRun]
     unchanged: int = 0
     changed: frozenset[str] = frozenset()
-
-
-def key_of(record_id: str) -> bytes:
-    """What is kept of a purged run's record id: 16 bytes."""
-    return hashlib.blake2b(record_id.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
 def months(connection: Connection) -> frozenset[int]:
@@ -102,7 +95,7 @@ def drop_purged(connection: Connection, found: Sequence[EncodedRun], veil: Pseud
     """
     if not found or not months(connection):
         return UnpurgedRuns(found)
-    listed = list({key_of(run.record_id): None for run in found})
+    listed = list({run.key: None for run in found})
     known: defaultdict[bytes, set[bytes]] = defaultdict(set)
     for start in range(0, len(listed), _MANY):
         query = select(purged_runs.c.run, purged_runs.c.digest).where(
@@ -113,10 +106,10 @@ def drop_purged(connection: Connection, found: Sequence[EncodedRun], veil: Pseud
     kept: list[EncodedRun] = []
     changed: set[str] = set()
     for run in found:
-        marks = known.get(key_of(run.record_id))
+        marks = known.get(run.key)
         if marks is None or not run.finished:
             kept.append(run)
-        elif marks.isdisjoint({run.digest, veil.sealed(run).digest}):
+        elif marks.isdisjoint({run.digest, veil.encoded(run).digest}):
             kept.append(run)
             changed.add(run.record_id)
     return UnpurgedRuns(kept, len(found) - len(kept), frozenset(changed))
@@ -141,10 +134,10 @@ def hold_changed(
     if not changed:
         return 0
     stored = {item.run_id: item.fresh for item in put}
-    names = sorted(changed)
+    keys = [*map(run_key, changed)]
     found: list[int] = []
-    for start in range(0, len(names), _MANY):
-        query = select(runs.c.id).where(runs.c.record_id.in_(names[start : start + _MANY]))
+    for start in range(0, len(keys), _MANY):
+        query = select(runs.c.id).where(runs.c.record_key.in_(keys[start : start + _MANY]))
         found += [run_id for run_id in connection.execute(query).scalars() if run_id in stored]
     for target_id in target_ids:
         _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in found), now)
@@ -313,7 +306,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
     target_ids = list(connection.execute(select(targets.c.id)).scalars())
     inside = _within(runs.c.end_time, month)
     query = (
-        select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.finished, runs.c.local_id, classes.c.source_id)
+        select(runs.c.id, runs.c.record_key, runs.c.digest, runs.c.finished, runs.c.local_id, classes.c.source_id)
         .join(classes, runs.c.class_id == classes.c.id)
         .where(inside)
         .order_by(runs.c.end_time, runs.c.id)
@@ -328,7 +321,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
             for state, jobs, seen in _take_deliveries(connection, target_id, ids):
                 delivered[target_id, state] += jobs
                 confirmed[target_id, state] += seen
-        finished = {row[0]: key_of(row[1]) for row in page if row[3]}
+        finished = {row[0]: bytes(row[1]) for row in page if row[3]}
         marks = [(row[0], bytes(row[2])) for row in page if row[3]]
         earlier = connection.execute(
             select(versions.c.run_id, versions.c.digest).where(versions.c.run_id.in_(finished))

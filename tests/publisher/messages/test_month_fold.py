@@ -22,7 +22,7 @@ from formats.summary import LATEST_END, LONGEST_MS, Fold
 from publisher.collect.wants import RunPreparer
 from publisher.config.file import parse
 from publisher.config.schema import Config
-from publisher.encoded_run import encode_run
+from publisher.encoded_run import encode_run, run_key
 from publisher.grid_identity import GridLogEntry
 from publisher.messages.due import NOT_DUE, ended_in
 from publisher.messages.item import Members, view_of
@@ -297,9 +297,11 @@ def _many(store: Store, number: int, first: int) -> None:
     with store.write() as connection:
         row = dict(connection.execute(select(runs)).mappings().one())
         copies = range(row["id"] + 1, row["id"] + number)
-        connection.execute(
-            insert(runs), [row | {"id": at, "record_id": f"ur-{at}", "end_time": first + at % 9999} for at in copies]
-        )
+        copied = [
+            row | {"id": at, "record_id": f"ur-{at}", "record_key": run_key(f"ur-{at}"), "end_time": first + at % 9999}
+            for at in copies
+        ]
+        connection.execute(insert(runs), copied)
         delivered = dict(connection.execute(select(ledger)).mappings().one())
         connection.execute(insert(ledger), [delivered | {"run_id": at, "end_time": first + at % 9999} for at in copies])
 
