@@ -29,7 +29,7 @@ from publisher.store import dialect
 from publisher.store.admin import engine, integrity
 from publisher.store.admin.backup import exclusive
 from publisher.store.classes import JOINED, Interner, Marked
-from publisher.store.database import HEAD, Store
+from publisher.store.database import SCHEMA, Store
 from publisher.store.schema import metadata, runs, sources, spool_changes, targets, versions
 
 _FORM: Final = "usage-publisher export"
@@ -74,7 +74,7 @@ def _export(store: Store, folder: Path, form: str) -> Manifest:
                 count += 1
             context.commit()
             counts[name] = count
-    manifest = Manifest(_FORM, _VERSION, form, HEAD, counts)
+    manifest = Manifest(_FORM, _VERSION, form, SCHEMA.head, counts)
     context.note(msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n")
     context.shutdown()
     return manifest
@@ -98,8 +98,12 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = None
     if manifest is None or manifest.form != _FORM:
         raise UsageError(f"{folder} holds no export that is whole", hint="`usage-publisher store export` makes one")
-    if manifest.version > _VERSION or manifest.revision > HEAD:
-        raise UsageError(f"{folder} was exported by a later version of this program", hint="Use that version")
+    if manifest.version != _VERSION or manifest.revision != SCHEMA.head:
+        raise UsageError(
+            f"{folder} was exported from a store of version {manifest.revision}; this program imports version "
+            f"{SCHEMA.head}",
+            hint="Import it with the version of the program that exported it",
+        )
     return manifest
 
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 _WRITES: Final = "publisher.writes"
 _SORTS_ON_DISK: Final = "publisher.sorts_on_disk"
-_REBUILDS_TABLES: Final = "publisher.rebuilds_tables"
 _COUNTED: Final = {"preserve_rowcount": True}
 """How many rows an INSERT made is told only if asked for (PostgreSQL: -1 otherwise)."""
 _LOG_PAGES: Final = 4_000
@@ -116,8 +115,6 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
         options = connection.get_execution_options()
         if options.get(_SORTS_ON_DISK, False):
             connection.exec_driver_sql("PRAGMA temp_store = FILE")
-        if options.get(_REBUILDS_TABLES, False):
-            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")
 
     return engine
@@ -140,16 +137,12 @@ def _cannot_open(path: Path, error: OSError) -> StoreError:
 
 
 @contextmanager
-def transaction(
-    engine: Engine, *, writes: bool, sorts_on_disk: bool = False, rebuilds_tables: bool = False
-) -> Iterator[Connection]:
+def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) -> Iterator[Connection]:
     """A transaction; a writing one holds the write lock from its beginning. Raises `StoreError` and its kinds.
 
-    `sorts_on_disk`: what SQLite sorts, of this connection from then on, does not grow in memory. `rebuilds_tables`:
-    SQLite, whose constraints are changed by making the table anew, does not check foreign keys in this connection from
-    then on.
+    `sorts_on_disk`: what SQLite sorts, of this connection from then on, does not grow in memory.
     """
-    options: dict[str, Any] = {_WRITES: writes, _SORTS_ON_DISK: sorts_on_disk, _REBUILDS_TABLES: rebuilds_tables}
+    options: dict[str, Any] = {_WRITES: writes, _SORTS_ON_DISK: sorts_on_disk}
     if engine.dialect.name != "sqlite":
         options |= server.WRITING if writes else server.READING
     with translated(engine), engine.connect().execution_options(**options) as connection, connection.begin():

@@ -158,6 +158,24 @@ targets = Table(
     Column("assumes", Text),
 )
 
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("target_id", BigInteger, ForeignKey("targets.id"), nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("records", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("latest_end", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("closed_at", BigInteger),
+    Column("receipt", Text),
+    Column("answer", Text),
+    Index("batches_by_target", "target_id", "state", "latest_end"),
+)
+
 _OPEN = f"state <> {State.ACCEPTED.value}"
 OPEN: ColumnElement[bool] = literal_column(f"deliveries.{_OPEN}")
 """The condition of the index over open deliveries, as it must stand in a query that is to use it: without the type
@@ -204,24 +222,6 @@ counters = Table(
     Column("state", SmallInteger, primary_key=True),
     Column("jobs", BigInteger, nullable=False),
     sqlite_with_rowid=False,
-)
-
-batches = Table(
-    "batches",
-    metadata,
-    Column("id", RowId, primary_key=True),
-    Column("uid", Text, nullable=False),
-    Column("target_id", BigInteger, ForeignKey("targets.id"), nullable=False),
-    Column("state", SmallInteger, nullable=False),
-    Column("format", Text, nullable=False),
-    Column("records", Integer, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("latest_end", BigInteger),
-    Column("created_at", BigInteger, nullable=False),
-    Column("closed_at", BigInteger),
-    Column("receipt", Text),
-    Column("answer", Text),
-    Index("batches_by_target", "target_id", "state", "latest_end"),
 )
 
 groups = Table(

@@ -24,7 +24,7 @@ from publisher.store.database import Store, open_store
 from publisher.store.schema import metadata, spool_changes
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
-from tests.publisher.store.make_old_store import fill
+from tests.publisher.store.filled_site import fill
 from tests.publisher.store.server import Server
 
 ROOT = Path(__file__).parents[3]

@@ -10,9 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, create_engine, select
+from sqlalchemy import Connection, create_engine
 
-from formats.identity import encode
 from publisher.errors import (
     StoreBusyError,
     StoreError,
@@ -21,15 +20,13 @@ from publisher.errors import (
     StoreNewerError,
     StoreUnreachableError,
 )
-from publisher.sources.base import Unreadable
 from publisher.store import database, registry
-from publisher.store.classes import facts_digest
-from publisher.store.database import HEAD, open_store
-from publisher.store.schema import State, classes
+from publisher.store.database import SCHEMA, open_store
+from publisher.store.schema import State
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Program
 from tests.publisher.receivers import Receiver
-from tests.publisher.site import ListSource, Site, make_job, make_jobs, stores_on
+from tests.publisher.site import ListSource, Site, make_jobs, stores_on
 from tests.publisher.store.migrating import migrate_from_nothing
 from tests.publisher.store.server import PASSWORD, Server
 
@@ -80,26 +77,6 @@ def test_a_new_store_is_as_all_migrations_make_it(postgresql: Server, bare: str)
     postgresql.run("DROP DATABASE migrated WITH (FORCE)")
 
 
-def test_classes_and_unreadable_input_of_an_older_store_get_their_digests(postgresql: Server, bare: str) -> None:
-    migrate_from_nothing(postgresql.url(bare), "0010")
-    facts = [encode(make_job(number)) for number in range(3_000)]
-    with psycopg.connect(postgresql.url(bare)) as session, session.cursor() as cursor:
-        cursor.execute("INSERT INTO sources (id, name, kind) VALUES (1, 'ce1', 'arc')")
-        cursor.executemany("INSERT INTO classes (source_id, facts) VALUES (1, %s)", [(each,) for each in facts])
-        cursor.execute(
-            'INSERT INTO unreadable (source_id, file, line, "offset", reason, raw, seen_at) '
-            "VALUES (1, 'accounting', 3, -1, 'no end time', %s, 0)",
-            (b"x:y\xff",),
-        )
-    store = open_store(postgresql.url(bare))
-    with store.write() as connection:
-        found = connection.execute(select(classes.c.facts, classes.c.digest)).all()
-        assert {bytes(row.facts): bytes(row.digest) for row in found} == {each: facts_digest(each) for each in facts}
-        piece = Unreadable("accounting", 3, None, "no end time", b"x:y\xff")
-        assert registry.keep_unreadable(connection, 1, [piece], 1) == 0
-    store.close()
-
-
 def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(postgresql: Server, bare: str) -> None:
     with pytest.raises(StoreMissingError):
         open_store(postgresql.url(bare), create=False)
@@ -110,13 +87,13 @@ def test_a_missing_store_is_told_and_not_made_by_those_who_only_look(postgresql:
 def test_a_store_that_cannot_be_made_whole_is_not_made(
     postgresql: Server, bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = database._make
+    real = database._create
 
-    def make_and_fail(connection: Connection) -> None:
-        real(connection)
+    def make_and_fail(connection: Connection, schema: database.SchemaVersion) -> None:
+        real(connection, schema)
         raise RuntimeError("the power went")
 
-    monkeypatch.setattr(database, "_make", make_and_fail)
+    monkeypatch.setattr(database, "_create", make_and_fail)
     with pytest.raises(RuntimeError):
         open_store(postgresql.url(bare))
     monkeypatch.undo()
@@ -125,7 +102,7 @@ def test_a_store_that_cannot_be_made_whole_is_not_made(
     open_store(postgresql.url(bare)).close()
 
 
-def test_a_store_of_a_later_program_is_refused(postgresql: Server, bare: str) -> None:
+def test_a_store_of_an_unknown_version_is_refused(postgresql: Server, bare: str) -> None:
     store = open_store(postgresql.url(bare))
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
@@ -148,7 +125,7 @@ def test_several_processes_that_make_the_store_at_once_make_it_once(postgresql: 
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
     for child in children:
         out, err = child.communicate(timeout=60)
-        assert (out.decode().strip(), child.returncode) == (HEAD, 0), err
+        assert (out.decode().strip(), child.returncode) == (SCHEMA.head, 0), err
 
 
 # --- troubles

@@ -50,7 +50,7 @@ def test_it_is_not_made(tmp_path: Path) -> None:
 def test_it_is_not_brought_up_to_date(url: str) -> None:
     old = open_store(url)
     with old.write() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0000'"))
     old.close()
-    with pytest.raises(StoreError, match="only to be read"):
+    with pytest.raises(StoreError, match="only reads"):
         open_store(url, read_only=True)
