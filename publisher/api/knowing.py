@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from formats.reason import Reason
 from publisher.api.opened import Opened
 from publisher.sources.base import Window
 from publisher.status import jobs as status_jobs
@@ -55,7 +56,7 @@ class ListedRecord(msgspec.Struct, frozen=True):
     target: str
     record_id: str
     end_time: int
-    reason: str
+    reason: Reason | None
 
 
 class Knowing(Opened):
@@ -160,7 +161,7 @@ class Knowing(Opened):
                 if row is None:
                     continue
                 for record_id, end, reason, _run_id in queries.listed(connection, row.id, state, limit):
-                    found.append(ListedRecord(name, record_id, end, reason or ""))
+                    found.append(ListedRecord(name, record_id, end, reason))
         return found
 
     def count_audit(self) -> int:
@@ -169,7 +170,7 @@ class Knowing(Opened):
         if store is None:
             return 0
         with store.read() as connection:
-            return registry.count(connection)
+            return registry.count_actions(connection)
 
     def audit(self, limit: int | None = 1000) -> list[registry.AuditEntry]:
         """What people did, newest first; None: all of it."""
@@ -177,7 +178,7 @@ class Knowing(Opened):
         if store is None:
             return []
         with store.read() as connection:
-            return registry.entries(connection, limit)
+            return registry.actions(connection, limit)
 
     def count_unreadable(self, sources: Sequence[str] = ()) -> int:
         """How many pieces of input are no record: of these sources, or of all. `unreadable` lists what is kept."""
