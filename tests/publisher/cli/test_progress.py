@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from formats.reason import Reason
 from publisher.cli import output, progress
 from publisher.events import (
     BatchSettled,
@@ -17,6 +18,7 @@ from publisher.events import (
     RetryPlanned,
     TargetPaused,
 )
+from publisher.reason import ReasonCode
 
 
 class Terminal(io.StringIO):
@@ -100,7 +102,7 @@ def test_the_same_answer_is_not_told_at_length_again(capsys: pytest.CaptureFixtu
 
 def settled(watch: Observer, count: int, reason: str, state: str = "held", target: str = "neic") -> None:
     for number in range(1, count + 1):
-        watch(RecordSettled(target, f"ur-{number}", state, reason))
+        watch(RecordSettled(target, f"ur-{number}", state, Reason.of(ReasonCode.REFUSED, answer=reason)))
 
 
 def test_many_held_records_are_told_by_reason_before_anything_else_is(capsys: pytest.CaptureFixture[str]) -> None:
