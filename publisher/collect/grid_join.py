@@ -99,7 +99,7 @@ class GridJoin:
                 with self._store.write() as connection:
                     grid_jobs.keep(connection, self._source_id, page.entries)
                     new = registry.keep_unreadable(connection, self._source_id, page.unreadable, self._now)
-                    registry.window_read(connection, self._source_id, 0, 0, new, None)
+                    registry.count_window(connection, self._source_id, 0, 0, new, None)
                     registry.drop_recovered(connection, self._source_id, page.recovered)
                     grid_jobs.set_cursor(connection, self._source_id, page.cursor)
                     keys = [local_id(entry.lrms_id).key for entry in page.entries]

@@ -17,12 +17,13 @@ from typing import Final, Literal
 import msgspec
 from sqlalchemy import Connection
 
-from formats.base import CannotRenderError
 from formats.calendar import PeriodKind, period_of, periods_between
 from formats.job import Job
 from formats.names import vo_of
+from formats.reason import CannotRenderError
 from publisher.collect.enrich import ENRICHING, Enrichers
 from publisher.config.schema import REPORT_KINDS, SNAPSHOT_KINDS, Config, ReportingSettings, SourceSettings, Target
+from publisher.reason import ReasonCode
 from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
 from publisher.store.grid_jobs import class_ids
 from publisher.store.runs import StoredRun
@@ -61,14 +62,12 @@ class RunPreparer:
 
     def _identified(self, source: str, job: Job, *, awaits: bool) -> Job:
         if awaits:
-            raise CannotRenderError("user_dn", f"no grid log entry yet: see sources.{source}.grid_log")
+            raise CannotRenderError(ReasonCode.NO_GRID_LOG_ENTRY, "user_dn", source=source)
         return self._enrichers.apply(source, job)
 
     def _with_vo(self, source: str, job: Job) -> Job:
         if self._needs_vo and vo_of(job) is None:
-            raise CannotRenderError(
-                "VO", f"unknown, and this target wants it told: add a rule [[sources.{source}.map]]"
-            )
+            raise CannotRenderError(ReasonCode.NO_VO, "VO", source=source)
         return job
 
 

@@ -27,6 +27,7 @@ from formats.apel.summary import read_count, read_group
 from formats.apel.text import parse
 from formats.calendar import Month
 from formats.check.message import Inspection, inspect_message
+from formats.reason import UNSIGNABLE
 from formats.signed_text import why_not_signable
 from formats.xml.read import MAX_BYTES
 from publisher.config.schema import JOB_RECORD_KINDS, SUMMARY_KINDS
@@ -249,7 +250,7 @@ class Queue:
             return f"APEL would refuse it whole: {'; '.join(rules[:3])}"
         unsignable = why_not_signable(payload)
         if unsignable is not None:
-            return unsignable
+            return UNSIGNABLE[unsignable]
         if {ours, theirs} & SUMMARY_KINDS and {ours, theirs} & JOB_RECORD_KINDS:
             return f"the target sends {ours}: of job records and summaries of one site the service counts neither"
         if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:

@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from formats.base import CannotRenderError
 from formats.calendar import Month
 from formats.hosts import infrastructure_of
+from formats.reason import CannotRenderError
 from formats.summary import Group, SyncCount, group_without_score
 from formats.view import View
 from publisher.config.schema import SUMMARY_KINDS

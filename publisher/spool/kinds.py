@@ -23,8 +23,8 @@ from publisher.spool.base import Kind, Object, Scalar, key_of
 from publisher.store import schema
 from publisher.store.admin import engine
 from publisher.store.classes import GRID_LOG, JOINED, decode, decode_facts
-from publisher.store.deliveries import CONFIRMED
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, runs, sources, targets, versions
+from publisher.store.transitions import CONFIRMED
 
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"

@@ -6,10 +6,10 @@ connection, so that a cause and all its effects are in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Engine, inspect, text
@@ -17,6 +17,10 @@ from sqlalchemy import Connection, Engine, inspect, text
 from publisher.errors import StoreError, StoreMissingError, StoreNewerError
 from publisher.store import dialect
 from publisher.store.schema import metadata
+
+Rows = TypeVar("Rows")
+Place = tuple[int, int]
+"""Where a page ended: end time and run id."""
 
 
 class SchemaVersion(msgspec.Struct, frozen=True):
@@ -85,6 +89,19 @@ class Store:
                 self._observer.prepare(connection)
         if self._observer is not None:
             self._observer.commit()
+
+    def pages(self, page: Callable[[Connection, Place | None], tuple[Rows, Place | None]]) -> Iterator[Rows]:
+        """What `page` reads, page by page, each in a transaction of its own: memory does not grow with the rows.
+
+        `page` is given where the page before ended, None at first, and gives where this one did, None for the last.
+        """
+        after: Place | None = None
+        while True:
+            with self.read() as connection:
+                rows, after = page(connection, after)
+            yield rows
+            if after is None:
+                return
 
     def require_room(self, size_bytes: int) -> None:
         """Raise `StoreFullError` where so many bytes cannot be written; asked before a message leaves."""

@@ -141,7 +141,7 @@ def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], pag
     first, behind = _usable_ends(bounds)
     summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < behind)
     query = (
-        select(deliveries.c.run_id, runs.c.class_id, deliveries.c.stale, summed)
+        select(deliveries.c.run_id, runs.c.class_id, deliveries.c.revision, summed)
         .select_from(deliveries.outerjoin(runs, runs.c.id == deliveries.c.run_id))
         .where(
             deliveries.c.target_id == target_id,

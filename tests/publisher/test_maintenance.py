@@ -181,10 +181,10 @@ with Publisher.from_file(Path(config)) as publisher:
         engine.finish_backup = die
         publisher.keeper.backup(Path(place))
     if what == "purge":
-        purge.registry.note = die
+        purge.registry.record_action = die
         publisher.keeper.purge(Month(2026, 11))
     if what == "forget":
-        erase.registry.note = die
+        erase.registry.record_action = die
         publisher.keeper.forget("/DC=org/CN=Ada")
 """
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from formats.apel.job import ApelJobFormat, read_job
 from formats.apel.summary import SummaryFormat, SyncFormat, read_count, read_group
 from formats.apel.text import carried, parse
-from formats.base import CannotRenderError
 from formats.check.apel import check_text
 from formats.job import Benchmark, Job
+from formats.reason import CannotRenderError
 from formats.registry import SUMMARY_FORMATS, UnknownFormatError, record_format, summary_format, sync_format
 from formats.summary import Fold, Group, SyncFold, normalised_seconds
 from formats.view import View

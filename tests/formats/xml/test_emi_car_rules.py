@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from formats.base import CannotRenderError, Rendered
+from formats.base import Rendered
 from formats.job import Benchmark, Job
+from formats.reason import CannotRenderError
 from formats.registry import record_format
 from formats.rules import compared
 from formats.summary import Fold

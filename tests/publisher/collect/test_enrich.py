@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.base import CannotRenderError
 from formats.job import Benchmark, Host, Job
+from formats.reason import CannotRenderError
 from formats.summary import SyncFold
 from formats.view import View
 from publisher.collect.enrich import ENRICHING, Enrichers

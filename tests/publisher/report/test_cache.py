@@ -161,7 +161,7 @@ def test_what_is_new_changed_gone_or_renamed_is_made_good(tmp_path: Path) -> Non
         with site.publisher.store.write() as connection:
             gone = runs.c.record_id.in_([job.record_id for job in jobs[:5]])
             connection.execute(update(runs).where(gone).values(end_time=None, finished=0))
-            registry.note(connection, "forget", "x", "y", 1)
+            registry.record_action(connection, "forget", "x", "y", 1)
 
     changed(forget)
     assert kept.reads == before

@@ -39,10 +39,10 @@ OPEN: Final[dict[str, Question]] = {
     "plan, place": lambda connection: queries.place_of(connection, 1, 10),
     "plan, next page": lambda connection: queries.waiting(connection, 1, BEHIND, 10),
     "in flight": lambda connection: in_flight.in_flight(connection, 1),
-    "land": lambda connection: in_flight.land(connection, 1, 1, 0, keeps_first=True),
-    "leave": lambda connection: in_flight.leave(connection, 1, 1, State.WAITING, None, 0),
+    "mark accepted": lambda connection: in_flight.mark_accepted(connection, 1, 1, 0, keeps_first=True),
+    "mark not accepted": lambda connection: in_flight.mark_not_accepted(connection, 1, 1, State.WAITING, None, 0),
     "not taken": lambda connection: in_flight.not_taken(connection, 1, 1, {}),
-    "put back": lambda connection: in_flight.put_back(connection, 1, State.IN_FLIGHT, 0),
+    "let wait": lambda connection: in_flight.let_wait(connection, 1, State.IN_FLIGHT, 0),
     "oldest": lambda connection: queries.oldest_open(connection, 1),
     "months": lambda connection: queries.months_of(connection, 1, State.HELD),
 }
@@ -117,7 +117,7 @@ def _fill(store: Store) -> None:
     rows: dict[Table, tuple[str, list[tuple[object, ...]]]] = {
         sources: ("id name kind", [(1, "ce1", "arc")]),
         classes: ("id source_id facts digest", [(1, 1, facts, b"1")]),
-        targets: ("id name kind wishes", [(1, "spool", "directory", "{}"), (2, "other", "directory", "{}")]),
+        targets: ("id name kind filter_settings", [(1, "spool", "directory", "{}"), (2, "other", "directory", "{}")]),
         batches: (
             "id uid target_id state format records bytes latest_end created_at",
             [(number, str(number), 1, 2, "emi-car", 10, 1, NOVEMBER, 0) for number in range(1, 400)],

@@ -196,7 +196,7 @@ def test_what_the_server_says_has_its_kind_and_nothing_is_sent(site: Site, code:
 
 def test_nul_which_a_service_may_answer_does_not_stop_anything(site: Site) -> None:
     with site.publisher.store.write() as connection:
-        registry.note(connection, "retry", "sgas", "no\0thing", 1)
+        registry.record_action(connection, "retry", "sgas", "no\0thing", 1)
     assert site.publisher.audit()[0].detail == "no\ufffdthing"
 
 
@@ -206,22 +206,22 @@ def test_nul_which_a_service_may_answer_does_not_stop_anything(site: Site) -> No
 def test_one_writes_at_a_time_and_another_is_refused_after_a_while(site: Site) -> None:
     other = open_store(site.store_url, 0.05)
     with site.publisher.store.write() as connection:
-        registry.note(connection, "a", "b", "c", 1)
+        registry.record_action(connection, "a", "b", "c", 1)
         with pytest.raises(StoreBusyError) as caught, other.write():
             raise AssertionError
     assert caught.value.retry_helps
     with other.write() as connection:
-        assert [entry.action for entry in registry.entries(connection)] == ["a"]
+        assert [entry.action for entry in registry.actions(connection)] == ["a"]
     other.close()
 
 
 def test_a_reader_sees_one_state(site: Site) -> None:
     store = site.publisher.store
     with store.read() as reading:
-        assert registry.entries(reading) == []
+        assert registry.actions(reading) == []
         with store.write() as connection:
-            registry.note(connection, "a", "b", "c", 1)
-        assert registry.entries(reading) == []
+            registry.record_action(connection, "a", "b", "c", 1)
+        assert registry.actions(reading) == []
 
 
 def test_a_lock_is_for_one_at_a_time(site: Site) -> None:
@@ -281,7 +281,7 @@ def test_a_process_that_lost_the_lock_writes_nothing_more(site: Site, postgresql
             with pytest.raises(StoreUnreachableError), store.write():
                 raise AssertionError
     with store.write() as connection:
-        registry.note(connection, "a", "b", "c", 1)
+        registry.record_action(connection, "a", "b", "c", 1)
 
 
 def _host(folder: Path, shared: Path, fixtures: Path, url: str) -> Program:

@@ -74,7 +74,7 @@ def upgrade() -> None:
         sa.Column("id", _ROW_ID, primary_key=True),
         sa.Column("name", sa.Text(), nullable=False, unique=True),
         sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("wishes", sa.Text(), nullable=False),
+        sa.Column("filter_settings", sa.Text(), nullable=False),
         sa.Column("last_attempt", sa.BigInteger()),
         sa.Column("last_success", sa.BigInteger()),
         sa.Column("last_error", sa.Text()),
@@ -103,11 +103,14 @@ def upgrade() -> None:
         sa.Column("state", sa.SmallInteger(), nullable=False),
         sa.Column("end_time", sa.BigInteger(), nullable=False),
         sa.Column("changed_at", sa.BigInteger(), nullable=False),
-        sa.Column("stale", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("revision", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("unwanted", sa.SmallInteger(), nullable=False, server_default="0"),
         sa.Column("confirmed_at", sa.BigInteger()),
         sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
         sa.Column("sent_digest", sa.LargeBinary()),
+        sa.Column("may_be_one_of_several", sa.SmallInteger(), nullable=False, server_default="0"),
         sa.Column("reason", sa.Text()),
+        sa.Column("reason_parameters", sa.Text()),
         sqlite_with_rowid=False,
     )
     condition = sa.text("reason = 'assumed'")
@@ -142,6 +145,29 @@ def upgrade() -> None:
         sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
         sa.Column("changed_at", sa.BigInteger(), nullable=False),
         sa.Column("confirmed_at", sa.BigInteger()),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "due_months",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("purpose", sa.Text(), primary_key=True),
+        sa.Column("month", sa.Integer(), primary_key=True),
+        sa.Column("times", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "report_reaches",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("period", sa.Integer(), primary_key=True),
+        sa.Column("reach", sa.LargeBinary(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "purged_sync_counts",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("month", sa.Integer(), primary_key=True),
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
         sqlite_with_rowid=False,
     )
     op.create_table(
@@ -244,6 +270,6 @@ def upgrade() -> None:
     op.create_table(
         "notices",
         sa.Column("key", sa.Text(), primary_key=True),
-        sa.Column("told_at", sa.BigInteger(), nullable=False),
+        sa.Column("notified_at", sa.BigInteger(), nullable=False),
         sqlite_with_rowid=False,
     )
