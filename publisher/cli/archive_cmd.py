@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
 
 def archive(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive; made where missing.")],
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="MONTH", help="First month; default: that of the first run.")
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="MONTH", help="First month; default: that of the first run.")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="MONTH", help="Last month (exclusive); default: up to now.")
@@ -30,7 +30,7 @@ def archive(
     ] = False,
 ) -> None:
     """Write the finished runs of whole months as Parquet; `report --archive DIR` reads them. Each is replaced."""
-    start, stop = when.window_bounds(from_, until)
+    start, stop = when.window_bounds(since, until)
     with session.publisher() as publisher:
         written = publisher.archive(directory, start, stop, shrink=shrink)
     refused = {month: one.refused for month, one in written.items() if one.refused is not None}

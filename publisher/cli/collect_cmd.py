@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def collect(
     sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Only these.")] = None,
-    from_: when.From = None,
+    since: when.Since = None,
     until: when.Until = None,
     unreadable: Annotated[
         bool, typer.Option("--unreadable", help="Read nothing: list the input that is no record.")
@@ -46,10 +46,10 @@ def collect(
     ] = None,
     show_all: All = False,
 ) -> None:
-    """Read finished jobs from the sources into the store. With --from, a window is read again."""
+    """Read finished jobs from the sources into the store. With --since, a window is read again."""
     from publisher.sources.base import Window  # noqa: PLC0415
 
-    begin, end = when.window_bounds(from_, until)
+    begin, end = when.window_bounds(since, until)
     if settle and not unreadable:
         raise UsageError("--settle goes with --unreadable", hint="`collect --unreadable` lists what would be settled")
     if reason and not settle:

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def jobs(
     job: Annotated[str | None, typer.Argument(metavar="[ID]", help="Record id, local id or global id.")] = None,
-    from_: when.From = None,
+    since: when.Since = None,
     until: when.Until = None,
     user: Annotated[str | None, typer.Option("--user", help="Local user or distinguished name.")] = None,
     vo: Annotated[str | None, typer.Option("--vo", help="Virtual organisation.")] = None,
@@ -56,7 +56,7 @@ def jobs(
         if job is not None:
             _one(publisher.job(job), job)
             return
-        begin, end = when.window_bounds(from_, until)
+        begin, end = when.window_bounds(since, until)
         chosen = JobFilter(user, vo, queue, source, _known(publisher.config, source, state))
         found = publisher.jobs_found(Window(begin, end), chosen, most)
     if session.json:

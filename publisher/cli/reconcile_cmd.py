@@ -44,7 +44,7 @@ def reconcile(
             "--month", metavar="MONTH", help="A month, such as 2026-11; may be repeated. Default: the last two."
         ),
     ] = None,
-    from_: when.From = None,
+    since: when.Since = None,
     until: when.Until = None,
     file: Annotated[
         Path | None,
@@ -60,7 +60,7 @@ def reconcile(
 ) -> None:
     """Compare what was sent with what the services have, for whole months; confirm what is there."""
     most = limit_of(limit, _LISTED, show_all=show_all)
-    chosen = months_of(month or (), from_, until)
+    chosen = months_of(month or (), since, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
         if not session.json:
@@ -95,20 +95,20 @@ def _code(*, agrees: bool, refused: bool, resent: int) -> int:
     return exit_code.DONE if agrees else exit_code.WAITING
 
 
-def months_of(named: Sequence[str], from_: str | None, until: str | None) -> list[Month] | None:
+def months_of(named: Sequence[str], since: str | None, until: str | None) -> list[Month] | None:
     """The months that are asked for, each once, in order; None: none is named. Raises `UsageError`."""
     from formats.calendar import month_of, months_between  # noqa: PLC0415
 
     if named:
-        if from_ is not None or until is not None:
-            raise UsageError("--month and --from or --until exclude each other")
+        if since is not None or until is not None:
+            raise UsageError("--month and --since or --until exclude each other")
         instants = [when.moment(text, "--month") for text in named]
         return sorted({month_of(instant) for instant in instants if instant is not None})
-    begin, end = when.window_bounds(from_, until)
+    begin, end = when.window_bounds(since, until)
     if begin is None and end is None:
         return None
     if begin is None:
-        raise UsageError("--until needs --from", hint="Name the first month with --from")
+        raise UsageError("--until needs --since", hint="Name the first month with --since")
     return months_between(begin, when.now() if end is None else end)
 
 

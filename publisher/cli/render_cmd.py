@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 def render(
     format_name: Annotated[str, typer.Argument(metavar="FORMAT", help="ogf-ur, emi-car, apel-job, apel-summary ...")],
-    from_: when.From = None,
+    since: when.Since = None,
     until: when.Until = None,
     target: Annotated[
         str | None,
@@ -62,7 +62,7 @@ def render(
     from publisher.preview.render import Validation  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
-    begin, end = when.window_bounds(from_, until)
+    begin, end = when.window_bounds(since, until)
     _alone("--explain", explain is not None, {"--diff": diff, "--sign": sign, "--validate": validate}, output)
     _alone("--diff", diff, {"--sign": sign, "--validate": validate}, output)
     with session.publisher() as publisher:

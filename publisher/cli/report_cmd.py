@@ -37,8 +37,8 @@ ViewName = Literal[
 
 def report(
     view: Annotated[ViewName, typer.Option("--view", help="What is reported.")] = "utilization",
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Start (inclusive). Default: 30 days before the end.")
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Start (inclusive). Default: 30 days before the end.")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Stop (exclusive). Default: now.")
@@ -124,7 +124,7 @@ def report(
     require_taken(view, [*others, *chosen, *patterns], keys)
     drawn = Drawn(style=style, grid=grid, legend=legend, title=title, plot=plot)
     require_drawn(form, drawn)
-    start, stop = _interval(from_, until, days, month)
+    start, stop = _interval(since, until, days, month)
     request = ReportRequest(
         start=start,
         stop=stop,
@@ -206,21 +206,21 @@ def _text(made: Report, form: str) -> str:
     return "".join(map(line, rows))
 
 
-def _interval(from_: str | None, until: str | None, days: int | None, month: str | None) -> tuple[int, int]:
+def _interval(since: str | None, until: str | None, days: int | None, month: str | None) -> tuple[int, int]:
     """Start and stop of what is asked for. Raises `UsageError`."""
     if month is not None:
-        if from_ is not None or until is not None or days is not None:
-            raise UsageError("--month is a whole month", hint="Leave --from, --until and --days away")
+        if since is not None or until is not None or days is not None:
+            raise UsageError("--month is a whole month", hint="Leave --since, --until and --days away")
         from formats.calendar import month_bounds, month_of  # noqa: PLC0415
 
         at = when.moment(month, "--month")
         return month_bounds(month_of(at or 0))
     stop = when.moment(until, "--until")
     stop = int(time.time()) if stop is None else stop
-    start = when.moment(from_, "--from")
+    start = when.moment(since, "--since")
     if days is not None:
         if start is not None:
-            raise UsageError("--days and --from exclude each other", hint="Give the number of days or the start")
+            raise UsageError("--days and --since exclude each other", hint="Give the number of days or the start")
         if days < 1:
             raise UsageError("--days: there must be at least one day")
         start = stop - days * 86_400

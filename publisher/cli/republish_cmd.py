@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def republish(
     target: Annotated[str, typer.Argument(metavar="TARGET")],
-    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="First end time, inclusive.")],
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="First end time, inclusive.")],
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Last end time, exclusive.")],
     only_missing: Annotated[
         bool, typer.Option("--only-missing", help="Only what the target has not got from us.")
@@ -37,7 +37,7 @@ def republish(
     """Send jobs that ended in a window again to one target; for summaries whole months. Says first what it means."""
     from publisher.sources.base import Window  # noqa: PLC0415
 
-    begin, end = when.window_bounds(from_, until)
+    begin, end = when.window_bounds(since, until)
     window = Window(begin, end)
     subprocess_worker.keep_little()
     with session.publisher() as publisher:
@@ -88,7 +88,7 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
 
 def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
     return {
-        "from": iso(plan.from_),
+        "since": iso(plan.from_),
         "until": iso(plan.until),
         "new": plan.new,
         "changed": plan.changed,

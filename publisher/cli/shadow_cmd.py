@@ -39,7 +39,7 @@ def shadow(
             "--against", metavar="PATH", help="Messages of the other: files, folders, SSM's queue. Repeatable."
         ),
     ] = None,
-    from_: when.From = None,
+    since: when.Since = None,
     until: when.Until = None,
     month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
     take_over: Annotated[
@@ -55,13 +55,13 @@ def shadow(
 
     Nothing is sent and nothing changes, but with --take-over.
     """
-    window = when.window_bounds(*_bounds(from_, until, month))
+    window = when.window_bounds(*_bounds(since, until, month))
     assumed = when.moment(delivered_until, "--delivered-until")
     if assumed is not None and not take_over:
         raise UsageError("--delivered-until goes with --take-over", hint="Without it, nothing is put down")
     if window != (None, None) and not against:
         hint = f"Without it all that waits is shown; a window of it: usage-publisher render FORMAT --target {target}"
-        raise UsageError("--from, --until and --month go with --against", hint=hint)
+        raise UsageError("--since, --until and --month go with --against", hint=hint)
     with session.publisher() as publisher:
         if target not in publisher.config.targets:
             names = ", ".join(publisher.config.targets) or "none is configured"
@@ -77,11 +77,11 @@ def shadow(
     raise typer.Exit(code)
 
 
-def _bounds(from_: str | None, until: str | None, month: str | None) -> tuple[str | None, str | None]:
+def _bounds(since: str | None, until: str | None, month: str | None) -> tuple[str | None, str | None]:
     if month is None:
-        return from_, until
-    if from_ is not None or until is not None:
-        raise UsageError("--month and --from or --until do not go together")
+        return since, until
+    if since is not None or until is not None:
+        raise UsageError("--month and --since or --until do not go together")
     from formats.calendar import month_bounds, month_of  # noqa: PLC0415
 
     first = when.moment(month, "--month")
@@ -171,7 +171,7 @@ def _window(old: OldRecords, told: tuple[int | None, int | None]) -> tuple[int, 
     bounds = old.bounds()
     begin, end = told
     if bounds is None and (begin is None or end is None):
-        raise UsageError("which month is to be compared?", hint="Give --month, or --from and --until")
+        raise UsageError("which month is to be compared?", hint="Give --month, or --since and --until")
     first, last = bounds or (0, 0)
     return (first if begin is None else begin), (last + 1 if end is None else end)
 

@@ -10,9 +10,9 @@ import typer
 from publisher.errors import UsageError
 from publisher.text import duration_s, moment_s
 
-From: TypeAlias = Annotated[
+Since: TypeAlias = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help="First end time (inclusive): 2026-11-01, 2026-11, -7d, @1793491200."),
+    typer.Option("--since", metavar="TIME", help="First end time (inclusive): 2026-11-01, 2026-11, -7d, @1793491200."),
 ]
 Until: TypeAlias = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Last end time (exclusive). UTC unless it carries a zone.")
@@ -42,9 +42,9 @@ def seconds(text: str, option: str) -> float:
         raise UsageError(f"{option}: {error}") from None
 
 
-def window_bounds(from_: str | None, until: str | None) -> tuple[int | None, int | None]:
+def window_bounds(since: str | None, until: str | None) -> tuple[int | None, int | None]:
     """Both ends of a window. Raises `UsageError`, also where it ends before it begins."""
-    begin, end = moment(from_, "--from"), moment(until, "--until")
+    begin, end = moment(since, "--since"), moment(until, "--until")
     if begin is not None and end is not None and begin >= end:
-        raise UsageError("--until lies before or at --from: the window holds nothing")
+        raise UsageError("--until lies before or at --since: the window holds nothing")
     return begin, end

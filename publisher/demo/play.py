@@ -76,7 +76,7 @@ def play(directory: Path, say: Say) -> int:
         _command(configuration, "The state of all sources and targets.", ["status"], say)
     say(
         f"\nLook next, in {directory}:\n"
-        f"  {_program()} --config {configuration} render ogf-ur --from 2026-09 | head\n"
+        f"  {_program()} --config {configuration} render ogf-ur --since 2026-09 | head\n"
         f"  {_program()} --config {configuration} status --json\n"
         "  README.md, then docs/tour.md: the same with a compute element and services of your own"
     )

@@ -198,7 +198,7 @@ def _plan(
 
 def _whole_periods(config: Config, name: str, window: Window) -> tuple[int, int]:
     if window.from_ is None or window.until is None or window.from_ >= window.until:
-        raise UsageError("a window needs a beginning and a later end", hint="Give --from and --until")
+        raise UsageError("a window needs a beginning and a later end", hint="Give --since and --until")
     settings = config.targets[name]
     if settings.records not in SNAPSHOT_KINDS:
         return window.from_, window.until

@@ -77,7 +77,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     def require_interval(self) -> None:
         """Raises `UsageError` for an interval that makes no sense."""
         if self.start >= self.stop:
-            raise UsageError("the report would stop before or when it starts", hint="Let --until lie after --from")
+            raise UsageError("the report would stop before or when it starts", hint="Let --until lie after --since")
         if self.start < FIRST or self.stop >= BEHIND:
             raise UsageError("the interval must lie in the years 1 to 9999")
 

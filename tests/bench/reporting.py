@@ -131,7 +131,7 @@ def report_store(bench: Bench) -> None:
     config = _site(bench)
     for _ in range(3):
         bench.command(
-            bench.size, "--config", config, "report", "--from", f"@{_START}", "--until", f"@{_STOP}", "--bins",
+            bench.size, "--config", config, "report", "--since", f"@{_START}", "--until", f"@{_STOP}", "--bins",
             str(BINS), "--format", "json", "--output", "report.json",
         )  # fmt: skip
     _same(bench, "StoreRuns", bench.folder / "report.json")
@@ -150,7 +150,7 @@ def report_archive(bench: Bench) -> None:
     config.write_text(HEAD, encoding="utf-8")
     for _ in range(3):
         bench.process(
-            bench.size, *COMMAND, "--config", config, "report", "--archive", archive.absolute(), "--from",
+            bench.size, *COMMAND, "--config", config, "report", "--archive", archive.absolute(), "--since",
             f"@{_START}", "--until", f"@{_STOP}", "--bins", str(BINS), "--format", "json", "--output", "report.json",
         )  # fmt: skip
     _same(bench, "ArchiveRuns", bench.folder / "report.json")

@@ -93,7 +93,7 @@ def test_an_installed_package_brings_a_source_a_format_and_a_target(site: AddOnS
     site.configure(files["publisher.toml"].replace('local_user = "ada"', 'local_user = ["ada", "eve"]'))
     assert site.command("run").returncode == 0
     assert [record["user"] for record in site.sent()] == ["ada"] * 4 + ["eve"]
-    rendered = site.command("--json", "render", "example-json", "--from", "2026-01-01", "--output", "out")
+    rendered = site.command("--json", "render", "example-json", "--since", "2026-01-01", "--output", "out")
     assert json.loads(rendered.stdout)["records"] == 5
 
 

@@ -126,7 +126,7 @@ def test_markup_in_names_is_text_on_the_page(fresh: Program) -> None:
     fresh.change_database("UPDATE Queues SET Name = ? WHERE ID = 1", evil)
     assert fresh("collect").code == 0
     page = fresh.folder / "page.html"
-    done = fresh("report", "--format", "html", "--from", "2020-01-01", "--until", "2030-01-01", "--bin", "365d",
+    done = fresh("report", "--format", "html", "--since", "2020-01-01", "--until", "2030-01-01", "--bin", "365d",
                  "--by", "queue", "--output", page)  # fmt: skip
     assert done.code == 0, done.err
     text = page.read_text(encoding="utf-8")

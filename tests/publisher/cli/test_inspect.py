@@ -173,7 +173,7 @@ def test_hostile_files_are_one_clear_answer_each(folder: Program) -> None:
 def test_what_render_writes_is_valid_and_would_be_taken(collected: Program) -> None:
     """The formats of all that the fixture's jobs can be rendered in, validated before and inspected after."""
     for name in ("ogf-ur", "emi-car", "apel-summary"):
-        done = collected("render", name, "--from", "2026-01", "--validate", "--output", name, "--json")
+        done = collected("render", name, "--since", "2026-01", "--validate", "--output", name, "--json")
         assert (done.code, done.object.get("broken_rules")) == (0, []), (name, done.out, done.err)
         assert done.object["files"] == len(list((collected.folder / name).iterdir())) > 0
         inspected = collected("inspect", name, "--json")

@@ -50,7 +50,7 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
     [
         ((), 39),
         (("--limit", "5"), 5),
-        (("--from", "2026-10", "--until", "2026-11"), None),
+        (("--since", "2026-10", "--until", "2026-11"), None),
         (("--state", "accepted"), 37),
         (("--state", "held"), 0),
         (("--vo", "alice"), None),
@@ -61,7 +61,7 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
 def test_filters(published: Program, filters: tuple[str, ...], expected: int | None) -> None:
     jobs = published("jobs", *filters, "--json").ok().object["jobs"]
     assert 0 < len(jobs) < 39 if expected is None else len(jobs) == expected
-    if filters[:1] == ("--from",):
+    if filters[:1] == ("--since",):
         assert all(job["facts"]["end"].startswith("2026-10") for job in jobs)
     if filters[:1] == ("--vo",):
         assert {job["facts"]["vo"] for job in jobs} == {"alice"}
@@ -71,7 +71,7 @@ def test_filters(published: Program, filters: tuple[str, ...], expected: int | N
 
 @pytest.mark.parametrize(
     ("filters", "total"),
-    [((), 39), (("--state", "accepted"), 37), (("--source", "ce1"), 39), (("--from", "2026-10"), None)],
+    [((), 39), (("--state", "accepted"), 37), (("--source", "ce1"), 39), (("--since", "2026-10"), None)],
 )
 def test_it_says_how_many_there_are_and_how_many_it_shows(
     published: Program, filters: tuple[str, ...], total: int | None

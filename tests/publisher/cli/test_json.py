@@ -22,7 +22,7 @@ def test_collect(fresh: Program) -> None:
     first = fresh("collect", "--json").ok().object["sources"]["ce1"]
     assert first.keys() >= COLLECTED
     assert (first["read"], first["new"], first["unchanged"]) == (40, 39, 0)
-    again = fresh("collect", "--json", "--from", "2026-09").ok().object["sources"]["ce1"]
+    again = fresh("collect", "--json", "--since", "2026-09").ok().object["sources"]["ce1"]
     assert (again["new"], again["changed"], again["unchanged"]) == (0, 0, 39)
 
 
@@ -77,7 +77,7 @@ def test_run(fresh: Program) -> None:
 
 
 def test_republish(published: Program) -> None:
-    window = ("republish", "files", "--from", "2026-10", "--until", "2026-11", "--json")
+    window = ("republish", "files", "--since", "2026-10", "--until", "2026-11", "--json")
     plan = published(*window, "--dry-run").ok().object["plan"]
     assert plan["new"] == plan["changed"] == 0
     assert plan["unchanged"] == plan["to_send"] > 0
@@ -106,7 +106,7 @@ def test_check(published: Program) -> None:
 
 
 def test_audit(published: Program) -> None:
-    published("republish", "files", "--from", "2026-10", "--until", "2026-11", "--yes").ok()
+    published("republish", "files", "--since", "2026-10", "--until", "2026-11", "--yes").ok()
     (entry,) = published("audit", "--json").ok().object["entries"]
     assert entry.keys() == {"at", "who", "action", "subject", "detail"}
     assert (entry["action"], entry["subject"]) == ("republish", "files")

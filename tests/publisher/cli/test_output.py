@@ -42,12 +42,12 @@ def hostile(fresh_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Pr
         ("publish", HOSTILE.replace("\x00", "")),
         ("status",),
         ("render", "ogf-ur"),
-        ("render", "emi-car", "--from", "2026-09"),
+        ("render", "emi-car", "--since", "2026-09"),
         ("render", "apel-summary"),
         ("-v", "publish"),
         ("held", "list"),
         ("collect", "--unreadable"),
-        ("collect", "-v", "--from", "2026-09"),
+        ("collect", "-v", "--since", "2026-09"),
         ("check",),
         ("audit",),
         (HOSTILE.replace("\x00", ""),),
@@ -123,7 +123,7 @@ def test_a_closed_pipe_is_not_an_error(collected: Program, command: tuple[str, .
 
 def test_what_it_writes_is_private(fresh: Program) -> None:
     fresh("run").ok()
-    fresh("render", "ogf-ur", "--from", "2026-09", "--output", "rendered").ok()
+    fresh("render", "ogf-ur", "--since", "2026-09", "--output", "rendered").ok()
     made = [
         path
         for path in fresh.folder.rglob("*")

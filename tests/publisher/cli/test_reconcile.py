@@ -14,7 +14,7 @@ from publisher.store.database import open_store
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 from tests.publisher.cli.test_exit_codes import sgas
 
-MONTHS = ("--from", "2026-01", "--until", "2027-01")
+MONTHS = ("--since", "2026-01", "--until", "2027-01")
 
 
 @pytest.fixture
@@ -134,8 +134,8 @@ def test_superseded_records_come_with_the_commands_for_them(collected: Program, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--month", "2026-11", "--from", "2026-10"), "exclude each other"),
-        (("--until", "2026-11"), "--until needs --from"),
+        (("--month", "2026-11", "--since", "2026-10"), "exclude each other"),
+        (("--until", "2026-11"), "--until needs --since"),
         (("--month", "soon"), "is no time"),
         (("nowhere",), "there is no target"),
         (("--file", "x.csv"), "one target"),

@@ -27,17 +27,17 @@ COMMANDS = [
     ("collect",),
     ("collect", "--unreadable"),
     ("publish",),
-    ("republish", "files", "--from", "2026-09", "--until", "2026-10", "--yes"),
+    ("republish", "files", "--since", "2026-09", "--until", "2026-10", "--yes"),
     ("reconcile",),
     ("render", "ogf-ur"),
     ("render", "emi-car"),
     ("render", "apel-summary", "--diff"),
     ("render", "ogf-ur", "--target", "files", "--explain", JOB),
     *(
-        ("report", "--view", "totals", "--by", "vo,queue", "--from", "2026-09", "--until", "2026-10", "--format", form)
+        ("report", "--view", "totals", "--by", "vo,queue", "--since", "2026-09", "--until", "2026-10", "--format", form)
         for form in ("table", "csv", "json", "md")
     ),
-    ("report", "--view", "totals", "--by", "queue", "--from", "2026-09", "--until", "2026-10", "--format", "svg"),
+    ("report", "--view", "totals", "--by", "queue", "--since", "2026-09", "--until", "2026-10", "--format", "svg"),
     ("jobs",),
     ("jobs", JOB),
     ("status",),
@@ -245,7 +245,7 @@ def test_ctrl_c_while_it_is_loaded_ends_it(collected: Program, tmp_path: Path, m
 
 @pytest.mark.parametrize("form", ["csv", "svg", "html"])
 def test_a_report_is_not_written_through_a_link(published: Program, form: str) -> None:
-    window = ("report", "--view", "totals", "--by", "queue", "--from", "2026-09", "--until", "2026-10")
+    window = ("report", "--view", "totals", "--by", "queue", "--since", "2026-09", "--until", "2026-10")
     precious = published.folder / "precious"
     precious.write_bytes(b"before")
     (published.folder / "link").symlink_to(precious)

@@ -189,9 +189,9 @@ def test_a_query_names_no_files(opened: Page) -> None:
 
 def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Page) -> None:
     default = opened.ask("/utilization.json").json()
-    assert (default["start"], default["stop"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
+    assert (default["since"], default["until"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
     whole = opened.ask("/utilization.json?start=&days=&shown=1").json()
-    assert (whole["start"], whole["stop"]) == ("2026-11-01T00:00:00Z", "2026-12-02T00:00:00Z")
+    assert (whole["since"], whole["until"]) == ("2026-11-01T00:00:00Z", "2026-12-02T00:00:00Z")
     assert whole["jobs"] == JOBS
 
 

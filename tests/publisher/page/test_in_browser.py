@@ -173,7 +173,7 @@ def test_logging_in_and_out(browser: Browser, guarded_page: str, pictures: Path)
 
 
 def test_a_file_by_itself(browser: Browser, month: Program, pictures: Path) -> None:
-    asked = ("report", "--from", "2026-11-01", "--until", "2026-12-01", "--format", "html")
+    asked = ("report", "--since", "2026-11-01", "--until", "2026-12-01", "--format", "html")
     month(*asked, "--by", "owner", "--output", "by-owner.html").ok()
     month(*asked, "--output", "report.html").ok()
     with browser.tab() as tab:

@@ -11,8 +11,8 @@ import pytest
 from tests.publisher.cli.program import BASE, Inside, Program
 from tests.publisher.page.conftest import DAY
 
-MONTH = ("--from", "2026-11-01", "--until", "2026-12-01")
-WEEK = ("--from", "2026-11-01", "--until", "2026-11-08")
+MONTH = ("--since", "2026-11-01", "--until", "2026-12-01")
+WEEK = ("--since", "2026-11-01", "--until", "2026-11-08")
 KINDS = {
     "queue-line": (*WEEK, "--grid"),
     "cpu-bar": (*WEEK, "--measure", "cpu", "--style", "bar", "--bin", "6h", "--grid"),
@@ -74,6 +74,6 @@ def test_a_picture_of_single_cores(pictures: Path, tmp_path: Path) -> None:
     inside = Inside(tmp_path, BASE + '[sources.torque]\ntype = "torque"\npath = "accounting"\ntimezone = "UTC"\n')
     inside("collect").ok()
     file = pictures / "cores.png"
-    asked = ("--from", "2026-11-01", "--until", "2026-11-22", "--view", "occupation", "--by", "core", "--period", "day")
+    asked = ("--since", "2026-11-01", "--until", "2026-11-22", "--view", "occupation", "--by", "core", "--period", "day")
     inside("report", *asked, "--format", "png", "--output", file).ok()
     assert file.read_bytes().startswith(b"\x89PNG")

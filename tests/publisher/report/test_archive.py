@@ -130,7 +130,7 @@ def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:
     """Written by one command, read by another, which needs no store."""
     site = Program(tmp_path, BASE)
     assert publisher.config.file is not None
-    months = ("--from", "2026-11", "--until", "2026-12")
+    months = ("--since", "2026-11", "--until", "2026-12")
     told = site("--config", publisher.config.file, "archive", "archive", *months, "--json").ok().object
     assert told["runs"] == told["months"]["2026-11"] > 10
     assert (site.folder / "archive" / "month=2026-11" / "runs.parquet").stat().st_mode & 0o077 == 0

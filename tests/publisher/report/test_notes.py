@@ -13,7 +13,7 @@ import pytest
 
 from tests.publisher.cli.program import BASE, Program
 
-MONTH = ("--from", "2026-11", "--until", "2026-12")
+MONTH = ("--since", "2026-11", "--until", "2026-12")
 SOURCES = """
 [sources.comp]
 type = "slurm"
@@ -84,7 +84,7 @@ def test_an_archive_knows_it_too_and_one_of_an_older_program_says_nothing(site: 
 
 @pytest.mark.parametrize("view", ["utilization", "totals", "waiting", "paths"])
 def test_purged_months_are_named_with_the_number_of_their_runs(site: Program, view: str) -> None:
-    asked = ("report", "--view", view, "--from", "2026-09", "--until", "2026-12")
+    asked = ("report", "--view", view, "--since", "2026-09", "--until", "2026-12")
     assert "purged" not in site(*asked, "--json").ok().object
     with closing(sqlite3.connect(site.folder / "store.db", isolation_level=None)) as store:
         store.execute("INSERT INTO purged_months (month, runs, purged_at) VALUES (202610, 1234, 1), (202608, 7, 1)")

@@ -13,8 +13,8 @@ from formats.utilization.report import read_report
 from tests.publisher.cli.program import BASE, Program
 
 SOURCES = '\n[sources.dqs]\ntype = "dqs"\npath = "{dqs}"\n[sources.ge]\ntype = "gridengine"\npath = "{ge}"\n'
-FIGURE = ("--from", "@1000000010", "--until", "@1000000057", "--bin", "6s")
-GRID_ENGINE = ("--from", "2026-11", "--until", "2026-12")
+FIGURE = ("--since", "@1000000010", "--until", "@1000000057", "--bin", "6s")
+GRID_ENGINE = ("--since", "2026-11", "--until", "2026-12")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Program:
 
 def test_the_manuals_figure(site: Program) -> None:
     found = site("report", *FIGURE, "--json").ok().object
-    assert (found["start"], found["stop"], found["bin_s"]) == ("2001-09-09T01:46:50Z", "2001-09-09T01:47:37Z", 6)
+    assert (found["since"], found["until"], found["bin_s"]) == ("2001-09-09T01:46:50Z", "2001-09-09T01:47:37Z", 6)
     assert (found["measure"], found["jobs"], found["jobs_of_no_length"]) == ("queue", 5, 0)
     assert [round(one["queue"], 2) for one in found["bins"]] == [1, 0.5, 1, 1.67, 2.33, 2.83, 1, 0.83]
     assert [round(one["cpu_user"], 2) for one in found["bins"]][1] == 0.17
@@ -36,7 +36,7 @@ def test_the_manuals_figure(site: Program) -> None:
 
 
 def test_every_line_of_the_act_file_counts(site: Program) -> None:
-    interval = ("--from", "@1000000071", "--until", "@1000000099", "--bins", "1", "--json")
+    interval = ("--since", "@1000000071", "--until", "@1000000099", "--bins", "1", "--json")
     (whole,) = site("report", *interval, "--job", "job6").ok().object["bins"]
     assert (whole["jobs"], whole["queue"]) == (3, 3.0)
     (slow,) = site("report", *interval, "--job", "6", "--queue", "slow*", "--complex", "aix").ok().object["bins"]
@@ -77,13 +77,13 @@ def test_forms(site: Program) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--from", "2026-11-02", "--until", "2026-11-01"), "stop before or when it starts"),
+        (("--since", "2026-11-02", "--until", "2026-11-01"), "stop before or when it starts"),
         (("--bins", "0"), "at least one bin"),
         (("--bin", "0"), "at least one"),
         (("--bin", "500ms"), "whole number of seconds"),
-        (("--from", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
+        (("--since", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
         (("--bin", "1h", "--bins", "6"), "exclude each other"),
-        (("--from", "@0", "--bin", "1"), "too many"),
+        (("--since", "@0", "--bin", "1"), "too many"),
         (("--view", "totals", "--by", "colour"), "there are: queue, host"),
         (("--view", "totals", "--by", "host,queue,vo"), "one key or by two"),
         (("--by", "queue,host"), "is given by one key"),
@@ -102,11 +102,11 @@ def test_where_nothing_matches_it_says_what_there_is(site: Program) -> None:
     assert not done.out
     site("report", *FIGURE, "--queue", "none*", "--output", "nothing.txt").ok()
     assert (site.folder / "nothing.txt").read_text().startswith("none of the 5 runs")
-    assert "no run lies in the interval" in site("report", "--from", "1969-01", "--until", "1969-02").ok().err
+    assert "no run lies in the interval" in site("report", "--since", "1969-01", "--until", "1969-02").ok().err
 
 
 def test_render_gives_the_message(site: Program) -> None:
-    interval = ("--from", "2001-09-09", "--until", "2001-09-10")
+    interval = ("--since", "2001-09-09", "--until", "2001-09-10")
     site("render", "utilization", *interval, "--validate", "--output", "messages").ok()
     (file,) = (site.folder / "messages").iterdir()
     assert file.suffix == ".json"

@@ -128,7 +128,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Program:
     ("arguments", "said"),
     [
         (("--days", "0"), "at least one day"),
-        (("--days", "3", "--from", "2026-01-01"), "exclude each other"),
+        (("--days", "3", "--since", "2026-01-01"), "exclude each other"),
         (("--month", "2026-11", "--until", "2026-12"), "a whole month"),
         (("--month", "2026-13"), "is no time"),
         (("--view", "totals"), "nothing was collected yet"),

@@ -11,7 +11,7 @@ from lxml import etree, html
 from tests.publisher.cli.program import BASE, Inside, Program
 
 SOURCES = '\n[sources.dqs]\ntype = "dqs"\npath = "{dqs}"\n'
-FIGURE = ("--from", "@1000000010", "--until", "@1000000057", "--bin", "6s")
+FIGURE = ("--since", "@1000000010", "--until", "@1000000057", "--bin", "6s")
 
 
 @pytest.fixture(scope="module")
