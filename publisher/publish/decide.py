@@ -61,8 +61,8 @@ def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named
     if unwanted:
         raise UsageError(
             f"{target} no longer wants {', '.join(unwanted)} as it is now: nothing of it is to be sent",
-            hint=f"When the service's administrator removed its version: `usage-publisher superseded waive {target} "
-            "RECORD --reason TEXT`",
+            hint="When the service's administrator removed its version: `usage-publisher records waive RECORD "
+            f"--state superseded --target {target} --reason TEXT`",
         )
 
 

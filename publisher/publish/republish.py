@@ -35,7 +35,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
     `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
     import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
-    what is left of it. `rekeyed`: they would count twice, and are held until somebody names them to `held retry`.
+    what is left of it. `rekeyed`: they would count twice, and are held until somebody names them to `records retry`.
     `held`: held for another reason; they are tried again, and stay held where the reason still holds. `busy`: another
     run is at work for the target, so that nothing can be sent again now.
     """

@@ -88,7 +88,7 @@ def test_an_installed_package_brings_a_source_a_format_and_a_target(site: AddOnS
         f"ur-example/tier3/{number}/{1_795_000_000 + number - 100}" for number in (1, 2, 3, 5)
     ]
     assert all(record["site"] == "EXAMPLE-SITE" and record["vo"] == "atlas" for record in site.sent())
-    held = site.command("held", "list")
+    held = site.command("records", "list", "--state", "held")
     assert "this format insists on one: add a mapping rule" in held.stdout
     site.configure(files["publisher.toml"].replace('local_user = "ada"', 'local_user = ["ada", "eve"]'))
     assert site.command("run").returncode == 0

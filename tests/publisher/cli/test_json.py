@@ -11,7 +11,7 @@ from tests.publisher.cli.program import Program
 STATUS_SOURCE = {"jobs", "unreadable", "last_collected", "last_job_end"}
 STATUS_TARGET = {
     "accepted", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded", "last_sent_end_time",
-    "complete_until", "oldest_waiting_end_time", "last_success", "last_error", "certificate_days_left",
+    "complete_until", "oldest_waiting_end_time", "last_success", "last_error", "certificate_expires",
 }  # fmt: skip
 COLLECTED = {"read", "new", "changed", "unchanged", "skipped", "unreadable"}
 DELIVERED = {"accepted", "rejected", "held", "waiting", "in_flight", "batches", "bytes"}
@@ -96,7 +96,11 @@ def test_render(collected: Program) -> None:
 
 @pytest.mark.parametrize("command", ["held", "rejected"])
 def test_lists_of_nothing(published: Program, command: str) -> None:
-    assert published(command, "list", "--json").ok().object == {"total": 0, "shown": 0, "records": []}
+    assert published("records", "list", "--state", command, "--json").ok().object == {
+        "total": 0,
+        "shown": 0,
+        "records": [],
+    }
 
 
 def test_check(published: Program) -> None:
@@ -107,14 +111,14 @@ def test_check(published: Program) -> None:
 
 def test_audit(published: Program) -> None:
     published("republish", "files", "--since", "2026-10", "--until", "2026-11", "--yes").ok()
-    (entry,) = published("audit", "--json").ok().object["entries"]
+    (entry,) = published("store", "audit", "--json").ok().object["records"]
     assert entry.keys() == {"at", "who", "action", "subject", "detail"}
     assert (entry["action"], entry["subject"]) == ("republish", "files")
 
 
 def test_unreadable_input(collected: Program) -> None:
     assert collected("collect", "--unreadable", "--json").ok().object == {
-        "total": 0, "shown": 0, "records": [], "unreadable": [],
+        "total": 0, "shown": 0, "records": [],
     }  # fmt: skip
 
 
@@ -128,12 +132,19 @@ def test_json_may_be_anywhere(collected: Program, arguments: tuple[str, ...]) ->
 def test_json_after_a_double_dash_is_not_an_option(collected: Program) -> None:
     done = collected("jobs", "--", "--json")
     assert (done.code, done.out) == (2, "")
-    assert "no job --json is known" in done.err
+    assert "job --json not found" in done.err
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nosuch",), ("status", "--nosuch"), ("render",), ("publish", "nosuch"), ("jobs", "nosuch"), ("held", "nosuch")],
+    [
+        ("nosuch",),
+        ("status", "--nosuch"),
+        ("render",),
+        ("publish", "nosuch"),
+        ("jobs", "nosuch"),
+        ("records", "nosuch"),
+    ],
 )
 def test_the_object_is_there_when_the_command_line_is_wrong(collected: Program, arguments: tuple[str, ...]) -> None:
     done = collected(*arguments, "--json")

@@ -121,7 +121,7 @@ def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Inside) -> 
     done = shadowed("shadow", "files", "--against", "old", "--take-over")
     assert f"{len(records) - 1} more jobs counted as delivered before us" in done.err
     assert shadowed("status", "--json").object["targets"]["files"]["assumed"] == len(records) - 1
-    assert "take over" in shadowed("audit").ok().out
+    assert "take over" in shadowed("store", "audit").ok().out
     shadowed.configure(SHADOW.replace("shadow = true", "", 1))
     shadowed("publish", "files")
     sent = "".join(path.read_text() for path in (shadowed.folder / "files").iterdir())
