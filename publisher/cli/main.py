@@ -35,40 +35,49 @@ from publisher.cli import (
     status_cmd,
     store_cmd,
 )
-from publisher.cli.command_group import CommandGroup
+from publisher.cli.command_group import CommandGroup, OneValueGroup
 from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say
 from publisher.cli.session import session
 from publisher.errors import OutputError, PublisherError
 
+_COMMANDS: Final = {
+    "init": init_cmd,
+    "check": check_cmd,
+    "run": run_cmd,
+    "collect": collect_cmd,
+    "publish": publish_cmd,
+    "republish": republish_cmd,
+    "render": render_cmd,
+    "status": status_cmd,
+    "jobs": jobs_cmd,
+    "records": records_cmd,
+    "reconcile": reconcile_cmd,
+    "inspect": inspect_cmd,
+    "report": report_cmd,
+    "archive": archive_cmd,
+    "serve": serve_cmd,
+    "shadow": shadow_cmd,
+    "import": import_cmd,
+    "demo": demo_cmd,
+    "store": store_cmd,
+}
+"""In the order of `--help`."""
+
+
+class _Root(OneValueGroup):
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click has it
+        return list(_COMMANDS)
+
+
 app = CommandGroup(
+    cls=_Root,
     name="usage-publisher",
     help="Reads finished jobs from the site's batch systems, sends usage records to accounting services, and keeps a "
     "ledger of what was delivered where.",
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-
-for module in (
-    init_cmd,
-    import_cmd,
-    run_cmd,
-    collect_cmd,
-    publish_cmd,
-    republish_cmd,
-    shadow_cmd,
-    reconcile_cmd,
-    render_cmd,
-    report_cmd,
-    archive_cmd,
-    serve_cmd,
-    jobs_cmd,
-    status_cmd,
-    records_cmd,
-    check_cmd,
-    inspect_cmd,
-    store_cmd,
-    demo_cmd,
-):
+for module in _COMMANDS.values():
     module.register(app)
 
 
