@@ -88,6 +88,9 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
         say(f"  {plan.to_send:,} will be sent{', and those of the held that can be' if plan.held else ''}")
     else:
         say("  nothing to send again in this window")
+        return
+    if plan.elsewhere:
+        say(f"  {plan.elsewhere:,} more wait for this target and ended outside the window: they are sent too")
 
 
 def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
@@ -105,4 +108,5 @@ def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
         "busy": plan.busy,
         "resumes": iso(plan.resumes),
         "to_send": plan.to_send,
+        "waiting_elsewhere": plan.elsewhere,
     }

@@ -14,6 +14,12 @@ from publisher.simulator.simulator import Simulator
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 
 BAD = "ur-ce1.example.org-rLvfjWSagc1E00000039"
+SECOND = """
+[targets.others]
+type = "directory"
+path = "others"
+records = "apel-summary"
+"""
 OTHER = "ur-ce1.example.org-avAbsO63BBh600000001"
 
 
@@ -71,6 +77,19 @@ def test_a_rejected_record_is_listed_shown_and_retried(rejecting: Program, simul
     assert audited(rejecting) == [("retry rejected", "sgas", "all 1")]
 
 
+def test_a_record_of_several_targets_is_decided_for_one(collected: Program) -> None:
+    text = collected.config.read_text() + SECOND
+    collected.configure(text.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
+    assert collected("publish", "-q").code == 3
+    done = collected("records", "waive", OTHER, "--reason", "x")
+    assert done.code == 2
+    assert f"record {OTHER} is held for others, held for summaries. Choose one with --target and --state" in done.err
+    waived = collected("records", "waive", OTHER, "--reason", "x", "--target", "others", "--json").ok().object
+    assert waived == {"target": "others", "state": "held", "waived": 1}
+    assert collected("records", "retry", OTHER, "--json").ok().object["target"] == "summaries"
+    assert collected("records", "retry", OTHER, "--json").code == 2, "it waits"
+
+
 def test_a_rejected_record_is_waived(rejecting: Program) -> None:
     assert rejecting("records", "waive", BAD, "--reason", "a test job").code == 0
     target = rejecting("status", "--json").ok().object["targets"]["sgas"]
@@ -91,7 +110,9 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
     log = fresh.folder / "accounting"
     log.write_bytes(b"no record\nnor this\n")
     fresh.configure(f'{BASE}[sources.ge]\ntype = "gridengine"\npath = "{log}"\ncluster = "c"\n{FILES}')
-    fresh("collect")
+    done = fresh("collect", "--json")
+    assert done.object["sources"]["ge"]["unreadable"] == 2
+    assert "ge: 2 pieces of input could not be read; `usage-publisher collect --unreadable` lists them" in done.err
     settling = ("collect", "ge", "--unreadable", "--settle")
     for wrong, said in (
         (settling, "settling needs a reason"),

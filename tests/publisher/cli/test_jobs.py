@@ -55,6 +55,10 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
         (("--state", "held"), 0),
         (("--vo", "alice"), None),
         (("--user", "atlas033"), None),
+        (("--user", "atlas0*"), None),
+        (("--status", "completed"), None),
+        (("--host", "nosuch"), 0),
+        (("--group", "nosuch", "--project", "*"), 0),
         (("--source", "ce1"), 39),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,8 @@ def test_status_before_anything(fresh: Program) -> None:
 
 def test_status_when_all_is_delivered(published: Program) -> None:
     found = published("status", "--json").ok().object
+    assert (found["site"], found["version"]) == ("EXAMPLE-SITE", version("usage-publisher"))
+    assert datetime.fromisoformat(found["now"]).utcoffset() == timedelta(0)
     assert (found["complete"], found["delivered"]) == (True, True)
     assert (found["sources"]["ce1"]["jobs"], found["sources"]["ce1"]["last_job_end"]) == (39, "2026-11-19T03:13:18Z")
     for target in found["targets"].values():
@@ -158,3 +162,44 @@ def test_the_object_is_there_when_there_is_no_configuration(tmp_path: Path) -> N
     done = Program(tmp_path)("--config", "elsewhere.toml", "status", "--json")
     assert done.code == done.object["exit_code"] == 2
     assert "elsewhere.toml: there is no configuration file" in done.object["error"]
+
+
+def test_a_dry_run_of_publish_sends_what_it_said(collected: Program) -> None:
+    announced = collected("publish", "--dry-run", "--json").ok().object["targets"]
+    assert (announced["files"]["records"], announced["files"]["held"]) == (37, 0)
+    assert collected("status", "--json").object["targets"]["files"]["waiting"] == 37
+    assert not (collected.folder / "files").exists()
+    collected("publish").ok()
+    files = sorted((collected.folder / "files").iterdir())
+    assert (announced["files"]["messages"], announced["files"]["bytes"]) == (
+        len(files),
+        sum(file.stat().st_size for file in files),
+    )
+    assert collected("publish", "--dry-run", "nosuch").code == 2
+    assert "Nothing was sent" in collected("publish", "--dry-run", "files").ok().err
+
+
+def test_republish_of_an_empty_window_sends_nothing(collected: Program) -> None:
+    done = collected("republish", "files", "--since", "2020-01", "--until", "2020-02", "--json").ok()
+    assert (done.object["plan"]["to_send"], done.object["targets"]["files"]["waiting"]) == (0, 37)
+    assert "nothing to send again in this window" in done.err
+    assert not (collected.folder / "files").exists()
+
+
+def test_republish_counts_what_waits_outside_its_window(collected: Program) -> None:
+    window = ("republish", "files", "--since", "2026-10", "--until", "2026-11")
+    plan = collected(*window, "--dry-run", "--json").ok().object["plan"]
+    assert plan["to_send"] + plan["waiting_elsewhere"] == 37
+    assert f"{plan['waiting_elsewhere']} more wait for this target" in collected(*window, "--dry-run").ok().err
+    assert collected(*window, "--yes", "--json").ok().object["targets"]["files"]["accepted"] == 37
+
+
+def test_json_wins_over_format_and_the_ending_of_output_implies_one(published: Program) -> None:
+    asked = ("report", "totals", "--by", "vo", "--since", "2026-09", "--until", "2026-12")
+    whole = published(*asked, "--json").ok().object
+    assert whole.keys() >= {"view", "since", "until", "totals"}
+    assert published(*asked, "--json", "--format", "csv").ok().object == whole
+    published(*asked, "--output", "totals.svg").ok()
+    assert (published.folder / "totals.svg").read_bytes().startswith(b"<?xml")
+    assert published(*asked, "--json", "--output", "totals.csv").ok().object == whole
+    assert (published.folder / "totals.csv").read_text().startswith("vo,")

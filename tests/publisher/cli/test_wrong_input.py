@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from publisher.simulator.pki import Pki
+from publisher.simulator.simulator import Simulator
 from tests.publisher.cli.program import BASE, FILES, SOURCE, WHOLE, Program
 
 CLOSED_PORT = 9
@@ -61,7 +65,7 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
     ("arguments", "message"),
     [
         (("publish", "nosuch"), "there is no target 'nosuch'; there are: files, summaries"),
-        (("collect", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
+        (("collect", "nosuch"), "unknown source 'nosuch'; known: ce1"),
         (("render", "ogf-ur", "--target", "nosuch"), "there is no target 'nosuch'"),
         (
             ("render", "nosuch"),
@@ -71,9 +75,9 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("republish", "files", "--since", "2026-10", "--until", "2026-11"), "this needs confirmation"),
         (("republish", "files", "--since", "2026-11", "--until", "2026-10"), "the window is empty"),
         (("jobs", "--since", "yesterday"), "--since: 'yesterday' is not a time"),
-        (("jobs", "--state", "nosuch"), "there is no state 'nosuch'; there are: waiting"),
-        (("jobs", "--source", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
-        (("jobs", "nosuch"), "no job nosuch is known"),
+        (("jobs", "--state", "nosuch"), "unknown state 'nosuch'; known: waiting"),
+        (("jobs", "--source", "nosuch"), "unknown source 'nosuch'; known: ce1"),
+        (("jobs", "nosuch"), "job nosuch not found"),
         (("run", "--every", "often"), "--every: a duration is"),
         (("run", "--every", "9" * 400), "--every: "),
         (("report", "nonsense"), "No such command 'nonsense'"),
@@ -130,3 +134,34 @@ def test_credentials_and_services(collected: Program, pki: Pki, case: str, code:
     assert targets["apel"]["accepted"] == 0
     assert targets["files"]["accepted"] == 37
     assert "Traceback" not in done.err
+
+
+def test_plain_http_to_a_service_with_tls_says_that_https_is_needed(collected: Program, pki: Pki) -> None:
+    with Simulator(pki) as simulator:
+        url = simulator.sgas_url.replace("https://", "http://")
+        client = pki.client
+        collected.configure(
+            f'{BASE}{SOURCE}[targets.sgas]\ntype = "sgas"\nurl = "{url}"\nattempts = 1\n[credentials]\n'
+            f'certificate = "{client.certificate}"\nkey = "{client.key}"\nca_file = "{pki.ca_file}"\n'
+        )
+        done = collected("publish")
+    assert done.code == 1
+    assert "if the service uses TLS, write https://" in done.err
+
+
+def test_an_error_of_the_program_is_a_message_with_a_code_of_its_own(collected: Program) -> None:
+    """A function that is missing stands for any fault."""
+    program = (
+        "import sys; from publisher.cli import main, status_cmd; del status_cmd.status_json; "
+        "sys.argv = ['usage-publisher', *sys.argv[1:]]; main.main()"
+    )
+    for options, shown in (((), False), (("--verbose",), True)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "status", "--json", *options], cwd=collected.folder,
+            env=collected.environment, capture_output=True, check=False, text=True,
+        )  # fmt: skip
+        assert done.returncode == 6
+        assert json.loads(done.stdout)["exit_code"] == 6
+        assert "internal error: NameError" in done.stderr
+        assert "CONTRIBUTING.md" in done.stderr
+        assert ("Traceback" in done.stderr) == shown
