@@ -187,7 +187,7 @@ def run_json(known: KnownRun) -> dict[str, Any]:
             }
             for place in known.whereabouts
         },
-        "unwanted": dict(known.unwanted),
+        "not_selected": dict(known.unwanted),
     }
 
 

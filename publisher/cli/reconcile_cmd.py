@@ -127,7 +127,7 @@ def _target_json(found: Reconciliation, name: str, limit: int | None) -> dict[st
     differences = [_difference_json(item) for item in found.differences(name, limit)]
     return {
         "evidence": one.evidence,
-        "untold": one.untold,
+        "no_evidence": one.untold,
         "busy": one.busy,
         "agrees": one.agrees,
         "months": {str(month.month): _month_json(month) for month in one.months},
@@ -204,10 +204,10 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
 
 
 def _row(month: MonthFound) -> list[object]:
-    told = month.told_jobs is not None
+    known = month.told_jobs is not None
     if month.purged:
         remark = level_text("yellow", "purged: what was sent is unknown")
-    elif not told:
+    elif not known:
         remark = level_text("yellow", "receipts only")
     elif not month.agrees:
         remark = level_text("red", "differs")
@@ -216,7 +216,7 @@ def _row(month: MonthFound) -> list[object]:
     else:
         remark = level_text("green", "agrees")
     return [
-        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s), month.told_jobs if told else "",
+        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s), month.told_jobs if known else "",
         _hours(month.told_wall_s), _hours(month.told_cpu_s), month.confirmed, month.missing,
         month.foreign, month.differing - month.other_hours, month.other_hours, remark,
     ]  # fmt: skip

@@ -220,8 +220,10 @@ def spool() -> None:
     with session.publisher() as publisher:
         states = publisher.spool()
     if session.json:
-        keys = ("name", "format", "kinds", "trouble")
-        json_object({"contexts": [{key: getattr(each, key) for key in keys} for each in states]})
+        keys = ("name", "format", "kinds")
+        json_object(
+            {"contexts": [{key: getattr(each, key) for key in keys} | {"problem": each.trouble} for each in states]}
+        )
     elif states:
         rows: list[list[object]] = [
             [each.name, each.format, " ".join(each.kinds), each.trouble or "up to date"] for each in states

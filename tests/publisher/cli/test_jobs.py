@@ -36,11 +36,11 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
     done = collected("jobs", "1000001").ok()
     assert "     no longer selected: ended before its `since`, 2026-11-01T00:00:00Z\n" in done.out
     (job,) = collected("jobs", "1000001", "--json").ok().object["records"]
-    assert set(job["unwanted"]) == {"files"}
+    assert set(job["not_selected"]) == {"files"}
     (record,) = (
         collected("render", "ogf-ur", "--explain", "1000001", "--target", "files", "--json").ok().object["records"]
     )
-    assert record["unwanted"] == job["unwanted"]["files"]
+    assert record["unwanted"] == job["not_selected"]["files"]
     shown = collected("render", "ogf-ur", "--explain", "1000001", "--target", "files").ok().out
     assert "not selected by the target: ended before its `since`" in shown
 

@@ -110,7 +110,7 @@ def test_contexts_follow_every_command(published: Program) -> None:
     (published.folder / "texts" / "jobs.txt").mkdir()
     done = published("store", "spool", "--json")
     assert done.code == 1
-    assert "cannot be used" in done.object["contexts"][0]["trouble"]
+    assert "cannot be used" in done.object["contexts"][0]["problem"]
 
 
 def test_without_a_store_there_is_nothing_to_look_after(tmp_path: Path) -> None:
