@@ -83,7 +83,7 @@ def test_forms(site: Program) -> None:
     [
         (("utilization", "--since", "2026-11-02", "--until", "2026-11-01"), "stop before or when it starts"),
         (("utilization", "--bins", "0"), "at least one bin"),
-        (("utilization", "--bin", "0"), "at least one"),
+        (("utilization", "--bin", "0"), "at least 1"),
         (("utilization", "--bin", "500ms"), "whole number of seconds"),
         (("utilization", "--since", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
         (("utilization", "--bin", "1h", "--bins", "6"), "exclude each other"),
