@@ -129,7 +129,7 @@ def _in_state(
         if run_id is None or deliveries.states_of(connection, target_id, [run_id]).get(run_id) is not state:
             raise UsageError(
                 f"record {record_id} is not {state.word} for target {target}",
-                hint=f"`usage-publisher {state.word} list` shows those that are",
+                hint=f"`usage-publisher records list --state {state.word}` lists those that are",
             )
         found.append(run_id)
     return found

@@ -65,7 +65,7 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
     ("arguments", "message"),
     [
         (("publish", "nosuch"), "there is no target 'nosuch'; there are: files, summaries"),
-        (("collect", "nosuch"), "unknown source 'nosuch'; known: ce1"),
+        (("collect", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
         (("render", "ogf-ur", "--target", "nosuch"), "there is no target 'nosuch'"),
         (
             ("render", "nosuch"),

@@ -69,7 +69,7 @@ def test_the_page_is_whole_and_says_the_figures(site: Inside) -> None:
 
 def test_what_makes_no_sense_is_reported(site: Inside) -> None:
     asked = ("report", "utilization", *FIGURE, "--format", "png", "--output", "x.png")
-    assert "there are 2: Queue utilization; CPU utilization" in site(*asked, "--plot", "3").err
+    assert "the view has 2 pictures: Queue utilization; CPU utilization" in site(*asked, "--plot", "3").err
     assert site("report", "utilization", *FIGURE, "--format", "png", "--output", "nowhere/x.png").code == 2
 
 
