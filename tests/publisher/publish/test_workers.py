@@ -10,7 +10,7 @@ import pytest
 
 from publisher.errors import CredentialError
 from publisher.events import BatchAnswered, BatchInFlight, Event, ignore
-from publisher.publish.post import RetryBudget, post
+from publisher.publish.retry import RetryBudget, post
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Refused, Throttled, Transient, Unknown
 from tests.publisher.receivers import Receiver, always
