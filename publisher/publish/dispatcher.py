@@ -154,6 +154,8 @@ class Settlements:
     def settles_many(self) -> bool:
         """Whether the runs of large summaries are settled by one statement, which memory is not to grow with."""
         items = self._pending.batch.items if self._pending is not None else ()
+        if not items or items[0].group is None:
+            return False
         return sum(len(item.members) for item in items) >= _MANY_MEMBERS
 
     def apply(self, connection: Connection) -> None:
@@ -296,7 +298,7 @@ class Dispatcher:
     def _mark_in_flight(self, connection: Connection, batch: Batch, batch_id: int, now: int) -> None:
         context, items = self._context, batch.items
         if self._section.kind is None:
-            members = [(run_id, item.digest, revision) for item in items for run_id, revision in item.members]
+            members = [(item.members.run_ids[0], item.digest, item.members.revisions[0]) for item in items]
             marked = in_flight.mark_in_flight(
                 connection,
                 context.target_id,
@@ -330,5 +332,5 @@ class Dispatcher:
 
 def _room_bytes(items: Sequence[Item]) -> int:
     """What recording these items as in flight, and what becomes of them, may take on the disk."""
-    members = sum(len(item.members) for item in items if item.group is not None)
+    members = 0 if items[0].group is None else sum(len(item.members) for item in items)
     return batches.ROOM_BYTES + len(items) * batches.ROOM_OF_RUN_BYTES + members * batches.ROOM_OF_NEXT_RUN_BYTES

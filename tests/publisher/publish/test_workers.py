@@ -283,7 +283,7 @@ def test_a_service_that_asks_to_wait_is_left_alone_by_all_workers(tmp_path: Path
     def pause(_seconds: float) -> None:
         service.pausing = True
         service.asked.set()
-        assert left.wait(60), "the next message is on its way to a courier while the other pauses"
+        assert left.wait(60), "the next message is on its way to a worker while the other pauses"
         service.pausing = False
 
     def third(event: Event) -> None:
