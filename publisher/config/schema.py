@@ -139,7 +139,7 @@ class SourceSettings(Settings):
     )
     overlap: Seconds = Field(default=86400.0 * 7, description="ARC: how far back each read looks for late rows.")
     busy_timeout: Seconds = Field(default=10.0, description="How long to wait for a source that its writer locks.")
-    stat_file: FilePath | None = Field(default=None, description="DQS: samples of the queues, for `--view load`.")
+    stat_file: FilePath | None = Field(default=None, description="DQS: samples of the queues, for `report load`.")
 
     @model_validator(mode="after")
     def _options_are_for_add_ons(self) -> SourceSettings:
