@@ -20,6 +20,7 @@ from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, groups, registry
+from publisher.store import deliveries as store_deliveries
 from publisher.store.admin import purge
 from publisher.store.batches import Resend
 from publisher.store.database import Store
