@@ -33,11 +33,12 @@ import msgspec
 from formats.identity import run_record_id
 from formats.job import Host, Job
 from publisher.config import schema
-from publisher.sources.base import LineError, decoded, required_path
+from publisher.sources.base import Line, Outcome, UnreadableLine, required_path
+from publisher.sources.fields import LineError, decoded
 from publisher.sources.gridengine.jobs import LARGEST, RUSAGE, Extras, measures_of, with_measures
 from publisher.sources.limits import require_short
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, LineSource, Outcome, UnreadableLine
+from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader
 
 FIELDS: Final = 31

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from formats.job import Job
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 
 IDENTITY_CHARACTERS: Final = 4_096
 TEXT_CHARACTERS: Final = 16_384

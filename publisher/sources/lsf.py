@@ -23,8 +23,9 @@ from formats.identity import run_record_id
 from formats.job import Host, Job, Status
 from publisher.config import schema
 from publisher.finding import Finding
-from publisher.sources.base import LineError, decoded, instant, integer, required_path
-from publisher.sources.logs.lines import Line, LineSource, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine, required_path
+from publisher.sources.fields import LineError, decoded, instant, integer
+from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader
 
 MAX_SLOTS: Final = 10_000_000

@@ -21,12 +21,13 @@ import msgspec
 from formats.job import Host, Job
 from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.base import JSON_BYTES, LineError, decoded
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import JSON_BYTES, LineError, decoded
 from publisher.sources.gridengine import colon, jsonl
 from publisher.sources.gridengine.jobs import Cluster, PeTask, Slave, with_measures
 from publisher.sources.limits import LimitError
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, LineSource, Outcome, PendingSlaves, UnreadableLine
+from publisher.sources.logs.lines import LineSource, PendingSlaves
 from publisher.sources.logs.reader import LogReader
 
 _COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"

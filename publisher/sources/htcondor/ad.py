@@ -14,7 +14,7 @@ from typing import Any, Final
 from formats.identity import run_record_id
 from formats.job import Benchmark, Host, Job, Status
 from publisher.grid_identity import GridLogEntry
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 
 Value = str | int | float | bool | dict[str, Any] | None
 

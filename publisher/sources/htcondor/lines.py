@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from publisher.grid_identity import GridLogEntry
-from publisher.sources.base import LineError, decoded
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import LineError, decoded
 from publisher.sources.htcondor import ad as htcondor_ad
 from publisher.sources.limits import EXTRA_CHARACTERS
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
 
 _NAME: Final = re.compile(rb"[A-Za-z_][\w.]*")
 _APEL: Final = re.compile(rb"(?:[^|=\s]*#)?\d{1,12}\.\d{1,12}(?:#\d*)?\|")

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from lxml import etree
 
+from publisher.sources.base import UnreadableLine
 from publisher.sources.htcondor.ad import Value, is_wanted
-from publisher.sources.logs.lines import UnreadableLine
 
 _BLOCK: Final = 1 << 16
 _MOST_BYTES: Final = 16 * 2**20

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine
 
 MAX_HELD_BYTES: Final = 1 << 17
 

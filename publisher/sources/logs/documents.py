@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from formats.job import Job
 from publisher.errors import SourceError, SourceFormatError
 from publisher.finding import Finding
-from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window, waiting_in
-from publisher.sources.logs.compression import DamagedError
-from publisher.sources.logs.lines import (
+from publisher.sources.base import (
     PAGE_RECORDS,
-    Line,
-    LineParser,
-    LineSource,
+    WAITING,
+    Cursor,
     Outcome,
+    Page,
+    PageBuilder,
+    Unreadable,
     UnreadableLine,
-    within_limits,
+    Window,
+    waiting_in,
 )
+from publisher.sources.logs.compression import DamagedError
+from publisher.sources.logs.lines import EndingParser, LineSource
 from publisher.sources.logs.open_log import OpenLog, open_log
-from publisher.sources.logs.reader import RAW_BYTES, LogReader
+from publisher.sources.logs.reader import LogReader
 from publisher.sources.logs.sniff import KINDS, document_kind
 
 _SNIFF: Final = 4_096
@@ -38,16 +41,6 @@ _BEGUN: Final = "begun"
 _BEGUN_NUMBERS: Final = 5
 Stamp = list[int]
 """Device, inode, size, time of change (ns) of a document."""
-
-
-class EndingParser(LineParser, Protocol):
-    """A parser of lines that keeps the last record until it knows that it is whole."""
-
-    file: str
-
-    def finish(self) -> list[Outcome]:
-        """What was kept and can be given now, and what is cut off so far; each once."""
-        ...
 
 
 class SavedSource:
@@ -171,41 +164,7 @@ class SavedSource:
         return [Finding(self.name, "green", f"{len(self._logs.files())} files; runs are understood")]
 
     def _log_pages(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
-        parser = self._make_parser()
-        last: Page | None = None
-        problem: SourceError | None = None
-        try:
-            for page in LineSource(self.name, self.kind, self._logs, lambda: parser).pages(cursor, window):
-                if last is not None:
-                    yield last
-                last = page
-        except SourceError as error:
-            problem = error  # of one file: what the parser keeps is of others
-        if last is not None:
-            yield self._with_kept(last, parser, window)
-        if problem is not None:
-            raise problem
-
-    def _with_kept(self, page: Page, parser: EndingParser, window: Window | None) -> Page:
-        """The last page of the logs, with what the parser kept."""
-        kept = [within_limits(each) if isinstance(each, Job) else each for each in parser.finish()]
-        if not kept:
-            return page
-        jobs = [outcome for outcome in kept if isinstance(outcome, Job)]
-        wanted = [job for job in jobs if window is None or window.holds(job.end)]
-        cut = [
-            Unreadable(parser.file, None, None, outcome.reason, (outcome.raw or b"")[:RAW_BYTES])
-            for outcome in kept
-            if isinstance(outcome, UnreadableLine)
-        ]
-        return msgspec.structs.replace(
-            page,
-            jobs=(*page.jobs, *wanted),
-            cursor=page.cursor if window else {**page.cursor, "parser": parser.state()},
-            read=page.read + len(kept),
-            skipped=page.skipped + len(kept) - len(wanted) - len(cut),
-            unreadable=(*page.unreadable, *cut),
-        )
+        return LineSource(self.name, self.kind, self._logs, self._make_parser).pages(cursor, window)
 
     def _refuse_others(self, file: Path, log: OpenLog) -> None:
         """Raises `SourceFormatError` for a document of another batch system."""
@@ -220,29 +179,19 @@ class SavedSource:
     ) -> Iterator[tuple[int, Page]]:
         """Pages of a document without its first `given` jobs, each with the number of the last job it holds."""
         number = given
-        jobs: list[Job] = []
-        unreadable: list[Unreadable] = []
-        read = skipped = 0
+        page = PageBuilder(window)
         for number, outcome in enumerate(self._parse_document(log), 1):
             if number <= given:
                 continue
-            read += 1
-            if isinstance(outcome, Job):
-                outcome = within_limits(outcome)  # noqa: PLW2901
-            if isinstance(outcome, Job):
-                if window is None or window.holds(outcome.end):
-                    jobs.append(outcome)
-                else:
-                    skipped += 1
-            elif isinstance(outcome, UnreadableLine):
-                reason = f"job {number} of the document: {outcome.reason}"
-                unreadable.append(Unreadable(str(file), None, number, reason, (outcome.raw or b"")[:RAW_BYTES]))
-            elif outcome is Line.SKIPPED:
-                skipped += 1
-            if read >= PAGE_RECORDS:
-                yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
-                jobs, unreadable, read, skipped = [], [], 0, 0
-        yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
+            page.add(outcome, partial(_with_number, file, number))
+            if page.read >= PAGE_RECORDS:
+                yield number, page.page({})
+        yield number, page.page({})
+
+
+def _with_number(file: Path, number: int, refused: UnreadableLine) -> Unreadable:
+    found = refused.of_file(str(file), number)
+    return msgspec.structs.replace(found, reason=f"job {number} of the document: {refused.reason}")
 
 
 class _Logs(LogReader):

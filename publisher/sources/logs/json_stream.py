@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.sources.base import JSON_BYTES, LineError
+from publisher.sources.fields import JSON_BYTES, LineError
 
 MAX_ELEMENT: Final = 16 * 2**20
 """Characters of an element, and of what stands beside the array."""

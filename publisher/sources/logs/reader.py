@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from publisher.errors import SourceError, SourceFormatError
-from publisher.sources.base import Cursor, Recovered, Unreadable
+from publisher.sources.base import RAW_BYTES, Cursor, Recovered, Unreadable
 from publisher.sources.logs.compression import DamagedError
 from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, lead_of
 from publisher.sources.logs.moved import NO_COPIES, Copies, copies_of, not_read
@@ -36,8 +36,6 @@ from publisher.sources.logs.open_log import OpenLog, open_log
 from publisher.sources.logs.rotation import LogFiles
 
 MAX_LINE_BYTES: Final = 1 << 20
-RAW_BYTES: Final = 65_536
-"""Of an unreadable piece that are kept."""
 
 _BLOCK_BYTES: Final = 1 << 18
 _WAITING_TOLD: Final = 10

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from formats.job import Event, Job
-from publisher.sources.base import LineError, instant, integer
+from publisher.sources.fields import LineError, instant, integer
 from publisher.sources.limits import SHORT_BYTES, bounded
 from publisher.sources.pbs import jobs as pbs_jobs
 from publisher.sources.pbs import values

@@ -18,7 +18,7 @@ import msgspec
 
 from formats.identity import run_record_id
 from formats.job import Event, Host, Job
-from publisher.sources.base import LineError, instant, integer
+from publisher.sources.fields import LineError, instant, integer
 from publisher.sources.pbs import values
 
 _ID: Final = re.compile(r"(\d{1,18})(?:\[(\d{0,18})\]|-(\d{1,18}))?(?:\.(.+))?", re.ASCII)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from publisher.sources.base import CutError, LineError, decoded
+from publisher.sources.fields import CutError, LineError, decoded
 
 FOLD_SLACK_S: Final = 300
 """A stamp of a repeated hour is of its second pass if, as one of the first, it went back by more than this."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from formats.job import Job
-from publisher.sources.base import LineError
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import LineError
 from publisher.sources.slurm.run import Run
 from publisher.sources.slurm.table import Layout, Step
 from publisher.sources.slurm.values import Clock

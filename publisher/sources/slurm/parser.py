@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.sources.base import LineError, decoded
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import LineError, decoded
 from publisher.sources.slurm import sacct
 from publisher.sources.slurm.run import Allocations, Run
 from publisher.sources.slurm.table import MOST_EXCESS, Layout

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from formats.job import Job
-from publisher.sources.base import LineError
-from publisher.sources.logs.lines import Line, Outcome
+from publisher.sources.base import Line, Outcome
+from publisher.sources.fields import LineError
 from publisher.sources.slurm.table import Layout, Step
 from publisher.sources.slurm.values import Clock
 

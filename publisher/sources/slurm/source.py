@@ -18,16 +18,25 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from formats.job import Job
+import msgspec
+
 from publisher.config import schema
 from publisher.errors import ConfigError, SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, LineError, Page, Unreadable, Window
+from publisher.sources.base import (
+    PAGE_RECORDS,
+    Cursor,
+    Line,
+    Outcome,
+    Page,
+    PageBuilder,
+    UnreadableLine,
+    Window,
+)
+from publisher.sources.fields import LineError
 from publisher.sources.logs.documents import SavedSource
 from publisher.sources.logs.json_stream import Damaged, JsonElements
-from publisher.sources.logs.lines import PAGE_RECORDS, Line, Outcome, UnreadableLine
 from publisher.sources.logs.open_log import OpenLog
-from publisher.sources.logs.reader import RAW_BYTES
 from publisher.sources.slurm import json, sacct, values
 from publisher.sources.slurm.parser import SlurmParser
 from publisher.sources.slurm.run import Allocations
@@ -139,7 +148,7 @@ class SlurmSource:
             for page in self._window(begin, until, wanted):
                 if page.at_end and window is None:
                     here = {"until": until, "since": first}
-                yield Page(page.jobs, here, page.read, page.skipped, page.unreadable, page.at_end and last)
+                yield msgspec.structs.replace(page, cursor=here, at_end=page.at_end and last)
             if last:
                 return
             begin = until
@@ -164,7 +173,8 @@ class SlurmSource:
         What users wrote is asked for first, and each run of the second answer, which holds no text of a user, takes
         its own from there. So no text can add, change or hide a run. Raises `SourceError`s.
         """
-        filling = _Filling(str(self.path), wanted)
+        page = PageBuilder(wanted, keep_running=True)
+        program = str(self.path)
         allocations = Allocations(Clock("UTC"), self._settings.cluster or "")
         with (
             closing(self._records(begin, until, sacct.TEXTS)) as written,
@@ -174,12 +184,12 @@ class SlurmSource:
             for fields in records:
                 outcome = _outcome(fields, texts, allocations)
                 for each in outcome if isinstance(outcome, list) else (outcome,):
-                    filling.add(each)
-                if filling.read >= PAGE_RECORDS:
-                    yield filling.page(at_end=False)
+                    page.add(each, lambda refused: refused.of_file(program))
+                if page.read >= PAGE_RECORDS:
+                    yield page.page({})
         for job in allocations.waiting():
-            filling.add(job)
-        yield filling.page(at_end=True)
+            page.add(job, lambda refused: refused.of_file(program))
+        yield page.page({}, at_end=True)
 
     def _records(self, begin: int, until: int, columns: Sequence[str]) -> Generator[list[str], None, None]:
         by = self._new_delimiter()
@@ -231,43 +241,6 @@ def is_program(path: Path) -> bool:
             return file.read(4).startswith(_PROGRAMS)
     except OSError:
         return path.name == "sacct"
-
-
-class _Filling:
-    """A page that is being filled."""
-
-    def __init__(self, program: str, wanted: Window) -> None:
-        self._program = program
-        self._wanted = wanted
-        self._empty()
-
-    def _empty(self) -> None:
-        self._jobs: list[Job] = []
-        self._unreadable: list[Unreadable] = []
-        self._skipped = 0
-        self.read = 0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count what a record is, and keep it."""
-        if isinstance(outcome, Job):
-            self.read += 1
-            if outcome.end is None or self._wanted.holds(outcome.end):
-                self._jobs.append(outcome)
-            else:
-                self._skipped += 1
-        elif isinstance(outcome, UnreadableLine):
-            self.read += 1
-            raw = (outcome.raw or b"")[:RAW_BYTES]
-            self._unreadable.append(Unreadable(self._program, None, None, outcome.reason, raw))
-        elif outcome is Line.SKIPPED:
-            self.read += 1
-            self._skipped += 1
-
-    def page(self, *, at_end: bool) -> Page:
-        """What was filled in; filling begins anew."""
-        page = Page(tuple(self._jobs), {}, self.read, self._skipped, tuple(self._unreadable), at_end)
-        self._empty()
-        return page
 
 
 def _filled(pages: Iterator[Page]) -> Page:

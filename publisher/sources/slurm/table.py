@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from formats.identity import run_record_id
 from formats.job import Host, Job
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 from publisher.sources.slurm import values
 from publisher.sources.slurm.values import Clock, duration_ms
 

@@ -13,7 +13,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from formats.job import Status
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 
 MOST_NODES: Final = 16_384
 """A list of more nodes is kept as it is written."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from formats.job import Job
 from publisher.grid_identity import GridLogEntry, entry_for
-from publisher.sources.base import LineError
 from publisher.sources.blah import MAX_LINE_BYTES, entry, pages
+from publisher.sources.fields import LineError
 from publisher.sources.htcondor.lines import GridEntryParser
 from tests.publisher.sources.log_reading import changed, mutated, watched
 

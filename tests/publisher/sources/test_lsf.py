@@ -13,7 +13,7 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError
 from publisher.sources import lsf
-from publisher.sources.logs.lines import Line, UnreadableLine
+from publisher.sources.base import Line, UnreadableLine
 from publisher.sources.lsf import MAX_RECORD_BYTES, LsfParser, LsfSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 

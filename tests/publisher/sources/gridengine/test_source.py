@@ -15,9 +15,9 @@ from formats.identity import run_record_id
 from formats.job import Job
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
-from publisher.sources.base import Window
+from publisher.sources.base import Line, UnreadableLine, Window
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource, cell_of
-from publisher.sources.logs.lines import MOST_GROUPS, Line, UnreadableLine
+from publisher.sources.logs.lines import MOST_GROUPS
 from tests.publisher.sources.log_reading import Seen, compare, fed, fuzz, odd_value, parse_all, read_on, watched
 
 FILES = ("accounting-8.1.9", "accounting-variants", "accounting.jsonl")

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from formats.job import Benchmark, Job
 from publisher.config import schema
 from publisher.errors import ConfigError
+from publisher.sources.base import Line, UnreadableLine
 from publisher.sources.htcondor.lines import HTCondorParser
 from publisher.sources.htcondor.source import HTCondorSource
 from publisher.sources.htcondor.xml import ads
-from publisher.sources.logs.lines import Line, UnreadableLine
 from publisher.sources.logs.sniff import looks_like
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_records, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.base import Window
-from publisher.sources.logs.lines import Line, UnreadableLine
+from publisher.sources.base import Line, UnreadableLine, Window
 from publisher.sources.slurm.parser import MOST_BYTES, SlurmParser
 from publisher.sources.slurm.source import SlurmSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, read_on

@@ -8,7 +8,7 @@ import pytest
 
 from publisher.config import schema
 from publisher.errors import SourceFormatError
-from publisher.sources.logs.lines import UnreadableLine
+from publisher.sources.base import UnreadableLine
 from publisher.sources.slurm.parser import SlurmParser
 from publisher.sources.slurm.sacct import COLUMNS
 from publisher.sources.slurm.source import SlurmSource
