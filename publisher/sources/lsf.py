@@ -126,73 +126,35 @@ def run(record: Sequence[str], cluster: str | None) -> Job | None:
     exit_info = integer(_at(record, at + 38))
     status, reason = _ending(integer(record[at]), exit_info)
     return Job(
-        run_record_id("lsf", cluster or "", local, start),
-        "lsf",  # system
-        status,
-        None,  # global_id
-        local,  # local_id
-        record[at + 2] or None,  # name
-        0,  # run
-        str(number) if task > 0 else None,  # array_id
-        task if task > 0 else None,  # array_task
-        None,  # user_dn
-        None,  # token_subject
-        None,  # token_issuer
-        record[11] or None,  # local_user
-        None,  # local_group
-        None,  # vo
-        None,  # vo_issuer
-        (),  # fqans
-        record[at + 24] or None,  # project
-        None,  # account
-        None,  # department
-        cluster,
-        record[12] or None,  # queue
-        None,  # parallel_environment
-        None,  # endpoint_url
-        None,  # endpoint_type
-        record[16] or None,  # client_host
-        tuple([Host(name, count) for name, count in by_host.items()]),
-        len(by_host) or None,  # nodes
-        slots,  # cores
-        slots,
-        None,  # gpus
-        None,  # infrastructure
-        None,  # lrms
-        None,  # middleware
-        None,  # middleware_version
-        None,  # service_class
-        None,  # system_software
-        (),  # runtime_environments
-        instant(record[7]),  # submit
-        None,  # eligible
-        None,  # lrms_submit
-        start,
-        end,
-        None,  # execution_start
-        None,  # execution_end
-        (),  # events
-        (end - start) * 1000,  # wall_ms
-        None if user_ms is None or system_ms is None else user_ms + system_ms,  # cpu_ms
-        user_ms,  # cpu_user_ms
-        system_ms,  # cpu_system_ms
-        _known(_at(record, at + 30)),  # memory_rss_kib
-        _known(_at(record, at + 31)),  # memory_virtual_kib
-        None,  # swap_kib
-        None,  # scratch_bytes
-        None,  # energy_j
-        None,  # stage_in_ms
-        None,  # stage_out_ms
-        None,  # stage_in_bytes
-        None,  # stage_out_bytes
-        (),  # transfers
-        None,  # charge
-        (),  # process_ids
-        code,  # exit_code
-        signal,  # exit_signal
-        reason,  # end_reason
-        (),  # benchmarks
-        _extras(record, at),
+        record_id=run_record_id("lsf", cluster or "", local, start),
+        system="lsf",
+        status=status,
+        local_id=local,
+        name=record[at + 2] or None,
+        array_id=str(number) if task > 0 else None,
+        array_task=task if task > 0 else None,
+        local_user=record[11] or None,
+        project=record[at + 24] or None,
+        cluster=cluster,
+        queue=record[12] or None,
+        client_host=record[16] or None,
+        hosts=tuple([Host(name, count) for name, count in by_host.items()]),
+        nodes=len(by_host) or None,
+        cores=slots,
+        slots=slots,
+        submit=instant(record[7]),
+        start=start,
+        end=end,
+        wall_ms=(end - start) * 1000,
+        cpu_ms=None if user_ms is None or system_ms is None else user_ms + system_ms,
+        cpu_user_ms=user_ms,
+        cpu_system_ms=system_ms,
+        memory_rss_kib=_known(_at(record, at + 30)),
+        memory_virtual_kib=_known(_at(record, at + 31)),
+        exit_code=code,
+        exit_signal=signal,
+        end_reason=reason,
+        extras=_extras(record, at),
     )
 
 
