@@ -19,6 +19,7 @@ import msgspec
 from formats.benchmark import canonical_name
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
+from publisher.sqlite_file import open_read_only
 from publisher.text import iso
 
 
@@ -39,7 +40,7 @@ def read_watermarks(path: Path) -> dict[str, Watermark]:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     query = "SELECT TargetID, LastEndTime, LastReport FROM AccountingTargets"
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(open_read_only(path)) as connection:
             rows = connection.execute(query).fetchall()
     except sqlite3.Error as error:
         raise UsageError(f"{path} is no publishing.db of ARC: {error}", hint=hint) from error

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import msgspec
 
@@ -36,6 +34,7 @@ from formats.xml.read import FORMATS, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
 from formats.xml.text import read_date_time, read_duration_ms
 from publisher.config.schema import Config
+from publisher.errors import StoreFullError
 from publisher.inspect import unwrap as inspection_keys
 from publisher.inspect.inspect import contents
 from publisher.inspect.unwrap import unwrap
@@ -45,6 +44,7 @@ from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
 from publisher.reason import sentence
 from publisher.sources.base import Window
+from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
 
@@ -62,35 +62,29 @@ class OldRecord(msgspec.Struct, frozen=True):
     fields: Fields
 
 
-class OldRecords:
-    """The records of one format. Use it in a `with` statement; what it keeps is gone behind it.
+_OLD_RECORDS: Final = """
+CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, seen INTEGER DEFAULT 0);
+CREATE INDEX jobs ON old (job);
+CREATE INDEX pairs ON old (pair)
+"""
+
+
+class OldRecords(TemporaryDatabase):
+    """The records of one format. Raises `StoreFullError` where there is no room for them.
 
     `notes`: what could not be read, and messages of other formats. `again`: records that were sent more than once, of
     which the first counts where the service keeps that, else the last.
     """
 
     def __init__(self, format_name: str, *, keeps_first: bool) -> None:
+        super().__init__(_OLD_RECORDS, "the other publisher's records", StoreFullError)
         self._format = format_name
         self._keeps_first = keeps_first
         self.notes: list[str] = []
         self.again = 0
-        self._database = sqlite3.connect("", isolation_level=None)  # a file of SQLite's own, which nobody else sees
-        self._database.execute(
-            "CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, "
-            "seen INTEGER DEFAULT 0)"
-        )
-        self._database.execute("CREATE INDEX jobs ON old (job)")
-        self._database.execute("CREATE INDEX pairs ON old (pair)")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._database.close()
 
     def read(self, paths: Sequence[Path], now: int) -> None:
         """Take the messages of these files and folders, SSM's queues among them. Raises `UsageError`."""
-        self._database.execute("BEGIN")
         for label, content in contents(paths):
             if label.endswith((".lck", ".tmp")):
                 continue  # python-dirq's own
@@ -102,7 +96,6 @@ class OldRecords:
                     self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
                 else:
                     self._take(inner.label, inner.payload)
-        self._database.execute("COMMIT")
 
     def _take(self, label: str, payload: bytes) -> None:
         try:
@@ -121,13 +114,13 @@ class OldRecords:
 
     def _put(self, fields: Fields) -> None:
         keys = keys_of(self._format, fields)
-        if self._database.execute("SELECT 1 FROM old WHERE name = ?", (keys.name,)).fetchone():
+        if self.row("SELECT 1 FROM old WHERE name = ?", keys.name):
             self.again += 1
             if self._keeps_first:
                 return
-        self._database.execute(
+        self.change(
             "INSERT OR REPLACE INTO old (name, job, pair, end, fields) VALUES (?, ?, ?, ?, ?)",
-            (*msgspec.structs.astuple(keys), msgspec.json.encode(fields)),
+            [(*msgspec.structs.astuple(keys), msgspec.json.encode(fields))],
         )
 
     # --- what is in it
@@ -135,22 +128,23 @@ class OldRecords:
     @property
     def count(self) -> int:
         """How many there are, each once."""
-        return int(self._database.execute("SELECT count(*) FROM old").fetchone()[0])
+        ((number,),) = self.rows("SELECT count(*) FROM old")
+        return int(number)
 
     def bounds(self) -> tuple[int, int] | None:
         """First and last end; None where no record tells one."""
-        first, last = self._database.execute("SELECT min(end), max(end) FROM old").fetchone()
+        ((first, last),) = self.rows("SELECT min(end), max(end) FROM old")
         return None if first is None else (first, last)
 
     def match(self, fields: Fields) -> OldRecord | None:
         """The record that tells of the same as ours, which is then no longer among the `unmatched`."""
         keys = keys_of(self._format, fields)
         query = "SELECT name, end, fields FROM old WHERE %s LIMIT 1"
-        row = self._database.execute(query % "name = ?", (keys.name,)).fetchone()
+        row = self.row(query % "name = ?", keys.name)
         if row is None and keys.job is not None:
-            row = self._database.execute(query % "job = ? AND seen = 0", (keys.job,)).fetchone()
+            row = self.row(query % "job = ? AND seen = 0", keys.job)
         if row is None and keys.pair is not None:
-            row = self._database.execute(query % "pair = ? AND seen = 0", (keys.pair,)).fetchone()
+            row = self.row(query % "pair = ? AND seen = 0", keys.pair)
         if row is None:
             return None
         self.see(row[0])
@@ -158,13 +152,11 @@ class OldRecords:
 
     def see(self, name: str) -> None:
         """Take a record out of the `unmatched`."""
-        self._database.execute("UPDATE old SET seen = 1 WHERE name = ?", (name,))
+        self.change("UPDATE old SET seen = 1 WHERE name = ?", [(name,)])
 
     def unmatched(self) -> Iterator[OldRecord]:
         """The records that none of ours matched."""
-        for name, end, fields in self._database.execute(
-            "SELECT name, end, fields FROM old WHERE seen = 0 ORDER BY end"
-        ):
+        for name, end, fields in self.each("SELECT name, end, fields FROM old WHERE seen = 0 ORDER BY end"):
             yield OldRecord(name, end, _fields.decode(fields))
 
 

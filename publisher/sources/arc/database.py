@@ -22,11 +22,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError, SourceMissingError
+from publisher.sqlite_file import open_read_only
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _PLACES: Final = ("accounting.db", "accounting/accounting.db")
@@ -190,9 +190,7 @@ class ArcDatabase:
         self.path = path
         self.names: dict[str, dict[int, Row]] = {table: {} for table in NAME_TABLES}
         with self._explained():
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=busy_timeout_s, isolation_level=None
-            )
+            self._connection = open_read_only(path, busy_timeout_s)
         try:
             with self._explained():
                 self._prepare()

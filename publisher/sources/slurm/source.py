@@ -41,7 +41,7 @@ from publisher.sources.slurm import json, sacct, values
 from publisher.sources.slurm.parser import SlurmParser
 from publisher.sources.slurm.run import Allocations
 from publisher.sources.slurm.table import Layout
-from publisher.sources.slurm.texts import Texts
+from publisher.sources.slurm.texts import JobTexts
 from publisher.sources.slurm.values import Clock
 from publisher.text import past
 
@@ -178,7 +178,7 @@ class SlurmSource:
         allocations = Allocations(Clock("UTC"), self._settings.cluster or "")
         with (
             closing(self._records(begin, until, sacct.TEXTS)) as written,
-            Texts(written) as texts,
+            JobTexts(written) as texts,
             closing(self._records(begin, until, sacct.NUMBERS)) as records,
         ):
             for fields in records:
@@ -206,7 +206,7 @@ def _noted(cursor: Cursor, key: str, now: int) -> int | None:
     return None if instant is None else min(instant, now)
 
 
-def _outcome(numbers: list[str], texts: Texts, allocations: Allocations) -> Outcome | list[Outcome]:
+def _outcome(numbers: list[str], texts: JobTexts, allocations: Allocations) -> Outcome | list[Outcome]:
     """What a record of `NUMBERS` is, with the texts of its job."""
     number, cluster, submit = (numbers[at] for at in _IDS)
     if "." in number:
