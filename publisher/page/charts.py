@@ -31,7 +31,7 @@ from publisher.report.plot.style import (
 )
 from publisher.report.plot.ticks import Tick, time_ticks, value_ticks
 from publisher.report.report import Plot, Series, is_others
-from publisher.text import iso, safe
+from publisher.text import cell_text, iso, safe
 
 WIDE: Final = 10_000
 HIGH: Final = 1_000
@@ -57,13 +57,13 @@ class ChartSeries(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A bar of a chart over names: from `left`, so `long`, in per cent of the axis."""
+    """A bar of a chart over names: from `left`, so `long`, in percent of the axis; `value` is shown."""
 
     label: str
     colour: str
     left: float
     long: float
-    value: float
+    value: str
 
 
 class Drawing(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +200,8 @@ def _told(plot: Plot, title: str) -> str:
         if not known:
             return f"{safe(one.label)} is not known"
         return (
-            f"{safe(one.label)} from {min(known):,.2f} to {max(known):,.2f}, {sum(known) / len(known):,.2f} on average"
+            f"{safe(one.label)} from {cell_text(min(known))} to {cell_text(max(known))}, "
+            f"{cell_text(sum(known) / len(known))} on average"
         )
 
     return f"{title}. {'; '.join(map(of, plot.series))} ({safe(plot.unit)}). The table below has every value."
@@ -219,7 +220,7 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
         for place, one in enumerate(plot.series):
             value = one.values[number] or 0.0
             long = round(value / top * 100, 3)
-            row.append(Bar(safe(one.label), _colour(one.label, place), round(left, 3), long, value))
+            row.append(Bar(safe(one.label), _colour(one.label, place), round(left, 3), long, cell_text(value)))
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)

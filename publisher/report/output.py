@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from publisher.report.report import UNTOLD, Cell, Column, Report
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report
 from publisher.text import iso
 
 _TEXT: Final = ("text", "instant")
@@ -56,7 +56,7 @@ def text_rows(report: Report) -> list[list[str]]:
     columns = shown_columns(report)
     keys = {place for place, column in enumerate(columns) if column.name in told_apart(report)}
     return [
-        [UNTOLD if place in keys and not cell else cell for place, cell in enumerate(row)]
+        [UNKNOWN_NAME if place in keys and not cell else cell for place, cell in enumerate(row)]
         for row in _text_rows(report, columns)
     ]
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-UNTOLD: Final = "(not told)"
-"""What stands for the name of a group that has none, or of a host that no source tells."""
+UNKNOWN_NAME: Final = "(unknown)"
+"""The name of a group that has none, or of a host that no source names."""
 
 _OTHERS: Final = "(others: "
 

@@ -26,7 +26,7 @@ from formats.utilization.occupation import rounded
 from publisher.config.reports import Charged, Charges, Factor, Price
 from publisher.errors import UsageError
 from publisher.report.frame import Frame
-from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Selection, distinct
@@ -150,8 +150,8 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
         decimals=settings.decimals,
         all=found,
         unpriced=tuple(
-            f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type {kind or UNTOLD} "
-            f"in queue {queue or UNTOLD} have no price and are not charged."
+            f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type "
+            f"{kind or UNKNOWN_NAME} in queue {queue or UNKNOWN_NAME} have no price and are not charged."
             for (resource, kind, queue), amount in sorted(unpriced.items())
         ),
         nothing=None if found else nothing,
@@ -268,7 +268,7 @@ class _Charging:
             _first(listed, lambda one: _match(one, _FACTOR_KEYS, words))
             for listed in (self._settings.group_factors, self._settings.job_factors)
         )
-        return Used(words[self._by] or UNTOLD, self._resource, price, *factors)
+        return Used(words[self._by] or UNKNOWN_NAME, self._resource, price, *factors)
 
 
 def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool]) -> int:

@@ -20,7 +20,7 @@ from formats.utilization.columns import Ints
 from formats.utilization.occupation import Occupation
 from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges
-from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
@@ -188,7 +188,7 @@ def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tupl
             there = [_NOT_TOLD]
         require_cells(len(found) + len(there), len(held.periods))
         for core in there:
-            number = str(core) if core != _NOT_TOLD else UNTOLD
+            number = str(core) if core != _NOT_TOLD else UNKNOWN_NAME
             name = f"{node_name}/{number}" if core != _NOT_TOLD else node_name
             words = {"cluster": node.cluster, "type": node.type, "node": node_name}
             words["core"] = number if "node" in by else name

@@ -24,7 +24,7 @@ from formats.utilization.occupation import Occupation, most_at_once
 from publisher.config.reports import Node
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
-from publisher.report.report import UNTOLD
+from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Selection, distinct
@@ -78,7 +78,7 @@ class Inventory:
             known = self._by_name.get(key) or self._by_name.get((None, name))
             if known is None:
                 known = [len(self.nodes)]
-                self.nodes.append(KnownNode(name or UNTOLD, cluster, INFERRED, {}, told=False))
+                self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, told=False))
             self._met[key] = known
             for number in known:
                 self.met_in.setdefault(number, cluster)
@@ -376,7 +376,7 @@ class NodeAllocations:
             if not self.looks_at(node):
                 continue
             capacity = self.capacity(node)
-            if capacity is None and node.name != UNTOLD:
+            if capacity is None and node.name != UNKNOWN_NAME:
                 capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
             if node.told or any(self._occupation.of(number)):
                 if not node.cluster and (cluster := self.inventory.met_in.get(number)):
@@ -397,7 +397,9 @@ class NodeAllocations:
         """What was inferred, and what that means."""
         notes = []
         nodes = self.nodes()
-        inferred = [node.name for _, node, _, held in nodes if not node.told and node.name != UNTOLD and any(held)]
+        inferred = [
+            node.name for _, node, _, held in nodes if not node.told and node.name != UNKNOWN_NAME and any(held)
+        ]
         if inferred and self.resource in {"cores", "gpus"}:
             or_named = " or named" if self.resource == "cores" else ""
             notes.append(
@@ -410,8 +412,8 @@ class NodeAllocations:
             node.name for _, node, capacity, held in nodes if node.told and self._crowded(capacity, held)
         ):
             notes.append(f"On {', '.join(crowded[:10])} runs held more {self.resource} than [[nodes]] says there is.")
-        if any(node.name == UNTOLD and any(held) for _, node, _, held in nodes):
-            notes.append(f"Runs of a source that names no hosts stand under {UNTOLD}.")
+        if any(node.name == UNKNOWN_NAME and any(held) for _, node, _, held in nodes):
+            notes.append(f"Runs of a source that names no hosts stand under {UNKNOWN_NAME}.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
         return (*notes, *self.selection.met().notes(LACKS.get(self.resource, 0)))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from formats.utilization.columns import Ints
 from publisher.report.calendar import ReportPeriod, periods, unit_for, zone_of
 from publisher.report.frame import UNKNOWN, Frame
-from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import PERIODS, ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.selection import BY_PERIOD, Groups, columns_of
@@ -197,7 +197,7 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
         )
         return (Plot(title=title, style="line", x=tuple(one.start for one in cut), unit=unit.name, series=series),)
     series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())
-    names = tuple(str(row[0] or UNTOLD) for row in rows)
+    names = tuple(str(row[0] or UNKNOWN_NAME) for row in rows)
     jobs = tuple(float(_number(row[1])) for row in rows)
     return (Plot(title=title, style="bar", x=names, unit=unit.name, weights=jobs, series=series),)
 

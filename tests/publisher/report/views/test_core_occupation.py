@@ -187,7 +187,7 @@ def test_a_node_without_a_table_has_the_cores_that_were_named() -> None:
 
 def test_runs_without_hosts_are_not_lost() -> None:
     found = occupation([ran(0, 24, ())], "core", nodes="")
-    assert table(found, "core", "used_h", "inferred_h", "occupation") == [("(not told)", 24.0, 24.0, None)]
+    assert table(found, "core", "used_h", "inferred_h", "occupation") == [("(unknown)", 24.0, 24.0, None)]
 
 
 def test_a_run_that_ends_before_it_starts_holds_nothing_and_is_said() -> None:
