@@ -25,7 +25,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from publisher.page.charts import drawing
-from publisher.report.output import is_text, shown_columns, told_apart
+from publisher.report.output import grouping_columns, is_text, shown_columns
 from publisher.report.plot.style import interval_told
 from publisher.report.report import UNKNOWN_NAME, VIEWS, Cell, Column, Kind, Plot, Report
 from publisher.status.status import SourceStatus, Status, TargetStatus
@@ -106,7 +106,7 @@ def table(report: Report) -> Table:
     """The table of a report."""
     columns = shown_columns(report)
     heads = tuple(Heading(_name(one), _unit(one), not is_text(one), one.kind == "instant") for one in columns)
-    keys = told_apart(report)
+    keys = grouping_columns(report)
     places = [(report.columns.index(one), one.kind, one.name in keys) for one in columns]
     rows = tuple(
         tuple(
