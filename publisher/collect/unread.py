@@ -19,5 +19,5 @@ def unread_error(connection: Connection, source_id: int) -> str | None:
     named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")
     return (
         f"not read to the end before it was rotated, cut, or removed: {named}. `usage-publisher collect --unreadable` "
-        "tells where it was looked for; name its folder in `rotated_to`, or settle it"
+        "says where it was looked for; name its folder in `rotated_to`, or settle it"
     )

@@ -55,7 +55,7 @@ _fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 
 
 class OldRecord(msgspec.Struct, frozen=True):
-    """A record as it was sent: `end` in epoch seconds where it tells one, of a group the month's first second."""
+    """A record as it was sent: `end` in epoch seconds where it has one, of a group the month's first second."""
 
     name: str
     end: int | None
@@ -63,7 +63,7 @@ class OldRecord(msgspec.Struct, frozen=True):
 
 
 _OLD_RECORDS: Final = """
-CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, seen INTEGER DEFAULT 0);
+CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, matched INTEGER DEFAULT 0);
 CREATE INDEX jobs ON old (job);
 CREATE INDEX pairs ON old (pair)
 """
@@ -132,31 +132,31 @@ class OldRecords(TemporaryDatabase):
         return int(number)
 
     def bounds(self) -> tuple[int, int] | None:
-        """First and last end; None where no record tells one."""
+        """First and last end; None where no record has one."""
         ((first, last),) = self.rows("SELECT min(end), max(end) FROM old")
         return None if first is None else (first, last)
 
     def match(self, fields: Fields) -> OldRecord | None:
-        """The record that tells of the same as ours, which is then no longer among the `unmatched`."""
+        """The record of the same as ours, which is then no longer among the `unmatched`."""
         keys = keys_of(self._format, fields)
         query = "SELECT name, end, fields FROM old WHERE %s LIMIT 1"
         row = self.row(query % "name = ?", keys.name)
         if row is None and keys.job is not None:
-            row = self.row(query % "job = ? AND seen = 0", keys.job)
+            row = self.row(query % "job = ? AND matched = 0", keys.job)
         if row is None and keys.pair is not None:
-            row = self.row(query % "pair = ? AND seen = 0", keys.pair)
+            row = self.row(query % "pair = ? AND matched = 0", keys.pair)
         if row is None:
             return None
-        self.see(row[0])
+        self.mark_matched(row[0])
         return OldRecord(row[0], row[1], _fields.decode(row[2]))
 
-    def see(self, name: str) -> None:
+    def mark_matched(self, name: str) -> None:
         """Take a record out of the `unmatched`."""
-        self.change("UPDATE old SET seen = 1 WHERE name = ?", [(name,)])
+        self.change("UPDATE old SET matched = 1 WHERE name = ?", [(name,)])
 
     def unmatched(self) -> Iterator[OldRecord]:
         """The records that none of ours matched."""
-        for name, end, fields in self.each("SELECT name, end, fields FROM old WHERE seen = 0 ORDER BY end"):
+        for name, end, fields in self.each("SELECT name, end, fields FROM old WHERE matched = 0 ORDER BY end"):
             yield OldRecord(name, end, _fields.decode(fields))
 
 
@@ -182,8 +182,8 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     local = _first(fields, "JobIdentity/LocalJobId", "LocalJobId")
     end: int | None = None
     with contextlib.suppress(ValueError):
-        told = _first(fields, "EndTime")
-        end = None if told is None else int(told) if told.isascii() and told.isdigit() else read_date_time(told)
+        text = _first(fields, "EndTime")
+        end = None if text is None else int(text) if text.isascii() and text.isdigit() else read_date_time(text)
     pair = None if local is None or end is None else f"{local.rstrip().lower()} {end}"
     job = _first(fields, "JobIdentity/GlobalJobId")
     name = _first(fields, "RecordIdentity@recordId") or pair or job
@@ -211,16 +211,16 @@ _REASONS: Final = tuple(
     (re.compile(field), reason)
     for field, reason in (
         (r"RecordIdentity@recordId", "each publisher has record ids of its own; only those of ARC are kept here"),
-        (r"JobIdentity/GlobalJobId", "not every publisher tells one"),
+        (r"JobIdentity/GlobalJobId", "not every publisher has one"),
         (
             r"(UserIdentity/)?(VO\b.*|GroupAttribute.*|VOGroup|VORole|FQAN)",
             "spelling of VO groups and roles: `vo_spelling`",
         ),
         (r"SubmitHost.*", "spelling of the computing element: `submit_host`"),
-        (r"Memory.*|Swap.*|Network.*|Disk.*", "zero is not known, and `virtual` is no type of the standard"),
+        (r"Memory.*|Swap.*|Network.*|Disk.*", "zero is not known, and `virtual` is not a type of the standard"),
         (r"NodeCount|Processors", "what was granted is read; zero is not known"),
         (r"Host.*", "ARC publishes none, BaRT joins all into one"),
-        (r"TimeInstant.*|TimeDuration.*|SubmitTime", "more times are told here"),
+        (r"TimeInstant.*|TimeDuration.*|SubmitTime", "more times are sent here"),
         (r"(Start|End)Time", "which event counts: `start_time` and `end_time` of the source"),
         (r"ServiceLevel.*", "the benchmark: others send HEPSPEC 1.0 or none where it is missing"),
         (r"Infrastructure.*|Middleware.*|LoggerName.*|UsageRecord@.*", "names the publishing program"),
@@ -270,7 +270,7 @@ class FieldDifference(msgspec.Struct, frozen=True):
 
 
 class ShadowRecord(msgspec.Struct, frozen=True):
-    """A record or group: how it stands on both sides. `reason`: why it is on one side alone."""
+    """A record or group: how it is on both sides. `reason`: why it is on one side alone."""
 
     record: str
     kind: Kind
@@ -354,7 +354,7 @@ class ShadowComparison:
         same = ("Year", "Month", "NumberOfJobs", "WallDuration", "CpuDuration")
         for old in self._old.unmatched():
             if all(old.fields.get(name) == ours.get(name) for name in same):
-                self._old.see(old.name)
+                self._old.mark_matched(old.name)
                 spelled = ", ".join(
                     f"{each.field} {each.theirs!r} there, {each.ours!r} here"
                     for each in _differences(old.fields, ours)
@@ -382,7 +382,7 @@ class ShadowComparison:
                 states = deliveries.states_of(connection, row.id, [found[0].run_id]) if row is not None else {}
                 if found[0].run_id not in states:
                     status = found[0].job.status
-                    return f"it is known ({status}), and not wanted here: see vo, statuses, since and local_jobs"
+                    return f"it is known ({status}), and not selected here: see vo, statuses, since and local_jobs"
                 return "it is known with another end or id; `usage-publisher jobs` shows it"
         return "no source here has it"
 

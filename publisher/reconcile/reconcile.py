@@ -311,7 +311,7 @@ def send_again(
     with store.write() as connection:
         for page in database.runs_to_send(found.target):
             superseded = [run_id for run_id, state in page if state is State.SUPERSEDED]
-            wanted = still_wanted(connection, plan.wish, superseded)
+            wanted = still_wanted(connection, plan.filter, superseded)
             moves = [
                 (run_id, state, State.WAITING, SENT_AGAIN)
                 for run_id, state in page

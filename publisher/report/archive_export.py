@@ -106,7 +106,7 @@ def _entries(file: Path) -> int:
         read: Any = pq.read_metadata
         return int(read(file).num_rows)
     except pa.ArrowInvalid as error:
-        raise PublisherError(f"{file} is no Parquet file: {error}", hint="Move it away and write it anew") from error
+        raise PublisherError(f"{file} is not a Parquet file: {error}", hint="Move it away and write it anew") from error
 
 
 def _write(frames: Iterable[Frame], runs: Runs, path: Path) -> int:

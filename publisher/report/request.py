@@ -43,7 +43,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     bins: int | None = None
     measure: Measure = "queue"
     by: tuple[str, ...] = ()
-    """What is told apart: keys of the view."""
+    """What rows are grouped by: keys of the view."""
     interval: Interval | None = None
     """Which runs belong to the interval; None: as the view has it."""
     period: PeriodName = "month"
@@ -115,7 +115,7 @@ TAKEN: Final[Mapping[str, frozenset[str]]] = {
 def require_taken(view: str, given: Iterable[str], by: tuple[str, ...] = ()) -> None:
     """Raises `UsageError` for the first of the given options that the view does not take, with the views that do.
 
-    `by` are the keys that runs are told apart by: without a period among them, `zone` says nothing of totals and waits.
+    `by` are the keys that runs are grouped by: without a period among them, `zone` says nothing of totals and waits.
     """
     taken = TAKEN.get(view, frozenset())
     for option in given:
@@ -127,7 +127,7 @@ def require_taken(view: str, given: Iterable[str], by: tuple[str, ...] = ()) -> 
             )
         if option == "zone" and "by" in taken and "period" not in taken and not set(by) & set(PERIODS):
             raise UsageError(
-                f"--zone says where days and months begin, and {view} is not told apart by any",
+                f"--zone says where days and months begin, and {view} is not grouped by any",
                 hint="Leave it away, or add --by day, week, month or year",
             )
 

@@ -64,7 +64,7 @@ class Met:
             return None
         if not self.runs:
             return "no run lies in the interval" + (f"; {self.ended}" if self.ended else "")
-        told = [f"{key} {some(values) or 'is not told by any source'}" for key, values in sorted(self.there.items())]
+        told = [f"{key} {some(values) or 'is not known by any source'}" for key, values in sorted(self.there.items())]
         return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
 
     def notes(self, lacks: int = 0, *, shows_unknown: bool = False) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def some(values: set[str]) -> str:
 
 
 GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
-"""What runs are told apart by. A run with several words (hosts, complexes) counts under its first."""
+"""What runs are grouped by. A run with several words (hosts, complexes) counts under its first."""
 BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
 
 

@@ -98,11 +98,11 @@ NONE_RECOGNISED: Final = Recognised()
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some runs in the order of the source, and the cursor behind them.
+    """Some runs in the order of the source, and the cursor after them.
 
-    `skipped` counts what was understood and is no run to keep (never started, headers of other records). `read` counts
-    everything looked at. `at_end` is True on the last page: the source was read to its present end. `marks`: those of
-    the runs, one each, from a source that gives marks. `recovered`: what is no longer `unreadable`.
+    `skipped` counts what was understood and is not a run to keep (never started, headers of other records). `read`
+    counts everything looked at. `at_end` is True on the last page: the source was read to its present end. `marks`:
+    those of the runs, one each, from a source that gives marks. `recovered`: what is no longer `unreadable`.
     """
 
     jobs: tuple[Job, ...]

@@ -1,4 +1,4 @@
-"""Grid logs: the BLAH lines of BLAH, ARC and HTCondor-CE, which tell whose each local job is (facts on sources, 8).
+"""Grid logs: the BLAH lines of BLAH, ARC and HTCondor-CE, which say whose each local job is (facts on sources, 8).
 
     "timestamp=2026-11-20 10:00:00" "userDN=/DC=org/CN=Ada" "userFQAN=/atlas/Role=NULL/Capability=NULL" "ceID=..."
     "jobID=..." "lrmsID=4711.server" "localUser=10001"
@@ -36,7 +36,7 @@ _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 class GridPage(msgspec.Struct, frozen=True):
-    """Some entries, what could not be read, the cursor behind them, and what is no longer unreadable."""
+    """Some entries, what could not be read, the cursor after them, and what is no longer unreadable."""
 
     entries: tuple[GridLogEntry, ...]
     unreadable: tuple[Unreadable, ...]
@@ -52,7 +52,7 @@ def entry(line: bytes) -> GridLogEntry | None:
     if not text:
         return None
     if len(text) < 2 or text[0] != '"':
-        raise LineError('is no BLAH line: those are pairs "key=value"')
+        raise LineError('is not a BLAH line: those are pairs "key=value"')
     if text[-1] != '"':
         raise CutError("its last quote is missing: a torn line, or a line feed in a name")
     single: dict[str, str] = {}
@@ -60,7 +60,7 @@ def entry(line: bytes) -> GridLogEntry | None:
     for pair in _BETWEEN.split(text[1:-1]):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise LineError('is no BLAH line: those are pairs "key=value"')
+            raise LineError('is not a BLAH line: those are pairs "key=value"')
         value = _ESCAPED.sub(r"\1", value)
         if key == "userFQAN":
             if value.startswith("/"):
@@ -175,5 +175,5 @@ def check(source: str, path: Path) -> Finding:
         return Finding(subject, "green", f"{path}: understood")
     if not page.read:
         return Finding(subject, "yellow", f"{path}: no whole line in it yet")
-    said = f"; the first that is none {page.unreadable[0].reason}" if page.unreadable else ""
+    said = f"; the first unreadable line {page.unreadable[0].reason}" if page.unreadable else ""
     return Finding(subject, "red", f"{path}: no entry at its beginning{said}", "Look at grid_log.path")

@@ -13,7 +13,7 @@ NUL: Final = "holds NUL bytes: a write that was interrupted"
 
 
 class LineError(ValueError):
-    """A line is no record; the message is the reason as it is shown to the administrator."""
+    """A line is not a record; the message is the reason as it is shown to the administrator."""
 
 
 class CutError(LineError):
@@ -26,13 +26,13 @@ def _json_escape(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 JSON_BYTES: Final = "publisher.json-bytes"
-"""What to do with bytes of JSON that are no UTF-8: its strings have them as `\\xNN` then, as `decoded` has them."""
+"""What to do with bytes of JSON that are not UTF-8: its strings have them as `\\xNN` then, as `decoded` has them."""
 
 codecs.register_error(JSON_BYTES, _json_escape)
 
 
 def decoded(raw: bytes) -> str:
-    """Text of a line; bytes that are no UTF-8 are kept as `\\xNN`, so that they can be stored and shown.
+    """Text of a line; bytes that are not UTF-8 are kept as `\\xNN`, so that they can be stored and shown.
 
     Raises `LineError` for NUL bytes, which an interrupted write leaves behind.
     """
@@ -52,7 +52,7 @@ def integer(text: str | None) -> int | None:
 
 
 def instant(text: str | None) -> int | None:
-    """Epoch seconds; None for nothing, zero and what is no instant."""
+    """Epoch seconds; None for nothing, zero and what is not an instant."""
     if text and text.isdecimal() and len(text) <= 12 and text.isascii():
         return int(text) or None
     return None

@@ -44,7 +44,7 @@ _FIXED: Final = 23
 """Fields before the hosts asked for, their number included."""
 
 _LEAST: Final = 35
-"""Fields behind the hosts used, which the oldest known version has: no number that counts is the last, and so cut."""
+"""Fields after the hosts used, which the oldest known version has: no number that counts is the last, and so cut."""
 
 _EXITS: Final = (
     "TERM_UNKNOWN", "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_OTHER", "TERM_RUNLIMIT", "TERM_DEADLINE",
@@ -101,7 +101,7 @@ def run(record: Sequence[str], cluster: str | None) -> Job | None:
     """The run of a JOB_FINISH record; None if the job never started. Raises `LineError`."""
     number, start, end, submit = (integer(record[at]) if len(record) > at else None for at in (3, 10, 2, 7))
     if number is None or start is None or end is None or submit is None:
-        raise LineError("cut off, or job id or times are no numbers")
+        raise LineError("cut off, or job id or times are not numbers")
     asked = _length(record, _FIXED - 1)
     at = _FIXED + asked
     used = _length(record, at)
@@ -166,7 +166,7 @@ def _length(record: Sequence[str], index: int) -> int:
     """A number of fields that follow."""
     count = integer(_at(record, index))
     if count is None or count < 0 or index + count >= len(record):
-        raise LineError("cut off, or the number of hosts is no number")
+        raise LineError("cut off, or the number of hosts is not a number")
     return count
 
 
@@ -186,7 +186,7 @@ def _slots(hosts: Sequence[str]) -> dict[str, int]:
 def _milliseconds(text: str) -> int | None:
     """Of seconds; LSF writes -1 for what it does not know."""
     if not _SECONDS.fullmatch(text):
-        raise LineError("a CPU time is no number")
+        raise LineError("a CPU time is not a number")
     seconds = float(text)
     return None if seconds < 0 else round(seconds * 1000)
 
@@ -237,7 +237,7 @@ def _extras(record: Sequence[str], at: int) -> dict[str, int | float | str]:
 
 
 def _run_time(record: Sequence[str], at: int) -> int | None:
-    """Seconds of running, without suspensions: behind two lists that LSF 9 and 10 write. None where it is not."""
+    """Seconds of running, without suspensions: after two lists that LSF 9 and 10 write. None where it is not."""
     pairs = integer(_at(record, at + 53))
     if pairs is None or not 0 <= pairs <= len(record):
         return None

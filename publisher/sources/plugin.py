@@ -1,4 +1,4 @@
-"""A source of an add-on: what goes wrong in it, or is wrong with what it gives, is the trouble of this source alone."""
+"""A source of an add-on: what goes wrong in it, or is wrong with what it gives, is a problem of this source alone."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Database:
             self._engine.dispose()
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Nothing is left behind by what is gone."""
+        """Delete it with all that belongs to it."""
 
     def commit(self) -> None:
         """Of all since the last one, in one transaction."""

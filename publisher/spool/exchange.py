@@ -58,7 +58,7 @@ def export(store: Store, folder: Path, form: str) -> Manifest:
     try:
         return _export(store, folder, form)
     except SpoolError as error:
-        hint = "It is no export, and can be removed; export again into a new folder, where there is room"
+        hint = "It is not an export, and can be removed; export again into a new folder, where there is room"
         raise SpoolError(f"what was written into {folder} is not whole: {error.message}", hint=hint) from error
 
 
@@ -261,7 +261,7 @@ def _job(item: Object) -> Job:
         job = job_of_values(item.values)
         mark = digest(job)
     except (TypeError, ValueError, KeyError) as error:
-        raise SpoolError(f"{item.kind} {item.key}: it is no job: {error}") from None
+        raise SpoolError(f"{item.kind} {item.key}: it is not a job: {error}") from None
     if mark != item.values.get("digest"):
         raise SpoolError(f"{item.kind} {item.key}: it is not what was exported: its digest is another one")
     return job

@@ -85,7 +85,7 @@ class Folder:
             self._unsynced.add(file.parent)
 
     def append(self, file: Path, text: str) -> None:
-        """Put text behind what a file has, in one write; what a kill left without an end of line goes first."""
+        """Append text to a file, in one write; what a kill left without an end of line goes first."""
         with told(self.path):
             descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "r+b") as opened:
@@ -108,7 +108,7 @@ class Folder:
         self._unsynced |= {file, file.parent}
 
     def lines(self, file: Path) -> Iterator[str]:
-        """The whole lines of a file, without their ends; what a kill left behind the last one is left out."""
+        """The whole lines of a file, without their ends; what a kill left after the last one is left out."""
         with told(self.path):
             try:
                 opened = file.open(encoding="utf-8", newline="\n")

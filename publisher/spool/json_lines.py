@@ -1,4 +1,4 @@
-"""One file a kind, one JSON object a line, sublists inside; what changes is put behind, the last line of a key counts.
+"""One file a kind, one JSON object a line, sublists inside; what changes is appended, the last line of a key counts.
 
     {"key":"...","values":{...}}     an object as it is now
     {"key":"...","values":null}      an object that is gone
@@ -58,7 +58,7 @@ class JsonLines(Journal):
         try:
             found = _key_of(line.encode())
         except msgspec.DecodeError as error:
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is no object: {error}") from None
+            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {error}") from None
         return found.key, bytes(found.values) != b"null"
 
     def object_of(self, kind: Kind, line: str, parts: dict[str, list[str]]) -> Object:  # noqa: ARG002 - the others need it
@@ -66,7 +66,7 @@ class JsonLines(Journal):
         try:
             found = _decode(line.encode())
         except msgspec.DecodeError as error:
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is no object: {error}") from None
+            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {error}") from None
         values: dict[str, Any] = {}
         for name, value in (found.values or {}).items():
             if name in kind.lists or name in kind.parts:

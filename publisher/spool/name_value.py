@@ -99,7 +99,7 @@ def pairs_of(text: str) -> dict[str, Any]:
     for item in text.split(ITEMS) if text != ABSENT else ():
         name, mark, value = item.partition(PAIR)
         if not mark:
-            raise SpoolError(f"{item[:80]!r} is no pair of a name and a value")
+            raise SpoolError(f"{item[:80]!r} is not a pair of a name and a value")
         found[unescaped(name)] = loose_of(value)
     return found
 

@@ -33,7 +33,7 @@ class Xml:
         self.noted = self._folder.noted
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Nothing is left behind by what is gone."""
+        """Delete it with all that belongs to it."""
 
     def shutdown(self) -> None:
         """Nothing is kept open."""

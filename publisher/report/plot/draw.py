@@ -120,7 +120,7 @@ def grid_lines(axes: Axes, axis: Literal["both", "x"]) -> None:
 def legend_beside(axes: Axes, names: list[str], by: str, *, top_first: bool) -> None:
     """The legend right of the axes, where it hides nothing; `top_first` for series that stand on one another.
 
-    `names` are those of the series in their order, `by` is what they are told apart by.
+    `names` are those of the series in their order, `by` is what they are grouped by.
     """
     handles, _ = axes.get_legend_handles_labels()
     if top_first:

@@ -26,7 +26,7 @@ from publisher.report.runs import ReportContext, running_note
 from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
-"""Cores times periods: more are no report that anybody reads."""
+"""Cores times periods: more make a report too long to read."""
 _MOST_SHOWN: Final = 10
 _NOT_TOLD: Final = -1
 """The core of a node of which it is not known how many it has."""

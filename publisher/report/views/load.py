@@ -105,7 +105,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     busy = _utilization(context, request)
     rows = tuple(_rows(bins, found, busy))
     nothing = None if any(looks.number for looks in found) else met.nothing(request, paths)
-    notes = [f"Lines of the stat_file that are no samples: {unreadable}."] if unreadable else []
+    notes = [f"Lines of the stat_file that are not samples: {unreadable}."] if unreadable else []
     return Report(
         view="load",
         title="Active queues and load",

@@ -133,7 +133,7 @@ class Placing:
     """Places the runs of a selection on the nodes of an inventory.
 
     Slots are those granted on each host; where a source tells only how many a run has in all, they are spread evenly.
-    Memory is spread like slots, as the batch systems tell one peak for the run; GPUs evenly where they are not told
+    Memory is spread like slots, as the batch systems tell one peak for the run; GPUs evenly where they are not known
     by host.
     """
 
@@ -167,7 +167,7 @@ class Placing:
         return Placed(row, hosts[place], nodes[place], held)
 
     def _total(self, frame: Frame) -> Ints:
-        """Of what is not told by host, what a run has in all."""
+        """Of what is not known by host, what a run has in all."""
         if self._resource == "cores":
             return frame.numbers["slots"]
         return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]

@@ -47,7 +47,7 @@ class Waits:
         self._waits: list[Ints] = []
         self._eligible: list[Ints] = []
         self.untold = 0
-        """Runs whose submission is not told, or lies behind their start."""
+        """Runs whose submission is not known, or is after their start."""
 
     def add(self, frame: Frame, groups: Ints) -> None:
         """Add the runs of a frame."""
@@ -133,7 +133,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     labelled = sorted((_label(request.by, groups.labels, group), *each) for group, each in found.items())
     rows = tuple((*map(_words, label), *amounts(some, eligible)) for label, some, eligible in labelled)
     everything = np.sort(np.concatenate([some for some, _ in found.values()])) if found else None
-    notes = [f"Runs left out, because their submission is not told or lies behind their start: {waits.untold}."]
+    notes = [f"Runs left out, because their submission is not known or is after their start: {waits.untold}."]
     return Report(
         view="waiting",
         title="How long jobs waited" + (f", by {' and '.join(request.by)}" if request.by else ""),

@@ -2,7 +2,7 @@
 
 Pure. The sources of the rules are ARC's accounting technical details, tables 4 and 5, and the facts on ARC. Where ARC
 writes zero because it does not know (nodes, cores, memory), the job says None. A value that is odd but does no harm is
-kept in `extras` under its own name; a row that would make a wrong record is no job: `UnreadableRowError`.
+kept in `extras` under its own name; a row that would make a wrong record is not a job: `UnreadableRowError`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _JOB_ID: Final = re.compile(r"[!-\[\]-~]+")
 _JOB_ID_AT: Final = AAR_COLUMNS.index("JobID")
 _ENDPOINT_AT: Final = AAR_COLUMNS.index("EndpointID")
 _LATEST: Final = 253_402_300_799
-"""Last second of the year 9999: what is later is no time."""
+"""Last second of the year 9999: what is later is not a time."""
 
 _LONGEST_S: Final = 10**12
 _LARGEST: Final = 2**63
@@ -305,7 +305,7 @@ def _text_of(row: Row | None) -> str | None:
 
 
 def _picker(keys: Sequence[str], wanted: Sequence[str]) -> _Pick:
-    """Gives the last value of each of the wanted keys, of the values of these keys with a None behind them."""
+    """Gives the last value of each of the wanted keys, of the values of these keys with a None after them."""
     places = {key: place for place, key in enumerate(keys)}
     return itemgetter(*(places.get(key, -1) for key in wanted))
 
@@ -354,7 +354,7 @@ _NO_KEYS: Final = _Keys(())
 
 
 def _info(row: Row | None) -> tuple[_Keys, Sequence[Any]]:
-    """The keys, and their values with a None behind them."""
+    """The keys, and their values with a None after them."""
     if row is None:
         return _NO_KEYS, (None,)
     _, packed, texts, _ = row

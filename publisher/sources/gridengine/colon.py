@@ -59,7 +59,7 @@ _NOTHING_MORE: Final = (0, None, None)
 
 
 class ColonError(ValueError):
-    """A line is no record of the colon format; the message says why."""
+    """A line is not a record of the colon format; the message says why."""
 
 
 class CutColonError(ColonError):
@@ -151,14 +151,14 @@ def _tail(fields: list[str]) -> int:
         _number(fields[place], place)
     tails = [at for at in range(40, len(fields) - 2) if _is_tail(fields, at)]
     if not tails:
-        raise ColonError("behind the category there should be iow, pe_taskid and maxvmem")
+        raise ColonError("after the category there should be iow, pe_taskid and maxvmem")
     if len(tails) > 1:
         raise ColonError("iow, pe_taskid and maxvmem stand in it more than once: a user's text holds them")
     (tail,) = tails
     if tail > _CATEGORY + 1 and not fields[_CATEGORY].startswith("-"):
         raise ColonError("the category does not begin with an option: a name or account holds colons")
     if len(fields) - tail == 4:
-        raise ColonError("the line is cut short behind arid")
+        raise ColonError("the line is cut short after arid")
     return tail
 
 
@@ -187,7 +187,7 @@ def _is_tail(fields: list[str], at: int) -> bool:
 def _univa(more: list[str], extras: Extras) -> tuple[Number, str | None, str | None]:
     """Largest resident set (bytes), submit host and who deleted, of the fields that Open and Univa Grid Engine add.
 
-    Job class from 8.1 on, the rest from 8.2 on; what is no field of `Job` is put into the extras.
+    Job class from 8.1 on, the rest from 8.2 on; what is not a field of `Job` is put into the extras.
     """
     if (job_class := none_if_none(more[0].rstrip("\r"))) is not None:
         extras["job_class"] = job_class

@@ -198,7 +198,7 @@ def milliseconds(seconds: object) -> int | None:
 
 
 def kib(size: Number) -> int:
-    """KiB of bytes, rounded up; zero for what is no sensible number (a counter that wrapped)."""
+    """KiB of bytes, rounded up; zero for what is not a sensible number (a counter that wrapped)."""
     return int(size + 1023) >> 10 if 0 < size < LARGEST else 0
 
 

@@ -31,7 +31,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class JsonlError(ValueError):
-    """A line is no record of the JSONL format; the message says why."""
+    """A line is not a record of the JSONL format; the message says why."""
 
 
 class _Line(msgspec.Struct):
@@ -128,9 +128,9 @@ def _loosely(line: str, error: Exception) -> _Line:
         loose["usage"] = {name: _values(_merged(inner)) for name, inner in _merged(loose.get("usage")).items()}
         return msgspec.convert(loose, _Line, strict=False)
     except msgspec.ValidationError as wrong:
-        raise JsonlError(f"the JSON is no accounting record: {wrong}") from error
+        raise JsonlError(f"the JSON is not an accounting record: {wrong}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as wrong:
-        raise JsonlError(f"the line is no JSON: {wrong}") from error
+        raise JsonlError(f"the line is not JSON: {wrong}") from error
 
 
 def _merged(container: Any) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class HTCondorParser:
         name, equals, value = line[:_LONGEST].partition(b"=")
         name = name.strip()
         if not equals or _NAME.fullmatch(name) is None:
-            return [UnreadableLine("is no attribute of an ad")]
+            return [UnreadableLine("is not an attribute of an ad")]
         key = name.decode("ascii", "replace").lower()
         return self._put(key, value.strip()) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
 
@@ -158,7 +158,7 @@ class HTCondorParser:
             ad.setdefault("clusterid", int(named[1])) != int(named[1])
             or ad.setdefault("procid", int(named[2])) != int(named[2])
         ):
-            return [UnreadableLine("the banner behind the ad names another job", raw=_raw(texts) + banner)]
+            return [UnreadableLine("the banner after the ad names another job", raw=_raw(texts) + banner)]
         outcome = self.made_of(ad)
         return [
             UnreadableLine(outcome.reason, raw=_raw(texts) + banner) if isinstance(outcome, UnreadableLine) else outcome

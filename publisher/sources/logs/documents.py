@@ -195,7 +195,7 @@ def _with_number(file: Path, number: int, refused: UnreadableLine) -> Unreadable
 
 
 class _Logs(LogReader):
-    """The files of a path that are no documents."""
+    """The files of a path that are not documents."""
 
     def files(self) -> list[Path]:
         return [file for file in super().files() if not is_document(file)]

@@ -48,7 +48,7 @@ _MISSING_KEPT: Final = 16
 class LineBlock(msgspec.Struct, frozen=True):
     """Whole lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
 
-    `set_aside` holds what is no line to parse: too long, or the torn end of a compressed file.
+    `set_aside` holds what is not a line to parse: too long, or the torn end of a compressed file.
     """
 
     file: str
@@ -117,7 +117,7 @@ class Reading:
         self._open = self._open_marks()
 
     def cursor(self) -> dict[str, Any]:
-        """The cursor behind the chunk given last, as plain JSON values."""
+        """The cursor after the chunk given last, as plain JSON values."""
         return {
             "files": msgspec.to_builtins(list(self._marks.values())),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
@@ -195,7 +195,7 @@ class Reading:
                     at = mark.offset
             except DamagedError as error:
                 raise SourceFormatError(
-                    f"{path}: the compressed file is cut short or damaged behind byte {at} of its content ({error})",
+                    f"{path}: the compressed file is cut short or damaged after byte {at} of its content ({error})",
                     hint="What comes before was read. Put a whole copy in its place, or move it away and settle what "
                     "is then reported as not read",
                 ) from error

@@ -297,7 +297,7 @@ class JobPaths:
         job = state.open.get(line.job_id) or state.ended.get(line.job_id) or OpenJob([])
         exit_status = integer(found.get("Exit_status"))
         if exit_status is None and "Exit_status" in found:
-            raise LineError("Exit_status is no number")
+            raise LineError("Exit_status is not a number")
         before = _NO_JOBS
         if job.start is not None and job.start != start:
             before = (self._unfinished(line.job_id, job, "started again"),)

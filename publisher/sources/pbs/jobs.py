@@ -38,7 +38,7 @@ _CACHED_CHARACTERS: Final = 256
 class Dialect(msgspec.Struct, frozen=True):
     """What TORQUE and PBS Pro do differently.
 
-    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are no jobs.
+    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are not jobs.
     """
 
     system: Literal["torque", "pbs"]
@@ -53,7 +53,7 @@ PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LU
 
 
 class JobId(NamedTuple):
-    """A job id taken apart. `array` for the record of a whole array, which is no run of its own."""
+    """A job id taken apart. `array` for the record of a whole array, which is not a run of its own."""
 
     local: str
     server: str

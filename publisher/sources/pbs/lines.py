@@ -86,7 +86,7 @@ class PbsLogEntry(NamedTuple):
 
 
 def frame(raw: bytes) -> PbsLogEntry:
-    """The four parts of a line, decoded; bytes that are no UTF-8 are kept as `\\xNN`.
+    """The four parts of a line, decoded; bytes that are not UTF-8 are kept as `\\xNN`.
 
     Raises `LineError` for anything else, and for a torn line with another record glued behind it.
     """
@@ -132,7 +132,7 @@ def _require_name_and_queue(found: Mapping[str, str]) -> None:
 
 
 class LocalClock:
-    """Instants of local stamps. An hour that a change of the clocks repeats is told apart by what stands around it."""
+    """Instants of local stamps. An hour that a change of the clocks repeats is grouped by what stands around it."""
 
     def __init__(self, zone: str) -> None:
         self._zone = ZoneInfo(zone)
@@ -142,7 +142,8 @@ class LocalClock:
         """Epoch seconds of `MM/DD/YYYY HH:MM:SS`.
 
         In a repeated hour the reading nearest to `near` (an instant inside the record, as written there) is taken;
-        without one the first, unless the log, at `after`, is past it already. Raises `LineError` for what is no time.
+        without one the first, unless the log, at `after`, is past it already. Raises `LineError` for what is not a
+        time.
         """
         both = self._minutes.get(stamp[:16])
         seconds = _SECONDS.get(stamp[16:])
@@ -175,8 +176,8 @@ class LocalClock:
 class RestOfRecord:
     """Tells the last line of a record that line feeds in users' texts broke.
 
-    Called with the first line and one that follows. That one is no record of a run, nor one that lost its beginning; it
-    has what the server writes behind the texts that users choose and the first line lacks, and agrees with the first
+    Called with the first line and one that follows. That one is not a record of a run, nor one that lost its beginning;
+    it has what the server writes behind the texts that users choose and the first line lacks, and agrees with the first
     in the user, where it names the owner, and in the time at which the record was written.
     """
 

@@ -29,7 +29,7 @@ _WORD_BYTES: Final = 8
 
 
 def duration_ms(text: str | None) -> int | None:
-    """Milliseconds of `HH:MM:SS` (hours beyond 24 too, a cut last part as it stands), `MM:SS`, plain seconds."""
+    """Milliseconds of `HH:MM:SS` (hours beyond 24 too, a cut last part as it is), `MM:SS`, plain seconds."""
     if not text:
         return None
     if len(text) == 8 and text[2] == text[5] == ":":  # nearly all: a third of the time of the pattern

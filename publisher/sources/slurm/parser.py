@@ -258,7 +258,7 @@ class SlurmParser:
         return self._table_line(line) if line.strip() else Line.IGNORED
 
     def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line of a table that is no row by itself, behind a whole record."""
+        """A line of a table that is not a row by itself, behind a whole record."""
         header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
         if header is not None:
             return self._header(header)
@@ -290,7 +290,7 @@ class SlurmParser:
         return self.file not in self._layouts and begins(self._begun[0])
 
     def _begins(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line that is no row by itself, behind a whole record."""
+        """A line that is not a row by itself, behind a whole record."""
         layout = self._layout or _without_header(line)
         if layout is None:
             return UnreadableLine(_NO_HEADER)
@@ -382,7 +382,7 @@ class SlurmParser:
         return self._put_together(layout, fields, lines)
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
-        """The record of the fewest lines that ends with the last of these; what is before is no record."""
+        """The record of the fewest lines that ends with the last of these; what is before is not a record."""
         for begin in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_TRIED), -1):
             fields = self._fields(layout, b"\n".join(lines[begin:]))
             if fields is not None:
@@ -457,7 +457,8 @@ class SlurmParser:
         ]
 
     def _why(self, lines: Sequence[bytes], reason: str) -> str:
-        """Why lines are no record: what goes on behind the last column is no torn record, but the rest of a text."""
+        """Why lines are not record: what goes on behind the last column is not a torn record, but the rest of a
+        text."""
         layout = self._layout
         if layout is None or not layout.free_last:
             return reason

@@ -50,7 +50,7 @@ MAX_RECORD_BYTES: Final = 4 << 20
 
 _BLOCK: Final = 1 << 18
 _EARLIEST: Final = 86_400
-"""Zero is no time for sacct, it would take today's midnight."""
+"""Zero is not a time for sacct, it would take today's midnight."""
 _MESSAGE_BYTES: Final = 4_096
 _GRACE_S: Final = 5.0
 _NOT_FOR_SACCT: Final = ("SACCT_", "SLURM_TIME_FORMAT", "SLURM_CLUSTERS", "SLURM_BITSTR_LEN")

@@ -109,7 +109,7 @@ class Layout:
 
     @classmethod
     def of(cls, line: str) -> Layout | None:
-        """The layout that a header line tells; None if the line is no header."""
+        """The layout that a header line tells; None if the line is not a header."""
         found = _HEADER.fullmatch(line) if 5 <= len(line) < 8_192 else None
         if found is None:
             return None
@@ -127,7 +127,7 @@ class Layout:
     def fields(self, parts: list[str]) -> list[str]:
         """The fields of a line that was split into at least as many parts as there are columns.
 
-        Texts that can be told apart in several ways are left out; their columns are named in one field more. Raises
+        Texts that can be distinguished in several ways are left out; their columns are named in one field more. Raises
         `LineError` where that concerns what a run is accounted by.
         """
         excess = len(parts) - self.columns
@@ -144,7 +144,7 @@ class Layout:
         if not differ:
             return first
         if differ & self._matter:
-            raise LineError("a name or comment holds the delimiter, and the fields can be told apart in several ways")
+            raise LineError("a name or comment holds the delimiter, and the fields can be separated in several ways")
         known = ["" if at in differ else field for at, field in enumerate(first)]
         return [*known, ", ".join(self.names[at] for at in sorted(differ))]
 
@@ -250,7 +250,7 @@ class Layout:
         if start is None or (node_list and not wall_ms and node_list in values.NO_NODES):
             return None
         if "[" in number:
-            raise LineError("tasks of an array that were not told apart have a start")
+            raise LineError("tasks of an array that were not known apart have a start")
         if end is None:
             wall_ms = None
         elif end < start:
@@ -362,13 +362,13 @@ def _task(text: str | None) -> int | None:
 
 def _whole(text: str) -> int:
     if not (text.isdecimal() and len(text) <= 11):
-        raise LineError("the elapsed time is no number of seconds")
+        raise LineError("the elapsed time is not a number of seconds")
     return int(text)
 
 
 @lru_cache(maxsize=4_096)
 def _hosts(node_list: str, cores: int | None) -> tuple[Host, ...] | None:
-    """Hosts of a list of nodes; None if it cannot be told apart. One host alone has all the cores."""
+    """Hosts of a list of nodes; None if it cannot be distinguished. One host alone has all the cores."""
     names = values.nodes(node_list)
     if names is None:
         return None

@@ -72,7 +72,7 @@ def meaning(state: str) -> tuple[bool, Status]:
     """Whether a job in this state may have no end, and what the state of a run means that has one.
 
     A state that is not known is of the system's making. States of jobs that run or wait are, with an end, those of a
-    run that was ended for another one. Raises `LineError` for what is no state.
+    run that was ended for another one. Raises `LineError` for what is not a state.
     """
     found = _STATE.fullmatch(state)
     if found is None:

@@ -59,9 +59,9 @@ def test_a_line_that_names_nobody_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"no entry", "no BLAH line"),
-        (b'"x"', "no BLAH line"),
-        (b'"', "no BLAH line"),
+        (b"no entry", "not a BLAH line"),
+        (b'"x"', "not a BLAH line"),
+        (b'"', "not a BLAH line"),
         (f'{AT} "userDN=/CN=Ada"'.encode(), "has no lrmsID"),
         (b'"userDN=/CN=Ada" "lrmsID=1"', "has no timestamp"),
         (b'"timestamp=2026-02-30 00:00:00" "userDN=/CN=Ada" "lrmsID=1"', "has no timestamp"),

@@ -141,7 +141,7 @@ def ran(start: int, stop: int, hosts: tuple[Host, ...], core_numbers: tuple[str,
 
 
 def test_what_names_no_cores_is_spread_evenly_and_said_so() -> None:
-    """A job holds two of the four cores of n1 for 12 hours, and it is not told which: 6 h of each core."""
+    """A job holds two of the four cores of n1 for 12 hours, and it is not known which: 6 h of each core."""
     found = occupation([ran(0, 12, (Host("n1", 2),))], "core")
     assert table(found, "core", "used_h", "inferred_h", "occupation") == [
         *((f"n1/{core}", 6.0, 6.0, 0.25) for core in range(4)),

@@ -124,7 +124,7 @@ def test_every_field_of_the_manual_is_kept(folder: Path) -> None:
         (36, "-1", "CPU time is negative"),
         (36, "9" * 20, "CPU time"),
         (34, "1.5", "field 35"),
-        (42, "x", "behind the category"),
+        (42, "x", "after the category"),
         (5, "1,2", "field 6"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_window_is_read_again(folder: Path) -> None:
 
 
 def test_copies_in_the_folder_of_the_cell(folder: Path, tmp_path: Path) -> None:
-    """However a rotation names them; the messages and statistics beside them are no part of the log."""
+    """However a rotation names them; the messages and statistics beside them are not part of the log."""
     lines = lines_of(folder / "accounting.jsonl")
     names = (
         *("accounting-20261120.jsonl.gz", "accounting.1.jsonl", "accounting.jsonl.0", "accounting.jsonl-20261121"),
