@@ -1,6 +1,6 @@
 """Runs of the store kept in memory between reports: what a program that stays answers from at once.
 
-Promise kept here: a report never tells an outdated state. Before each, it is seen whether the store changed since; if
+Promise kept here: a report never shows an outdated state. Before each, it is seen whether the store changed since; if
 so, ids and digests of its runs are compared with those that are kept, and what is new, changed or gone is made good. As
 long as that is not done, reports are read from the store, as a command reads them.
 
@@ -104,7 +104,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class ReportCache:
-    """What is kept of a store. `say` is told of trouble in preparing it. Safe in threads."""
+    """What is kept of a store. `say` is called when preparing it fails. Safe in threads."""
 
     def __init__(
         self, store: Store, config: Config, say: Callable[[str], None], clock: Callable[[], int], *,
@@ -167,7 +167,7 @@ class ReportCache:
         return 0 if self._made is None else sum(chunk.bytes for chunk in self._made.chunks)
 
     def being_read(self, change: int) -> None:
-        """A report that reads the store begins (1) or ends (-1): preparing stands back meanwhile."""
+        """A report that reads the store begins (1) or ends (-1): preparing waits meanwhile."""
         with self._quiet:
             self._reading += change
             self._quiet.notify_all()
@@ -181,7 +181,7 @@ class ReportCache:
     # --- the present state
 
     def present(self) -> _State | None:
-        """What is kept, as the store stands now; None where it is not prepared, and the store must be read."""
+        """What is kept, as the store is now; None where it is not prepared, and the store must be read."""
         with self._store.read() as connection:
             state = state_of(connection, self._clock())
         made = self._made

@@ -45,7 +45,7 @@ VIEWS: Final[Mapping[str, str]] = {
     "load": "Samples of DQS' stat_file: active and total queues, and load.",
     "job": "One job in full.",
 }
-"""The views by name, and what each tells."""
+"""The views by name, and what each shows."""
 
 Cell = str | int | float | Decimal | None
 Kind = Literal["text", "instant", "count", "number", "ratio", "money"]
@@ -101,7 +101,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     shown: tuple[str, ...] = ()
-    """The columns that stand in tables and Markdown; without any, all. CSV and JSON have them all."""
+    """The columns of tables and Markdown; without any, all. CSV and JSON have them all."""
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader must know of the figures: what was assumed, inferred or left out."""

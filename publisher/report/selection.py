@@ -205,7 +205,7 @@ def columns_of(by: tuple[str, ...]) -> frozenset[str]:
 
 
 class Groups:
-    """Numbers for the groups met so far; `labels` tells what each is called, a word for each key."""
+    """Numbers for the groups met so far; `labels` says what each is called, a word for each key."""
 
     def __init__(self, request: ReportRequest, selection: Selection, by: tuple[str, ...], at: str = "end") -> None:
         """`at` names the column of the instant by which a run belongs to a period."""

@@ -286,7 +286,7 @@ def required_path(name: str, settings: schema.SourceSettings, what: str, example
 
 
 class Reader(Protocol):
-    """What collecting needs of a source, whoever reads it."""
+    """What collecting needs of a source, here or in a worker process."""
 
     name: str
     kind: str
@@ -318,7 +318,7 @@ class Source(Reader, Protocol):
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Read from the cursor to the present end; the last page has `at_end`. Memory does not grow with the input.
 
-        With a window, runs whose end lies in it are read again, wherever the cursor stands, and the cursors of the
+        With a window, runs whose end lies in it are read again, wherever the cursor is, and the cursors of the
         pages are the one that was given.
 
         Raises `SourceError` and its kinds.
@@ -326,7 +326,7 @@ class Source(Reader, Protocol):
         ...
 
     def complete_since(self) -> int | None:
-        """From which end time on (epoch seconds) this source knows every run; None where it cannot tell."""
+        """From which end time on (epoch seconds) this source knows every run; None where it does not know."""
         ...
 
     def check(self) -> list[Finding]:

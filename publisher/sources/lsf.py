@@ -3,10 +3,10 @@
 A record whose quoted text holds line feeds is put together from its lines. A record that never ends costs itself: the
 next one is known by its beginning.
 
-A record of LSF's lsb.acct: its fields, and the run that a JOB_FINISH tells.
+A record of LSF's lsb.acct: its fields, and the run of a JOB_FINISH.
 
-Fields are separated by blanks; text stands in double quotes, a quote in it twice. Positions shift by the number of
-hosts asked for and used. What LSF 7, 8, 9 and 10 add stands behind; older and cut-off records lack it.
+Fields are separated by blanks; text is in double quotes, a quote in it twice. Positions shift by the number of
+hosts asked for and used. What LSF 7, 8, 9 and 10 add comes last; older and cut-off records lack it.
 (The facts on sources, 9; the manual of lsb.acct for LSF 6.2, 8, 9.1 and 10.1.)
 """
 
@@ -272,7 +272,7 @@ class LsfParser:
         kind = record_type(line)
         if not self._begun and not self._passes_over:
             return self._begins(line, kind) if line.strip() else Line.IGNORED
-        if kind is not None:  # in a text a quote stands twice, so no text begins a line so
+        if kind is not None:  # in a text a quote is doubled, so no text begins a line so
             given_up = [] if self._passes_over else [self._given_up("a quoted text in it is never closed", present=0)]
             self._passes_over = False
             return [*given_up, self._begins(line, kind)]
@@ -357,7 +357,7 @@ class LsfSource(LineSource):
         self._cluster = cluster
 
     def check(self) -> list[Finding]:
-        """As every log; and whether the cluster has a name, since LSF's records do not tell it."""
+        """As every log; and whether the cluster has a name, since LSF's records do not have it."""
         findings = super().check()
         if self._cluster is None:
             hint = "Set `cluster` to the name that lsid shows, before the first job is published"

@@ -2,7 +2,7 @@
 
     spool_jobs                  key and attributes
     spool_jobs_fqans            a list: key, position, value
-    spool_jobs_extras           name/value pairs: key, position, name, value (as text that tells its type)
+    spool_jobs_extras           name/value pairs: key, position, name, value (as text that shows its type)
     spool_jobs_hosts            subordinate objects: key, position, their attributes
 
 Only attributes that changed are updated, and only sublists that changed are put in anew. What no column can hold, a
@@ -260,14 +260,14 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
     }
     if not odd:
         return {**row, _ODD: None}
-    told = {
+    extra = {
         name: str(value) if isinstance(value, int) else name_value.escaped(value, "") for name, value in odd.items()
     }
     fitting = {name: value.replace("\0", "\ufffd") if isinstance(value, str) else None for name, value in odd.items()}
     return {
         **row,
         **fitting,
-        _ODD: msgspec.json.encode([told, sorted(n for n in odd if isinstance(odd[n], int))]).decode(),
+        _ODD: msgspec.json.encode([extra, sorted(n for n in odd if isinstance(odd[n], int))]).decode(),
     }
 
 
@@ -275,8 +275,8 @@ def _whole(row: dict[str, Any]) -> dict[str, Any]:
     """The row that was made fitting."""
     if row[_ODD] is None:
         return row
-    told, numbers = msgspec.json.decode(row[_ODD])
-    return row | {name: int(word) if name in numbers else name_value.unescaped(word) for name, word in told.items()}
+    extra, numbers = msgspec.json.decode(row[_ODD])
+    return row | {name: int(word) if name in numbers else name_value.unescaped(word) for name, word in extra.items()}
 
 
 def _value(kind: Kind, name: str, rows: list[dict[str, Any]]) -> Any:

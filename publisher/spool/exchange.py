@@ -238,7 +238,7 @@ class _Importer:
 
 
 class _Join:
-    """What the grid log told of the jobs at hand, as it was exported."""
+    """What the grid log said of the jobs at hand, as it was exported."""
 
     def __init__(self) -> None:
         self.items: Sequence[Object] = ()
@@ -251,8 +251,8 @@ def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
     mark = values.get("grid_log")
     if mark != JOINED:
         return job, mark
-    told = {name: value for name in TOLD if (value := values.get(f"told_{name}")) is not None}
-    return msgspec.structs.replace(job, **told), mark
+    found = {name: value for name in TOLD if (value := values.get(f"grid_{name}")) is not None}
+    return msgspec.structs.replace(job, **found), mark
 
 
 def _job(item: Object) -> Job:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from publisher.spool.base import Kind, Object, Scalar, SpoolError
-from publisher.spool.files import Folder, name_of, part_of, told
+from publisher.spool.files import Folder, errors_named, name_of, part_of
 
 ABSENT: Final = r"\N"
 ITEMS: Final = ","
@@ -112,7 +112,7 @@ def _loose(value: Any, marks: str) -> str:
 
 
 def loose(value: Any) -> str:
-    """The value of a pair as text that tells its type."""
+    """The value of a pair as text that shows its type."""
     return _loose(value, "")
 
 
@@ -150,7 +150,7 @@ class Classic:
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
         """Take away the folders of objects that are gone."""
-        with told(self._folder.path):
+        with errors_named(self._folder.path):
             for kind in kinds:
                 for folder in self._folder.path.glob(f"{kind.name}/??/*"):
                     if not any(folder.iterdir()):

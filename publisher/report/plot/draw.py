@@ -113,7 +113,7 @@ def amount_axis(axes: Axes, unit: str, most: float) -> None:
 
 
 def grid_lines(axes: Axes, axis: Literal["both", "x"]) -> None:
-    """The grid, behind everything."""
+    """The grid, below everything."""
     axes.grid(visible=True, axis=axis, color=FAINT, linewidth=0.7)
 
 
@@ -307,7 +307,7 @@ def draw(
 ) -> bytes:
     """The picture as a file of this form. Threads draw one after the other.
 
-    `start` and `stop` are the report's interval (without a start, pictures over names do not tell it); `say` is told,
+    `start` and `stop` are the report's interval (without a start, pictures over names do not show it); `say` is called,
     once for each letter, where no font of this computer has it.
     """
     import matplotlib as mpl  # noqa: PLC0415 - loads for half a second

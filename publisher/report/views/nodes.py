@@ -413,7 +413,7 @@ class NodeAllocations:
         ):
             notes.append(f"On {', '.join(crowded[:10])} runs held more {self.resource} than [[nodes]] says there is.")
         if any(node.name == UNKNOWN_NAME and any(held) for _, node, _, held in nodes):
-            notes.append(f"Runs of a source that names no hosts stand under {UNKNOWN_NAME}.")
+            notes.append(f"Runs of a source that names no hosts are under {UNKNOWN_NAME}.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
         return (*notes, *self.selection.met().notes(LACKS.get(self.resource, 0)))

@@ -1,4 +1,4 @@
-"""The run that a Grid Engine accounting record tells, whichever of the two formats it is written in.
+"""The run of a Grid Engine accounting record, whichever of the two formats it is written in.
 
 Pure. What ran is decided by its times alone, since every failed code occurs with and without usage; how it ended by the
 failed code, the exit status and, where the record has it, who deleted it. (The facts on sources, 1 and 2.)
@@ -93,7 +93,7 @@ def with_measures(extras: Extras, slaves: Iterable[Mapping[str, Number]]) -> Ext
     """The extras of a master with the measures of its slaves: sums, and of memory the largest.
 
     That is what Grid Engine writes itself with `accounting_summary`, for custom usage too, but for memory: it sums
-    peaks that need not have been at one time. A text of the master's stands as it is.
+    peaks that need not have been at one time. A text of the master's is kept.
     """
     total = dict(extras)
     for measures in slaves:
@@ -118,10 +118,10 @@ def outcome(
     group: str, name: str, account: str, queue: str, project: str | None, department: str | None,
     granted_pe: str | None, client_host: str | None = None, deleted_by: str | None = None,
 ) -> Job | Slave | None:  # fmt: skip
-    """What a record tells: a run, as a master or serial record alone tells it; a part of one; None if nothing ran.
+    """What a record is: a run, as a master or serial record alone has it; a part of one; None if nothing ran.
 
     `pe_task` is empty for a master or serial record. `maxvmem` and `maxrss` are bytes, zero where the record has none;
-    `ru_maxrss` of the extras (KiB) stands in. The submission time of what did not run may be missing.
+    `ru_maxrss` of the extras (KiB) is used for it. The submission time of what did not run may be missing.
     """
     local_id = f"{number}.{task}" if task else str(number)
     user_ms, system_ms = milliseconds(extras.get("ru_utime")), milliseconds(extras.get("ru_stime"))

@@ -68,7 +68,7 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
-    """What the record of a line tells: see `outcome`. Raises `JsonlError`."""
+    """What the record of a line is: see `outcome`. Raises `JsonlError`."""
     if "\\u0000" in line:
         raise JsonlError("a text in it holds NUL, which cannot be stored")
     try:

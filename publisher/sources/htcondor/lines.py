@@ -84,7 +84,8 @@ class HTCondorParser:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     def finish(self) -> list[Outcome]:
-        """At the end of all that there is: the ad of a file that is one job; an ad that is cut off so far is told."""
+        """At the end of all that there is: the ad of a file that is one job; an ad that is cut off so far is
+        reported."""
         ready = self._close_whole()
         if not self._ad:
             return ready

@@ -27,7 +27,7 @@ class RecordJoiner:
     """Holds the lines of a broken record for a parser, and puts them together.
 
     `parse` is the parser's: it gives what it refuses to `refused` and, while the joiner `holds`, all lines to `take`.
-    It is also given records put together, with their line feeds. `is_rest(first, line)` tells whether a line can be
+    It is also given records put together, with their line feeds. `is_rest(first, line)` says whether a line can be
     the last of the broken record that begins with the first.
     """
 

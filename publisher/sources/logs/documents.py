@@ -73,7 +73,7 @@ class SavedSource:
         self._complete_since = complete_since
 
     def complete_since(self) -> int | None:
-        """As configured: saved output cannot tell what was before it."""
+        """As configured: saved output does not know what was before it."""
         return self._complete_since
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
@@ -202,7 +202,7 @@ class _Logs(LogReader):
 
 
 def is_document(file: Path) -> bool:
-    """Whether a file begins as JSON or XML do. What cannot be opened is none: reading it as a log tells why."""
+    """Whether a file begins as JSON or XML do. What cannot be opened is none: reading it as a log says why."""
     try:
         with open_log(file) as log:
             return log.read(_SNIFF).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"[", b"<"}

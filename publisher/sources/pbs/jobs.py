@@ -1,7 +1,7 @@
-"""The run that a record of TORQUE or PBS Pro tells: from attributes to `Job`.
+"""The run of a record of TORQUE or PBS Pro: from attributes to `Job`.
 
 Pure. Slots are those granted (exec_host), cores what was allocated (PBS: resources_used.ncpus, then exec_vnode), never
-what was asked for; which cores these were, TORQUE tells and PBS Pro does not. The wall time is end minus start;
+what was asked for; which cores these were, TORQUE says and PBS Pro does not. The wall time is end minus start;
 `resources_used.walltime` is kept beside it, since it leaves out suspensions. Whatever has no field of its own is kept
 in `extras` under its own name.
 (The facts on sources, 4, 5 and "Common rules".)
@@ -53,7 +53,7 @@ PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LU
 
 
 class JobId(NamedTuple):
-    """A job id taken apart. `array` for the record of a whole array, which is not a run of its own."""
+    """The parts of a job id. `array` for the record of a whole array, which is not a run of its own."""
 
     local: str
     server: str

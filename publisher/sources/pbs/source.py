@@ -149,7 +149,7 @@ class PbsSource:
         try:
             reading = Reading(self._reader.files()[-1:], {})
         except SourceError:
-            return []  # told by the check of the log itself
+            return []  # reported by the check of the log itself
         chunk = next(iter(reading), None)
         clock = LocalClock(self._settings.timezone)
         sample = chunk.lines[:_SAMPLE_LINES] if chunk is not None else []

@@ -116,7 +116,7 @@ def _used(element: dict[str, Any], name: str) -> str:
     """CPU time as `MM:SS.mmm`.
 
     22.05 writes zero for a job: steps are summed before they are cut to milliseconds, as sacct's table does it, so that
-    both tell the same.
+    both say the same.
     """
     own = _microseconds(element.get("time"), name)
     steps = [_microseconds(step.get("time"), name) for step in _list(element.get("steps"))]

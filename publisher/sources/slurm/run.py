@@ -66,7 +66,7 @@ class Run(msgspec.Struct):
 
 
 class Allocations:
-    """Folds the lines of steps into the allocation before them. `cluster` stands in for a missing column."""
+    """Folds the lines of steps into the allocation before them. `cluster` is used for a missing column."""
 
     def __init__(self, clock: Clock, cluster: str) -> None:
         self.run: Run | None = None

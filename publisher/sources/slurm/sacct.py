@@ -138,7 +138,7 @@ def _decoded(record: bytes) -> str:
 def lines(command: list[str], environ: Mapping[str, str], silent_s: float) -> Generator[bytes, None, None]:
     """The lines that a command prints, without line feeds; the last one only if it has one.
 
-    Raises `SourceError`s: the program is missing, prints nothing for `silent_s` seconds, fails, or tells of an error.
+    Raises `SourceError`s: the program is missing, prints nothing for `silent_s` seconds, fails, or reports an error.
     The program is ended when the iterator is closed.
     """
     try:

@@ -1,7 +1,7 @@
 """Source `slurm`: finished jobs from sacct, which it runs itself, or from what sacct or Slurm's plugins saved.
 
 Promise kept here: every run becomes one job, requeued ones too; no run slips through between two reads, since the
-window of each read begins `overlap` before the end of the last, and a window counts only when sacct told all of it.
+window of each read begins `overlap` before the end of the last, and a window counts only when sacct printed all of it.
 
 The path is the program (`/usr/bin/sacct`, also without a path if it is on PATH), or a saved file, folder or pattern:
 tables of `sacct --parsable2` (or `-p`, or with any delimiter) with their header line, documents of `sacct --json`, and
@@ -108,7 +108,7 @@ class SlurmSource:
         return self._since
 
     def check(self) -> list[Finding]:
-        """Whether sacct runs and tells of jobs; or as every log and document."""
+        """Whether sacct runs and lists jobs; or as every log and document."""
         if not is_program(self.path):
             return self._saved.check()
         until = int(self._clock())
@@ -120,7 +120,7 @@ class SlurmSource:
             return [Finding(self.name, "red", f"{self.path}: {page.unreadable[0].reason}")]
         if not page.read:
             return [Finding(self.name, "yellow", f"{self.path}: no job in the last day")]
-        return [Finding(self.name, "green", f"{self.path}: runs, and tells of jobs of the last day")]
+        return [Finding(self.name, "green", f"{self.path}: runs, and lists jobs of the last day")]
 
     def _parser(self) -> SlurmParser:
         return SlurmParser(self._settings.cluster, self._settings.timezone)
@@ -134,7 +134,7 @@ class SlurmSource:
                 yield json.outcome(element, cluster)
 
     def _run(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
-        """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was told."""
+        """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was read."""
         now = int(self._clock())
         begin, end = self._span(cursor, window, now)
         first = _noted(cursor, "since", now) or now

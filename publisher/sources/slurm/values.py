@@ -102,7 +102,7 @@ class Clock:
     def span(self, start: str, end: str, elapsed_s: int | None) -> tuple[int | None, int | None]:
         """Start and end of a run.
 
-        Stamps in an hour that a change of the clocks repeats are read such that the end comes behind the start, at
+        Stamps in an hour that a change of the clocks repeats are read such that the end comes after the start, at
         the distance of the elapsed time if that is known. Raises `LineError`.
         """
         if start.isdecimal() and end.isdecimal() and len(start) <= 11 and len(end) <= 11:
