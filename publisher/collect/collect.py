@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection
 
 from publisher.collect.grid_join import GridJoin
-from publisher.collect.unread import unread_error
 from publisher.collect.wants import TargetFilter
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
@@ -299,3 +299,18 @@ def _follow_changes(
     deliveries.mark_unwanted(connection, plan.target_id, unwanted)
     deliveries.move(connection, plan.target_id, moves, now)
     transitions.remove(connection, plan.target_id, removed)
+
+
+_MOST_NAMED: Final = 5
+
+
+def unread_error(connection: Connection, source_id: int) -> str | None:
+    """Which files of a source disappeared before they were read to their end, for people; None if none did."""
+    files = [each.file for each in registry.unread_files(connection, source_id)]
+    if not files:
+        return None
+    named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")
+    return (
+        f"not read to the end before it was rotated, cut, or removed: {named}. `usage-publisher collect --unreadable` "
+        "says where it was looked for; name its folder in `rotated_to`, or settle it"
+    )

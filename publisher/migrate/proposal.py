@@ -28,7 +28,7 @@ Kind = Literal["choose", "differs", "not carried over", "state"]
 there is no counterpart, or it is not understood; `state`: what the old program had delivered, as far as that is
 known."""
 
-_MOST_TOLD: Final = 2000
+_MOST_CHARACTERS: Final = 2000
 UNKNOWN_SITE: Final = "SITE-NAME-AS-IN-GOCDB"
 _ORDER: Final[tuple[Kind, ...]] = ("choose", "state", "differs", "not carried over")
 
@@ -81,7 +81,7 @@ class Proposal:
         for target in self.targets.values():
             files = self.origin if self.state_file is None else f"{self.origin} and {self.state_file}"
             known = "; ".join([f"imported from {files} by {who} at {iso(now)}", *state])
-            target["taken_over_from"] = _one_line(known)[:_MOST_TOLD]
+            target["taken_over_from"] = _one_line(known)[:_MOST_CHARACTERS]
 
     def tables(self) -> dict[str, Any]:
         """The configuration as plain values."""

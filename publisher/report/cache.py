@@ -50,10 +50,10 @@ _MOST_SMALL: Final = 32
 """More small chunks than so many are joined."""
 _SMALL: Final = _CHUNK // 4
 _ALL: Final = NUMBERS | WORDS | OBJECTS_KEPT
-_PATIENCE_S: Final = 2.0
+_WAIT_S: Final = 2.0
 
 
-class _Reader:
+class _FrameMaker:
     """Makes frames with all columns, and holds the codings of all frames that it made. Safe in threads."""
 
     def __init__(self, store: Store, config: Config) -> None:
@@ -88,7 +88,7 @@ class _State(msgspec.Struct, frozen=True):
     """What is kept of one state of the store. It does not change: reports go on with theirs while another is made."""
 
     state: State
-    reader: _Reader
+    reader: _FrameMaker
     classes: dict[int, int]
     ids: Ints
     """Of the runs, ascending."""
@@ -174,7 +174,7 @@ class ReportCache:
 
     def _stand_back(self) -> None:
         with self._quiet:
-            self._quiet.wait_for(lambda: not self._reading or self._stopping, _PATIENCE_S if self._reading else 0)
+            self._quiet.wait_for(lambda: not self._reading or self._stopping, _WAIT_S if self._reading else 0)
             if self._stopping:
                 raise _StoppedError
 
@@ -208,7 +208,7 @@ class ReportCache:
                 self._made = None
                 if at_once is not None:
                     return None
-                reader = _Reader(self._store, self._config)
+                reader = _FrameMaker(self._store, self._config)
                 ids, marks, chunks = self._whole(connection, reader, horizon)
             else:
                 reader = old.reader
@@ -221,7 +221,7 @@ class ReportCache:
             return self._made
 
     def _whole(
-        self, connection: Connection, reader: _Reader, horizon: int | None
+        self, connection: Connection, reader: _FrameMaker, horizon: int | None
     ) -> tuple[Ints, Ints, list[ColumnChunk]]:
         marked: list[tuple[Ints, Ints]] = []
 
@@ -277,7 +277,7 @@ def _few(chunks: list[ColumnChunk]) -> list[ColumnChunk]:
     return [*large, ColumnChunk([KeptFrame(chunk, None) for chunk in small])]
 
 
-def _chunks(reader: _Reader, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[ColumnChunk]:
+def _chunks(reader: _FrameMaker, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[ColumnChunk]:
     gathered: list[Frame] = []
     for ids, page in pages:
         gathered += reader.frames(page, ids)

@@ -290,9 +290,9 @@ def _incomplete(raw: _Raw) -> Ints:
 
 
 def _gpus(raw: _Raw) -> Ints:
-    told = _zero_for_unknown(raw["gpus"])
+    whole = _zero_for_unknown(raw["gpus"])
     by_host = np.fromiter((sum(host.gpus or 0 for host in run.hosts) for run in raw.runs), np.int64, len(raw.runs))
-    return np.maximum(told, by_host)
+    return np.maximum(whole, by_host)
 
 
 def _millionths(value: float | str) -> int:
@@ -320,7 +320,7 @@ def _words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
     if name in {"host", "placed"}:
         return lambda hosts: tuple(host.name for host in hosts if host.name)
     if name == "complex":
-        return lambda told: complex_items(*told)
+        return lambda complexes: complex_items(*complexes)
     if name == "task":
         return lambda task: () if task == UNKNOWN else (str(task),)
     return lambda value: (str(value),) if value else ()

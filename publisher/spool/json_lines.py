@@ -21,7 +21,7 @@ from publisher.spool.journal import Journal
 _SUFFIX: Final = ".jsonl"
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _JournalEntry(msgspec.Struct, frozen=True):
     key: str
     values: dict[str, Any] | None
 
@@ -31,7 +31,7 @@ class _Key(msgspec.Struct, frozen=True):
     values: msgspec.Raw
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = msgspec.json.Decoder(_JournalEntry).decode
 _key_of = msgspec.json.Decoder(_Key).decode
 
 
@@ -47,11 +47,11 @@ class JsonLines(Journal):
             name: bytes(value).hex() if kind.scalars.get(name) == "bytes" and value is not None else value
             for name, value in item.values.items()
         }
-        return {"": [msgspec.json.encode(_Line(item.key, values)).decode()]}
+        return {"": [msgspec.json.encode(_JournalEntry(item.key, values)).decode()]}
 
     def end_of(self, kind: Kind, key: str) -> str:  # noqa: ARG002 - the others need it
         """The line of an object that is gone."""
-        return msgspec.json.encode(_Line(key, None)).decode()
+        return msgspec.json.encode(_JournalEntry(key, None)).decode()
 
     def key_of_line(self, kind: Kind, line: str) -> tuple[str, bool]:
         """The key of a line, and whether the object is there."""

@@ -297,7 +297,7 @@ _METADATA: Final[dict[str, dict[str, str | None]]] = {
 }
 _PS_DATE: Final = re.compile(rb"^%%CreationDate: .*\n", re.MULTILINE)
 _A4_IN: Final = (11.69, 8.27)
-_MOST_TOLD: Final = 20
+_MOST_NAMED_LETTERS: Final = 20
 _one_at_a_time = threading.Lock()
 """matplotlib's settings and its caches of fonts are the process's."""
 
@@ -336,7 +336,7 @@ def draw(
 def _tell(missing: frozenset[str], say: Callable[[str], None]) -> None:
     """Say which letters are drawn as boxes."""
     if missing:
-        some = "".join(sorted(missing)[:_MOST_TOLD]) + (" ..." if len(missing) > _MOST_TOLD else "")
+        some = "".join(sorted(missing)[:_MOST_NAMED_LETTERS]) + (" ..." if len(missing) > _MOST_NAMED_LETTERS else "")
         say(
             f"no font of this computer has these letters, which are boxes in pictures: {safe(some)} "
             "(install one, such as Debian's fonts-noto-cjk; SVG and pages keep the text)"

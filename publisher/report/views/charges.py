@@ -6,7 +6,7 @@ times its wall time, times the price of that class, times a factor for whose it 
 decimals, and nothing is rounded but the amount of each item, once: half away from zero, to the decimals of the
 currency. A statement's total is the sum of its rounded items and its adjustments, so it differs from the unrounded sum
 by at most half a unit of the last decimal an item. An item of something that rounds to nothing is not a line of the
-statement, which it adds nothing to, but is told below it; what costs nothing by its price or factor is a line.
+statement, which it adds nothing to, but is named below it; what costs nothing by its price or factor is a line.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class KnownNode(msgspec.Struct, frozen=True):
     amounts: dict[Resource, int | None]
     since: int | None = None
     until: int | None = None
-    told: bool = True
+    is_named: bool = True
     """Whether the configuration has it."""
 
     def in_service_s(self, period: ReportPeriod) -> int:
@@ -78,7 +78,7 @@ class Inventory:
             known = self._by_name.get(key) or self._by_name.get((None, name))
             if known is None:
                 known = [len(self.nodes)]
-                self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, told=False))
+                self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, is_named=False))
             self._met[key] = known
             for number in known:
                 self.met_in.setdefault(number, cluster)
@@ -132,8 +132,8 @@ class _Share(NamedTuple):
 class Placing:
     """Places the runs of a selection on the nodes of an inventory.
 
-    Slots are those granted on each host; where a source tells only how many a run has in all, they are spread evenly.
-    Memory is spread like slots, as the batch systems tell one peak for the run; GPUs evenly where they are not known
+    Slots are those granted on each host; where a source has only how many a run has in all, they are spread evenly.
+    Memory is spread like slots, as the batch systems have one peak for the run; GPUs evenly where they are not known
     by host.
     """
 
@@ -186,11 +186,11 @@ class Placing:
             numbers = self._inventory.numbers(cluster, "")
             amount = 1 if self._resource in _LIKE_SLOTS else total
             return _Share([0] * len(numbers), numbers, [amount] * len(numbers), 1)
-        told = [host.slots for host in hosts]
-        if any(amount is None for amount in told):
+        granted_slots = [host.slots for host in hosts]
+        if any(amount is None for amount in granted_slots):
             granted = _evenly(slots, len(hosts))
         else:
-            granted = [amount or 0 for amount in told]
+            granted = [amount or 0 for amount in granted_slots]
         amounts = granted
         if self._resource == "gpus":
             by_host = [host.gpus for host in hosts]
@@ -348,9 +348,9 @@ class NodeAllocations:
                 numbers.note_highest(self._highest, placed.node, named)
                 if held is not None:
                     held(Allocations(placed, start, stop, named, numbers))
-            untold = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
-            if self.resource in {"cores", "gpus"} and untold.any():
-                unknown.append((placed.node[untold], start[untold], stop[untold], placed.amount[untold]))
+            lacking = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
+            if self.resource in {"cores", "gpus"} and lacking.any():
+                unknown.append((placed.node[lacking], start[lacking], stop[lacking], placed.amount[lacking]))
         if unknown:
             self._inferred = most_at_once(*(np.concatenate(column) for column in zip(*unknown, strict=True)))
         return self
@@ -378,7 +378,7 @@ class NodeAllocations:
             capacity = self.capacity(node)
             if capacity is None and node.name != UNKNOWN_NAME:
                 capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
-            if node.told or any(self._occupation.of(number)):
+            if node.is_named or any(self._occupation.of(number)):
                 if not node.cluster and (cluster := self.inventory.met_in.get(number)):
                     node = msgspec.structs.replace(node, cluster=cluster)  # noqa: PLW2901
                 found.append(OfNode(number, node, capacity, self._occupation.of(number)))
@@ -398,7 +398,7 @@ class NodeAllocations:
         notes = []
         nodes = self.nodes()
         inferred = [
-            node.name for _, node, _, held in nodes if not node.told and node.name != UNKNOWN_NAME and any(held)
+            node.name for _, node, _, held in nodes if not node.is_named and node.name != UNKNOWN_NAME and any(held)
         ]
         if inferred and self.resource in {"cores", "gpus"}:
             or_named = " or named" if self.resource == "cores" else ""
@@ -409,7 +409,7 @@ class NodeAllocations:
         elif any(capacity is None and any(held) for _, _, capacity, held in nodes):
             notes.append(f"No table [[nodes]] says how much {self.resource} some nodes have: no occupation of these.")
         if crowded := sorted(
-            node.name for _, node, capacity, held in nodes if node.told and self._crowded(capacity, held)
+            node.name for _, node, capacity, held in nodes if node.is_named and self._crowded(capacity, held)
         ):
             notes.append(f"On {', '.join(crowded[:10])} runs held more {self.resource} than [[nodes]] says there is.")
         if any(node.name == UNKNOWN_NAME and any(held) for _, node, _, held in nodes):

@@ -104,7 +104,7 @@ def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
 
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
-    request.cut()  # what makes no sense is told before anything is read
+    request.cut()  # what makes no sense is refused before anything is read
     return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
 
 
@@ -117,8 +117,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 def _whole(context: ReportContext, made: Utilization) -> Report:
     report = made.report
-    told = builtins(report)
-    del told["bins"]
+    facts = builtins(report)
+    del facts["bins"]
     names = ("queue", "slots") if report.measure == "queue" else ("cpu_user", "cpu_system")
     measures = ("queue", "cpu") if report.measure == "queue" else ("cpu", "queue")
     return Report(

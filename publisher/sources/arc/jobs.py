@@ -80,11 +80,11 @@ class RowReader:
     ) -> None:
         self._start_from_execution = start_from_execution
         self._end_from_lrms = end_from_lrms
-        self._endpoints = _Known("Endpoints", names["Endpoints"], _endpoint)
-        self._statuses = _Known("Status", names["Status"], _status)
-        self._users = _Known("Users", names["Users"], _text)
-        self._vos = _Known("WLCGVOs", names["WLCGVOs"], _text)
-        self._queues = _Known("Queues", names["Queues"], _text)
+        self._endpoints = _NameTable("Endpoints", names["Endpoints"], _endpoint)
+        self._statuses = _NameTable("Status", names["Status"], _status)
+        self._users = _NameTable("Users", names["Users"], _text)
+        self._vos = _NameTable("WLCGVOs", names["WLCGVOs"], _text)
+        self._queues = _NameTable("Queues", names["Queues"], _text)
 
     def record_id(self, row: Row) -> str | None:
         """The record id of the job of a row; None for a row of which no job can be made."""
@@ -219,7 +219,7 @@ class RowReader:
         return _bounded(found)
 
 
-class _Known(dict[Any, _T]):
+class _NameTable(dict[Any, _T]):
     """What the rows of a table of names mean, by their ID; each is made once."""
 
     def __init__(self, table: str, rows: Mapping[int, Row], meaning: Callable[[Row], _T]) -> None:

@@ -216,11 +216,11 @@ class ArcSource:
         in_progress: Iterable[int] = (),
         *,
         settle_after: float | None = None,
-    ) -> _Reading:
+    ) -> _ArcReading:
         settings = (self._settings.start_time == "execution", self._settings.end_time == "lrms")
         reader = RowReader(database.names, start_from_execution=settings[0], end_from_lrms=settings[1])
         marks = RowMarks(database.names, *settings)
-        return _Reading(str(database.path), reader, marks, before, in_progress, settle_after)
+        return _ArcReading(str(database.path), reader, marks, before, in_progress, settle_after)
 
     # --- what is new
 
@@ -306,7 +306,7 @@ class ArcSource:
             after = (rows.aar[-1][AAR_COLUMNS.index("EndTime")], rows.aar[-1][0])
 
 
-class _Reading:
+class _ArcReading:
     """One read: makes pages of rows, and knows which rows are not yet given as finished jobs."""
 
     def __init__(

@@ -34,7 +34,7 @@ class JsonlError(ValueError):
     """A line is not a record of the JSONL format; the message says why."""
 
 
-class _Line(msgspec.Struct):
+class _JsonlRecord(msgspec.Struct):
     job_number: _Count
     hostname: str
     owner: str
@@ -64,7 +64,7 @@ class _Line(msgspec.Struct):
     deleted_by: str | None = None
 
 
-_lines = msgspec.json.Decoder(_Line)
+_lines = msgspec.json.Decoder(_JsonlRecord)
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
@@ -119,14 +119,14 @@ def _figure(value: _Value) -> Number:
     return value if isinstance(value, int | float) else 0
 
 
-def _loosely(line: str, error: Exception) -> _Line:
+def _loosely(line: str, error: Exception) -> _JsonlRecord:
     """A record with containers as arrays, numbers as text or out of bounds, flags or null among the values."""
     try:
         loose = msgspec.json.decode(line)
         if not isinstance(loose, dict):
             raise JsonlError("the line is JSON, and no accounting record")
         loose["usage"] = {name: _values(_merged(inner)) for name, inner in _merged(loose.get("usage")).items()}
-        return msgspec.convert(loose, _Line, strict=False)
+        return msgspec.convert(loose, _JsonlRecord, strict=False)
     except msgspec.ValidationError as wrong:
         raise JsonlError(f"the JSON is not an accounting record: {wrong}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as wrong:

@@ -38,7 +38,7 @@ from publisher.sources.logs.rotation import LogFiles
 MAX_LINE_BYTES: Final = 1 << 20
 
 _BLOCK_BYTES: Final = 1 << 18
-_WAITING_TOLD: Final = 10
+_WAITING_NAMED: Final = 10
 _GONE_KEPT: Final = 64
 """Files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
 _MISSING_KEPT: Final = 16
@@ -134,7 +134,7 @@ class Reading:
         unfinished = [mark for mark in self._marks.values() if mark.unfinished]
         texts = [
             f"{mark.path}: the last line has no end yet ({mark.unfinished} bytes); it is read when it has"
-            for mark in unfinished[:_WAITING_TOLD]
+            for mark in unfinished[:_WAITING_NAMED]
         ]
         more = len(unfinished) - len(texts)
         return [*texts, f"and the last lines of {more} more files"] if more else texts

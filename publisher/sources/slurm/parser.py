@@ -21,7 +21,7 @@ import msgspec
 from publisher.sources.base import Line, Outcome, UnreadableLine
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.slurm import sacct
-from publisher.sources.slurm.run import Allocations, Run
+from publisher.sources.slurm.run import AllocationSteps, Run
 from publisher.sources.slurm.table import MOST_EXCESS, Layout
 from publisher.sources.slurm.values import Clock
 
@@ -156,7 +156,7 @@ class SlurmParser:
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
 
     def __init__(self, cluster: str | None, zone: str) -> None:
-        self._runs = Allocations(Clock(zone), cluster or "")
+        self._runs = AllocationSteps(Clock(zone), cluster or "")
         self._layout: Layout | None = None
         self._unusable: Layout | None = None
         self._layouts: dict[str, Layout] = {}

@@ -65,7 +65,7 @@ class Run(msgspec.Struct):
         )
 
 
-class Allocations:
+class AllocationSteps:
     """Folds the lines of steps into the allocation before them. `cluster` is used for a missing column."""
 
     def __init__(self, clock: Clock, cluster: str) -> None:

@@ -39,7 +39,7 @@ from publisher.sources.logs.json_stream import Damaged, JsonElements
 from publisher.sources.logs.open_log import OpenLog
 from publisher.sources.slurm import json, sacct, values
 from publisher.sources.slurm.parser import SlurmParser
-from publisher.sources.slurm.run import Allocations
+from publisher.sources.slurm.run import AllocationSteps
 from publisher.sources.slurm.table import Layout
 from publisher.sources.slurm.texts import JobTexts
 from publisher.sources.slurm.values import Clock
@@ -175,7 +175,7 @@ class SlurmSource:
         """
         page = PageBuilder(wanted, keep_running=True)
         program = str(self.path)
-        allocations = Allocations(Clock("UTC"), self._settings.cluster or "")
+        allocations = AllocationSteps(Clock("UTC"), self._settings.cluster or "")
         with (
             closing(self._records(begin, until, sacct.TEXTS)) as written,
             JobTexts(written) as texts,
@@ -206,7 +206,7 @@ def _noted(cursor: Cursor, key: str, now: int) -> int | None:
     return None if instant is None else min(instant, now)
 
 
-def _outcome(numbers: list[str], texts: JobTexts, allocations: Allocations) -> Outcome | list[Outcome]:
+def _outcome(numbers: list[str], texts: JobTexts, allocations: AllocationSteps) -> Outcome | list[Outcome]:
     """What a record of `NUMBERS` is, with the texts of its job."""
     number, cluster, submit = (numbers[at] for at in _IDS)
     if "." in number:

@@ -158,7 +158,7 @@ def test_named_and_unnamed_ones_together() -> None:
         ("n1/0", 6.0, 6.0), ("n1/1", 6.0, 6.0), ("n1/2", 6.0, 6.0), ("n1/3", 12.0, 6.0),
         ("n2/0", 6.0, 6.0), ("n2/1", 6.0, 6.0),
     ]  # fmt: skip
-    assert any(note.startswith("Of 2 runs the source tells how many cores") for note in found.notes)
+    assert any(note.startswith("Of 2 runs the source says how many cores") for note in found.notes)
 
 
 def test_the_same_core_twice_is_more_than_all_of_it_and_said_so() -> None:
