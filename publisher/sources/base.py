@@ -179,7 +179,7 @@ class PageBuilder:
 
     def _clear(self) -> None:
         self.jobs: list[Job] = []
-        """Runs whose texts are within the limits."""
+        """What `add` was given, and runs whose texts need no look: those are appended here."""
         self.marks: list[bytes | None] = []
         """Those of the runs, one each, from a source that gives marks."""
         self.unreadable: list[Unreadable] = []

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from publisher.spool.base import SpoolError
+from publisher.spool.base import Kind, SpoolError
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
@@ -156,6 +156,23 @@ class Folder:
         """See `Context.noted`."""
         text = self.read(self.path / _NOTE)
         return text.removesuffix("\n") if text is not None else None
+
+
+class FolderContext:
+    """What contexts in a folder with a file an object share: see `publisher.spool.context.SpoolingContext`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Folder(folder)
+        self.startup = self._folder.make
+        self.commit = self._folder.sync
+        self.note = self._folder.note
+        self.noted = self._folder.noted
+
+    def maintain(self, kinds: Sequence[Kind]) -> None:
+        """Nothing is left of objects that are gone."""
+
+    def shutdown(self) -> None:
+        """Nothing is kept open."""
 
 
 def _make(folder: Path) -> None:

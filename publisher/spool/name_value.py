@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from publisher.spool.base import Kind, Object, Scalar, SpoolError
-from publisher.spool.files import Folder, errors_named, name_of, part_of
+from publisher.spool.files import FolderContext, errors_named, name_of, part_of
 
 ABSENT: Final = r"\N"
 ITEMS: Final = ","
@@ -138,15 +138,8 @@ _WIDTH: Final = 21
 _MARKS: Final = "\t"
 
 
-class Classic:
+class Classic(FolderContext):
     """See the module and `publisher.spool.context`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = Folder(folder)
-        self.startup = self._folder.make
-        self.commit = self._folder.sync
-        self.note = self._folder.note
-        self.noted = self._folder.noted
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
         """Take away the folders of objects that are gone."""
@@ -155,9 +148,6 @@ class Classic:
                 for folder in self._folder.path.glob(f"{kind.name}/??/*"):
                     if not any(folder.iterdir()):
                         folder.rmdir()
-
-    def shutdown(self) -> None:
-        """Nothing is kept open."""
 
     def clear(self, kind: Kind) -> None:
         """The folder of the kind goes."""

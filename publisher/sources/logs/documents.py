@@ -66,15 +66,13 @@ class SavedSource:
         self.name = name
         self.kind = kind
         self._all = LogReader(path, names, rotated_to)
-        self._logs = _Logs(path, names, rotated_to)
-        self._make_parser = make_parser
+        self._logs = LineSource(name, kind, _Logs(path, names, rotated_to), make_parser, complete_since=complete_since)
         self._documents = documents
         self._parse_document = parse_document
-        self._complete_since = complete_since
 
     def complete_since(self) -> int | None:
         """As configured: saved output does not know what was before it."""
-        return self._complete_since
+        return self._logs.complete_since()
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Pages of the logs, then of the documents, as `Source.pages` says."""
@@ -83,7 +81,7 @@ class SavedSource:
         begun = _begun(cursor) if window is None else []
         problem: SourceError | None = None
         try:
-            for page in self._log_pages(cursor.get("log", {}), window):
+            for page in self._logs.pages(cursor.get("log", {}), window):
                 here["log"] = page.cursor
                 here[WAITING] = list(waiting_in(page.cursor))
                 last = page.at_end and not documents
@@ -135,7 +133,7 @@ class SavedSource:
         except SourceError as error:
             return [Finding(self.name, "red", error.message, error.hint)]
         findings: list[Finding] = []
-        if self._logs.files() or not documents:
+        if self._logs.reader.files() or not documents:
             findings += self._check_logs()
         for file in documents:
             try:
@@ -155,16 +153,13 @@ class SavedSource:
 
     def _check_logs(self) -> list[Finding]:
         """As every log; where no run ends at the beginning of a file, what the first page gives."""
-        findings = LineSource(self.name, self.kind, self._logs, self._make_parser).check()
+        findings = self._logs.check()
         if any(finding.level != "yellow" for finding in findings):
             return findings
-        page = next(self._log_pages({}, None), None)
+        page = next(self._logs.pages({}, None), None)
         if page is None or not page.jobs:
             return findings
-        return [Finding(self.name, "green", f"{len(self._logs.files())} files; runs are understood")]
-
-    def _log_pages(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
-        return LineSource(self.name, self.kind, self._logs, self._make_parser).pages(cursor, window)
+        return [Finding(self.name, "green", f"{len(self._logs.reader.files())} files; runs are understood")]
 
     def _refuse_others(self, file: Path, log: OpenLog) -> None:
         """Raises `SourceFormatError` for a document of another batch system."""

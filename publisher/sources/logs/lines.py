@@ -132,7 +132,7 @@ class LineSource:
         self._clock = clock
 
     def complete_since(self) -> int | None:
-        """As configured: a log cannot tell what was rotated away before it."""
+        """As configured: a log does not show what was rotated away before it."""
         return self._complete_since
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:

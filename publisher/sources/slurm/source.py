@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError, SourceError
 from publisher.finding import Finding
@@ -144,8 +145,8 @@ class SlurmSource:
         while True:
             until = min(end, begin + LONGEST_WINDOW_S) if begin else end
             last = until >= end
-            wanted = Window(begin or None, None if last and window is None else until)
-            for page in self._window(begin, until, wanted):
+            selected = Window(begin or None, None if last and window is None else until)
+            for page in self._window(begin, until, selected):
                 if page.at_end and window is None:
                     here = {"until": until, "since": first}
                 yield msgspec.structs.replace(page, cursor=here, at_end=page.at_end and last)
@@ -166,15 +167,14 @@ class SlurmSource:
             return max(0, known - int(self._settings.overlap)), now
         return max(0, self._settings.complete_since or 0), now
 
-    def _window(self, begin: int, until: int, wanted: Window) -> Iterator[Page]:
-        """Pages of what sacct answers for one span: runs that ended in `wanted`, and those that run. The last has
+    def _window(self, begin: int, until: int, selected: Window) -> Iterator[Page]:
+        """Pages of what sacct answers for one span: runs that ended in `selected`, and those that run. The last has
         `at_end`.
 
         What users wrote is asked for first, and each run of the second answer, which holds no text of a user, takes
         its own from there. So no text can add, change or hide a run. Raises `SourceError`s.
         """
-        page = PageBuilder(wanted, keep_running=True)
-        program = str(self.path)
+        page = PageBuilder(selected, keep_running=True)
         allocations = AllocationSteps(Clock("UTC"), self._settings.cluster or "")
         with (
             closing(self._records(begin, until, sacct.TEXTS)) as written,
@@ -184,12 +184,17 @@ class SlurmSource:
             for fields in records:
                 outcome = _outcome(fields, texts, allocations)
                 for each in outcome if isinstance(outcome, list) else (outcome,):
-                    page.add(each, lambda refused: refused.of_file(program))
+                    self._add(page, each)
                 if page.read >= PAGE_RECORDS:
                     yield page.page({})
-        for job in allocations.waiting():
-            page.add(job, lambda refused: refused.of_file(program))
+        page.jobs += allocations.waiting()
         yield page.page({}, at_end=True)
+
+    def _add(self, page: PageBuilder, outcome: Outcome) -> None:
+        if isinstance(outcome, Job):
+            page.jobs.append(outcome)  # however long its texts are: a user must not hide a run from sacct with one
+        else:
+            page.add(outcome, lambda refused: refused.of_file(str(self.path)))
 
     def _records(self, begin: int, until: int, columns: Sequence[str]) -> Generator[list[str], None, None]:
         by = self._new_delimiter()
