@@ -57,13 +57,13 @@ class ChartSeries(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A bar of a chart over names: from `left`, so `long`, in percent of the axis; `value` is shown."""
+    """A bar of a chart over names: from `left`, so `long`, in percent of the axis."""
 
     label: str
     colour: str
     left: float
     long: float
-    value: str
+    value: float
 
 
 class Drawing(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +220,7 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
         for place, one in enumerate(plot.series):
             value = one.values[number] or 0.0
             long = round(value / top * 100, 3)
-            row.append(Bar(safe(one.label), _colour(one.label, place), round(left, 3), long, cell_text(value)))
+            row.append(Bar(safe(one.label), _colour(one.label, place), round(left, 3), long, value))
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)

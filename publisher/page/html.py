@@ -36,10 +36,12 @@ _FOLDER: Final = "templates"
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("publisher.page", _FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
+    environment.filters["cell_text"] = cell_text
+    return environment
 
 
 @cache
@@ -233,7 +235,7 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     context = {
         "title": "Publishing", "lead": _lead(status), "targets": targets, "sources": sources,
-        "target_columns": _TARGETS, "source_columns": _SOURCES, "numbers": _NUMBERS, "cell_text": cell_text,
+        "target_columns": _TARGETS, "source_columns": _SOURCES, "numbers": _NUMBERS,
     }  # fmt: skip
     return markup("status.html", {**context, **around})
 

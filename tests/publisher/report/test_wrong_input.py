@@ -130,7 +130,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Program:
         (("--days", "0"), "at least one day"),
         (("--days", "3", "--from", "2026-01-01"), "exclude each other"),
         (("--month", "2026-11", "--until", "2026-12"), "a whole month"),
-        (("--month", "2026-13"), "is not a time"),
+        (("--month", "2026-13"), "is no time"),
         (("--view", "totals"), "nothing was collected yet"),
         (("--view", "colour"), "colour"),
         (("--archive", "nowhere"), "there is no archive"),
