@@ -155,7 +155,7 @@ class StoreMaintenance:
                 "nothing says what to purge",
                 hint="Give --before MONTH, or set store.keep_jobs, store.keep_messages or store.keep_receipts",
             )
-        owed = {name: Owed(plan.wish.summaries, plan.wish.sync) for name, plan in plans.items()}
+        owed = {name: Owed(plan.filter.summaries, plan.filter.sync) for name, plan in plans.items()}
         jobs_before = before or _ago(present, settings.keep_jobs)
         with self._store.read() as connection:
             months = purge.months_before(connection, jobs_before, owed) if jobs_before is not None else []

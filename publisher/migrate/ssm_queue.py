@@ -1,7 +1,7 @@
-"""SSM's outgoing queue as it was left behind: python-dirq's QueueSimple, whose elements are unsigned messages.
+"""SSM's outgoing queue as SSM left it: python-dirq's QueueSimple, whose elements are unsigned messages.
 
-A queue is folders of 8 hexadecimal digits with files of 14; a link NAME.lck beside one says that somebody is at work on
-it.
+A queue is folders of 8 hexadecimal digits with files of 14; a link NAME.lck beside one says that a program is at work
+on it.
 
 Taking over SSM's outgoing queue: its messages are published as they are, oldest first, each with its receipt.
 
@@ -35,7 +35,7 @@ from publisher.config.schema import Target as TargetSettings
 from publisher.errors import PublisherError, UsageError
 from publisher.events import BatchAnswered, BatchInFlight
 from publisher.publish.context import Tools
-from publisher.publish.post import RetryBudget, answer_of, post
+from publisher.publish.retry import RetryBudget, answer_of, post
 from publisher.store import batches, groups
 from publisher.store.database import Store
 from publisher.store.schema import BatchState, State
@@ -64,7 +64,7 @@ def read_element(queue: Path, name: str) -> bytes:
         descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise PublisherError(f"{queue / name} is no regular file")
+                raise PublisherError(f"{queue / name} is not a regular file")
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PublisherError(f"{queue / name} cannot be read: {error.strerror}") from error
@@ -143,7 +143,7 @@ class Taken(msgspec.Struct):
 
 
 class Queue:
-    """The queue left behind, for one target. `limit_bytes`: the most payload of a message to it."""
+    """The queue that SSM left, for one target. `limit_bytes`: the most payload of a message to it."""
 
     def __init__(
         self, path: Path, store: Store, target_id: int, settings: TargetSettings, limit_bytes: int | None, now: int
@@ -159,7 +159,7 @@ class Queue:
         """What is in it, oldest first. Raises `UsageError` where there is no queue."""
         for name in elements_of(self._path):
             try:
-                yield self._judged(name, read_element(self._path, name))
+                yield self._checked(name, read_element(self._path, name))
             except PublisherError as error:
                 yield QueuedMessage(name, "", 0, "leave", str(error))
 
@@ -169,7 +169,7 @@ class Queue:
         patience = RetryBudget(self._settings)
         for name in elements_of(self._path):
             if tools.stopping():
-                taken.answer = "told to stop"
+                taken.answer = "interrupted"
                 break
             with locked(self._path, name) as ours:
                 if not ours:
@@ -186,7 +186,7 @@ class Queue:
         except PublisherError:
             taken.left += 1
             return True
-        message = self._judged(name, payload)
+        message = self._checked(name, payload)
         if message.fate == "leave":
             taken.left += 1
             return True
@@ -230,7 +230,7 @@ class Queue:
 
     # --- what is to become of a message
 
-    def _judged(self, name: str, payload: bytes) -> QueuedMessage:
+    def _checked(self, name: str, payload: bytes) -> QueuedMessage:
         found = inspect_message(payload, self._now)
         message = QueuedMessage(name, found.format, len(found.records), "send")
         why = self._why_not(found, payload)

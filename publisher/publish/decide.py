@@ -56,7 +56,7 @@ def retry(
 
 
 def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
-    wanted = still_wanted(connection, plan.wish, list(named))
+    wanted = still_wanted(connection, plan.filter, list(named))
     unwanted = [record_id for run_id, record_id in named.items() if run_id not in wanted]
     if unwanted:
         raise UsageError(
@@ -82,9 +82,9 @@ def waive(
     why = Reason.of(ReasonCode.WAIVED, text=reason)
     deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, why) for run_id in ids], now)
     ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
-    if plan.wish.sync:  # the site owes less than was sent
+    if plan.filter.sync:  # the site owes less than was sent
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
-    if plan.wish.summaries:
+    if plan.filter.summaries:
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, ends)
     registry.record_action(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
     return len(ids)

@@ -127,7 +127,7 @@ def plan_republish(
 def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
     if target.keeps_first:
         return false()
-    return collect_plan.superseded(connection, target.target_id, target.wish, window)
+    return collect_plan.superseded(connection, target.target_id, target.filter, window)
 
 
 def let_wait_again(
@@ -153,8 +153,8 @@ def let_wait_again(
         )
         change = Change(target.target_id, state, State.WAITING, now)
         transition(connection, change, deliveries.c.run_id.in_(chosen))
-    if target.wish.summaries:
-        numbers = target.wish.numbers_between(plan.from_, plan.until)
+    if target.filter.summaries:
+        numbers = target.filter.numbers_between(plan.from_, plan.until)
         groups.send_again(connection, target.target_id, numbers, now)
     detail = (
         f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "

@@ -284,7 +284,7 @@ def test_no_window_system_and_none_of_pyplots_state_is_used(tmp_path: Path) -> N
         "import sys\n"
         "from publisher.report.plot import style\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from tests.publisher.report.test_pictures import *\n"
+        "from tests.publisher.report.plot.test_draw import *\n"
         "[draw(over_time(3), START, Look(), form) for form in FORMS]\n"
         "import matplotlib\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
