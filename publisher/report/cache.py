@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection
 
-from formats.utilization.columns import Ints
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import PublisherError
+from publisher.report.column_tally import Ints
 from publisher.report.columns import ColumnMaker
 from publisher.report.compact import OBJECTS_KEPT, ColumnChunk, KeptFrame
 from publisher.report.frame import NUMBERS, WORDS, Coding, Frame

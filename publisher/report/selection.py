@@ -18,10 +18,10 @@ from typing import Final
 
 import numpy as np
 
-from formats.utilization.columns import Ints
 from publisher.errors import UsageError
 from publisher.messages.entries import KEYS
 from publisher.report.calendar import edges, periods, zone_of
+from publisher.report.column_tally import Ints
 from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Interval, Mask, Runs
 from publisher.report.request import PERIODS, ReportRequest
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from formats.utilization.columns import ColumnTally
 from formats.utilization.measure import Bin, BinSums, measured
 from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
+from publisher.report.column_tally import ColumnTally
 from publisher.report.frame import CPU_UNKNOWN
 from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
