@@ -5,8 +5,8 @@ A rule that a message breaks, as the checks of all formats say it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -88,3 +88,32 @@ class Violation(msgspec.Struct, frozen=True):
     field: str
     rule: str
     source: str
+
+
+CACHED_FRAGMENTS: Final = 8192
+"""Per kind of fragment; when it is full it is emptied, which costs less than keeping an order of use."""
+
+
+class FragmentCache(dict[Hashable, str]):
+    """Fragments by the facts of a job that they depend on. What was altered in is not kept: its notes are due again."""
+
+    def __init__(self, make: Callable[[Job, list[Note]], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def of(self, key: Hashable, job: Job, notes: list[Note]) -> str:
+        """The fragment of a job, kept or rendered now; `key` as for `render`."""
+        kept = self.get(key)
+        return self.render(key, job, notes) if kept is None else kept
+
+    def render(self, key: Hashable, job: Job, notes: list[Note]) -> str:
+        """The fragment of a job that is not kept yet; `key` holds every fact of the job that it depends on."""
+        altered: list[Note] = []
+        fragment = self._make(job, altered)
+        if altered:
+            notes += altered
+            return fragment
+        if len(self) >= CACHED_FRAGMENTS:
+            self.clear()
+        self[key] = fragment
+        return fragment

@@ -128,7 +128,7 @@ class StoreMaintenance:
 
     def vacuum(self) -> None:
         """Give the space of what was taken out back to the system."""
-        self._store.vacuum()
+        engine.vacuum(self._store.engine)
 
     def export(self, folder: Path, form: str) -> Manifest:
         """Write everything into files: see `publisher.spool.exchange`."""

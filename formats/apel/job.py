@@ -12,7 +12,7 @@ from typing import Final
 from formats.apel import values
 from formats.apel.score import read_score, score_fields
 from formats.apel.text import SEPARATOR, TextMessage, TextRecord, lines, whole
-from formats.base import CannotRenderError, Note, Rendered
+from formats.base import CannotRenderError, FragmentCache, Note, Rendered
 from formats.benchmark import require_benchmark
 from formats.fit import shown
 from formats.hosts import infrastructure_description, infrastructure_of, machine_name
@@ -20,7 +20,6 @@ from formats.identity import run_record_id
 from formats.job import Benchmark, Infrastructure, Job
 from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
 from formats.view import View
-from formats.xml.layout import FragmentCache
 
 DEFAULT_VERSION: Final = JOB_03.version
 

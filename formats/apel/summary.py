@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats.apel import values
+from formats.apel.fold import NORMALISED_UNITS, Group, GroupKey, SyncCount, SyncKey, normalised_seconds
 from formats.apel.score import preferred_score, read_score, read_scores, score_fields
 from formats.apel.text import NULL, SEPARATOR, TextMessage, TextRecord, body, whole
 from formats.base import Rendered
 from formats.job import Benchmark
 from formats.rules import NORMALISED_03, NORMALISED_04, SUMMARY_02, SUMMARY_04, SUMMARY_NUMBERS, SYNC_01, of_version
-from formats.summary import NORMALISED_UNITS, Group, GroupKey, SyncCount, SyncKey, normalised_seconds
+from formats.text import duration_seconds
 from formats.view import View
-from formats.xml.text import duration_seconds
 
 DEFAULT_SUMMARY_VERSION: Final = SUMMARY_02.version
 DEFAULT_NORMALISED_VERSION: Final = NORMALISED_04.version

@@ -22,10 +22,10 @@ from formats.check.sgas import check_usage_records
 from formats.fit import shown
 from formats.job import Job
 from formats.rules import JOB_03, type_of
+from formats.text import date_time
 from formats.utilization.report import CSV_BEGINS, NotAReportError, builtins, check_report, read_report
 from formats.xml.read import CAR, FORMATS, NotAMessageError, begins_as_xml, read, record_elements
 from formats.xml.read import parse as parse_xml
-from formats.xml.text import date_time
 
 Service = Literal["SGAS", "APEL", ""]
 

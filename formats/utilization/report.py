@@ -16,9 +16,9 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from formats.base import Violation
+from formats.text import date_time, read_date_time
 from formats.utilization.measure import Bin, Bins
 from formats.view import View
-from formats.xml.text import date_time, read_date_time
 
 Measure = Literal["queue", "cpu"]
 

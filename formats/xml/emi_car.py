@@ -13,20 +13,20 @@ from typing import Final
 
 from formats import fit
 from formats.apel.text import CARRIED_RULE, carried, is_null
-from formats.base import CannotRenderError, Note, Rendered
+from formats.base import CannotRenderError, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
 from formats.names import counts_as, dn_for, parse_fqan, vo_of
 from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
 from formats.rules import CarRules as Rules
+from formats.text import LAST_INSTANT, date_time
 from formats.view import View
 from formats.xml.layout import (
     RESOURCES,
     SEPARATOR,
     Call,
     Duration,
-    FragmentCache,
     HostCache,
     Instant,
     Number,
@@ -39,7 +39,6 @@ from formats.xml.layout import (
     text_element,
     together,
 )
-from formats.xml.text import LAST_INSTANT, date_time
 
 NAMESPACES: Final = {
     "": "http://eu-emi.eu/namespaces/2012/11/computerecord",

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
-from formats.base import CannotRenderError, Note, Rendered
+from formats.base import CannotRenderError, FragmentCache, Note, Rendered
 from formats.benchmark import noted_benchmark, score_text
 from formats.hosts import machine_name
 from formats.job import Job, Transfer
 from formats.names import distinct_fqans, dn_for, sgas_group, vo_of
 from formats.rules import SgasRules as Rules
+from formats.text import is_plain
 from formats.view import View
 from formats.xml.layout import (
     RESOURCES,
     SEPARATOR,
     Call,
     Duration,
-    FragmentCache,
     HostCache,
     Instant,
     Number,
@@ -36,7 +36,6 @@ from formats.xml.layout import (
     text_element,
     together,
 )
-from formats.xml.text import is_plain
 
 NAMESPACES: Final = {
     "": "http://schema.ogf.org/urf/2003/09/urf",

@@ -14,8 +14,8 @@ import msgspec
 from lxml import etree
 
 from formats.job import Benchmark, Host, Job, Transfer
+from formats.text import read_date_time, read_duration_ms
 from formats.xml import emi_car, ogf_ur
-from formats.xml.text import read_date_time, read_duration_ms
 
 MAX_BYTES: Final = 64 * 2**20
 """A message larger than this is not read; services take far less."""

@@ -37,8 +37,9 @@ from publisher.cli import (
     store_cmd,
 )
 from publisher.cli.command_group import CommandGroup
-from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say
+from publisher.cli.output import OutputClosedError, data, flush, json_object, say
 from publisher.cli.session import session
+from publisher.cli.streams import prepare_streams
 from publisher.errors import OutputError, PublisherError
 
 app = CommandGroup(

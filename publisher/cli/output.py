@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
+from publisher.cli.streams import is_utf8
 from publisher.errors import OutputError
 from publisher.text import counted, safe
 from publisher.whole_file import write_whole
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
-    "OutputClosedError", "before_output", "counted", "data", "draw", "encodable", "exact", "flush",
-    "is_utf8", "json_object", "level_text", "make_table", "picture", "prepare_streams", "safe", "say", "show",
+    "OutputClosedError", "before_output", "counted", "data", "draw", "exact", "flush",
+    "json_object", "level_text", "make_table", "picture", "safe", "say", "show",
     "write_output",
 ]  # fmt: skip
 
@@ -88,21 +88,6 @@ def _discard(stream: TextIO) -> None:
     os.close(null)
 
 
-def prepare_streams() -> None:
-    """Let any text be printed whatever the locale, and nothing be opened in place of a stream that is closed."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False))
-        else:
-            stream.reconfigure(errors="backslashreplace")
-
-
 def data(text: str) -> None:
     """Text for people, on standard output. Raises `OutputClosedError` and `OutputError`."""
     _print(_harmless(text) if sys.stdout.isatty() else text)
@@ -156,17 +141,6 @@ def write_output(path: Path, content: bytes) -> None:
         write_whole(path, content)
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror}", hint="Name another file") from error
-
-
-def is_utf8() -> bool:
-    """Whether standard output takes all letters."""
-    return codecs.lookup(sys.stdout.encoding or "utf-8").name in {"utf-8", "utf-8-sig"}
-
-
-def encodable(text: str) -> str:
-    """Text as standard output can have it: letters that its encoding lacks are spelled out."""
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _print(text: str) -> None:

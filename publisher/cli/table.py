@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from publisher.cli.output import encodable, is_utf8
+from publisher.cli.streams import encodable, is_utf8
 from publisher.text import safe
 
 _PLAIN_WIDTH = 160

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
-from formats.xml.text import FIRST_INSTANT
+from formats.text import FIRST_INSTANT
 from publisher.collect.wants import period_kind
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings

@@ -10,10 +10,10 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
+from formats.apel.fold import Group
 from formats.apel.values import user_name
 from formats.calendar import Month
 from formats.job import Job
-from formats.summary import Group
 from formats.view import View
 from publisher.store.admin import erase
 from publisher.store.groups import SUMMARY

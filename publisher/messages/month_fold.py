@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection
 
+from formats.apel.fold import Fold, Sums
 from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
-from formats.summary import Fold, Sums
 from publisher.collect.wants import RunPreparer
 from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.due import held_in

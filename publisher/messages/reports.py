@@ -23,9 +23,9 @@ import msgspec
 from formats.base import CannotRenderError
 from formats.calendar import LONGEST_S, Month, Period, month_of, period_numbered, period_of, periods_between
 from formats.registry import report_format
+from formats.text import LAST_INSTANT
 from formats.utilization.measure import Bin, Bins, Ran, Tally
 from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json
-from formats.xml.text import LAST_INSTANT
 from publisher.collect.wants import period_kind
 from publisher.config.schema import ReportingSettings
 from publisher.messages.completeness import NOT_WHOLE, known_from, known_until, why_not_known_from

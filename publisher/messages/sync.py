@@ -10,10 +10,10 @@ from itertools import groupby
 
 import msgspec
 
+from formats.apel.fold import SyncCount, SyncFold
 from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds, period_of
 from formats.registry import sync_format
-from formats.summary import SyncCount, SyncFold
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import SUMMARY_KINDS
 from publisher.messages.completeness import why_not_whole

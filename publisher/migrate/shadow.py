@@ -32,9 +32,9 @@ from formats.apel.text import parse as parse_text
 from formats.calendar import month_bounds
 from formats.check.fields import Fields, each_fields_of, fields_of
 from formats.rules import type_of
+from formats.text import read_date_time, read_duration_ms
 from formats.xml.read import FORMATS, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
-from formats.xml.text import read_date_time, read_duration_ms
 from publisher.config.schema import Config
 from publisher.inspect import unwrap as inspection_keys
 from publisher.inspect.inspect import contents

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from formats.apel.fold import GroupKey
 from formats.base import Note
 from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_of
 from formats.registry import record_format
-from formats.summary import GroupKey
 from publisher.collect.enrich import Enrichers
 from publisher.collect.wants import why_unwanted
 from publisher.config.schema import Config

@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from formats.apel.fold import Group, SyncCount, group_without_score
 from formats.base import CannotRenderError
 from formats.calendar import Month
 from formats.hosts import infrastructure_of
-from formats.summary import Group, SyncCount, group_without_score
 from formats.view import View
 from publisher.config.schema import SUMMARY_KINDS
 from publisher.messages import erased_groups

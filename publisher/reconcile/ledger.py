@@ -17,7 +17,7 @@ from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.job import Job
 from formats.rules import CarRules, SgasRules, TextRule
-from formats.xml.text import duration_seconds
+from formats.text import duration_seconds
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.encoded_run import cpu_total_ms

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Connection
@@ -21,7 +21,7 @@ from publisher.errors import UsageError
 from publisher.report.columns import ClassColumns, ColumnMaker
 from publisher.report.frame import Coding, Frame, Interval, Runs
 from publisher.report.request import ReportRequest
-from publisher.report.selection import Selection
+from publisher.report.selection import ON_CLUSTER, PartialReport, Selection, selected
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.classes import classes_by_id, decode
@@ -123,28 +123,7 @@ class StoredFrames:
             yield self.maker.frame(runs, at, now, ids)
 
 
-class PartialReport(Protocol):
-    """What a view makes of some of the runs; what it made of others can be added, in any order."""
-
-    def add(self, other: Self, /) -> None:
-        """Add what was made of other runs."""
-        ...
-
-
 _Part = TypeVar("_Part", bound=PartialReport)
-ON_CLUSTER: Final = ("utilization", "totals")
-"""The views that a cluster computes: those that gather parts."""
-
-
-def selected(
-    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None,
-    there: Callable[[], str] | None = None,
-) -> Selection:  # fmt: skip
-    """Those of the runs that answer a request, of which the view has these columns. `there`: see `Selection`."""
-    return Selection(
-        runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
-        running_until=running_until, there=there,
-    )  # fmt: skip
 
 
 class ReportContext:

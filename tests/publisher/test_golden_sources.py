@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from formats.apel.fold import Fold, SyncFold
 from formats.base import CannotRenderError, Note
 from formats.benchmark import has_usable_benchmark
 from formats.calendar import period_of
 from formats.job import Benchmark, Job
 from formats.registry import FORMAT_NAMES, record_format, report_format, summary_format, sync_format
-from formats.summary import Fold, SyncFold
 from formats.utilization.measure import Bins, Tally
 from formats.utilization.report import UtilizationReport
 from formats.view import View

@@ -106,7 +106,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Summed:
-    """What some runs used, group by group: `publisher.report.runs.PartialReport`."""
+    """What some runs used, group by group: `publisher.report.selection.PartialReport`."""
 
     def __init__(self) -> None:
         self.labels: list[tuple[str, ...]] = []

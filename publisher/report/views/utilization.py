@@ -60,7 +60,7 @@ def _utilization(context: ReportContext, request: ReportRequest, found: Tallied)
 
 
 class Tallied:
-    """The utilization of some runs: `runs.PartialReport`. `labels`: its groups, where there is a key."""
+    """The utilization of some runs: `selection.PartialReport`. `labels`: its groups, where there is a key."""
 
     def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
         self.tally = tally

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.apel.fold import Fold, Group, SyncFold, normalised_seconds
 from formats.apel.job import ApelJobFormat, read_job
 from formats.apel.summary import SummaryFormat, SyncFormat, read_count, read_group
 from formats.apel.text import carried, parse
@@ -17,9 +18,8 @@ from formats.base import CannotRenderError
 from formats.check.apel import check_text
 from formats.job import Benchmark, Job
 from formats.registry import SUMMARY_FORMATS, UnknownFormatError, record_format, summary_format, sync_format
-from formats.summary import Fold, Group, SyncFold, normalised_seconds
+from formats.text import duration_seconds
 from formats.view import View
-from formats.xml.text import duration_seconds
 from tests.formats.apel import apel_server
 from tests.formats.golden_jobs import CREATED, GOLDEN
 from tests.formats.test_summary import NOVEMBER, job

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.apel.fold import SyncFold
 from formats.base import CannotRenderError
 from formats.job import Benchmark, Host, Job
-from formats.summary import SyncFold
 from formats.view import View
 from publisher.collect.enrich import ENRICHING, Enrichers
 from publisher.collect.wants import _DECIDING, TargetFilter

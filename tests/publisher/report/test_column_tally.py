@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.utilization.measure import Bins, Ran, Tally
-<<<<<<<< HEAD:tests/formats/utilization/test_columns.py
-from tests.formats.utilization.dqs_walk import walk
-========
 from publisher.report.column_tally import ColumnTally, ExactSums, sum_by
-from tests.formats.dqs_walk import walk
->>>>>>>> f349d17 (Keep NumPy out of formats: move its tallies to report):tests/publisher/report/test_column_tally.py
+from tests.formats.utilization.dqs_walk import walk
 
 instants = st.integers(-50, 150) | st.sampled_from([-(10**11), 10**11])
 amounts = st.integers(0, 10**7) | st.sampled_from([1 << 40, 1 << 62])
