@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from formats.base import CannotRenderError, RecordFormat, Rendered
+from formats import registry
+from formats.base import CannotRenderError, Format, RecordFormat, Rendered
 from formats.job import Job
-from formats.registry import FORMAT_NAMES, RECORD_FORMATS
-from formats.registry import record_format as built_in
 from formats.signed_text import why_not_signable
 from formats.view import View
 from publisher.errors import ConfigError, PublisherError, TargetError, UsageError
@@ -87,19 +87,28 @@ def _points(group: str) -> Iterable[EntryPoint]:
 
 def require_format(name: str) -> None:
     """Raise `UsageError`, with the names there are, for a format that is not known."""
-    known = [*FORMAT_NAMES, *names(FORMATS)]
+    known = [*registry.FORMATS, *names(FORMATS)]
     if name not in known:
         raise UsageError(f"there is no format {name!r}; there are {', '.join(known)}")
 
 
+def format_of(name: str) -> Format:
+    """The descriptor of that format: one of this program, else of an add-on, which is loaded when it is made."""
+    return registry.FORMATS.get(name) or Format(name=name, title=name, shape="record", make=partial(_add_on, name))
+
+
 def record_format(name: str, view: View) -> RecordFormat:
-    """The format of that name, bound to a view.
+    """The format of that name with one record a run, bound to a view.
 
     Raises `formats.registry.UnknownFormatError`, and `ConfigError` for an add-on that cannot be loaded.
     """
-    make = None if name in RECORD_FORMATS else load(FORMATS, name, key="records")
+    return registry.record_format(name, view) if name in registry.FORMATS else _add_on(name, view)
+
+
+def _add_on(name: str, view: View) -> RecordFormat:
+    make = load(FORMATS, name, key="records")
     if make is None:
-        return built_in(name, view)
+        raise registry.UnknownFormatError(name, registry.names_of("record"))
     with blamed("format", name, TargetError):
         return AddedFormat(name, make(view), signed=view.signed)
 

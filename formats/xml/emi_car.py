@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
+from formats.apel.key import KEY_SETTINGS
 from formats.apel.text import CARRIED_RULE, carried, is_null
-from formats.base import CannotRenderError, FragmentCache, Note, Rendered
+from formats.base import CannotRenderError, Format, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
@@ -318,4 +319,26 @@ _render = compiled(
         "cpu_ms": _cpu_ms,
         "consumable_resources": consumable_resources,
     },
+)
+
+
+FORMAT: Final = Format(
+    name=ComputeRecordFormat.name,
+    title="EMI Compute Accounting Record 1.2",
+    shape="record",
+    make=ComputeRecordFormat,
+    service="APEL",
+    key="local id",
+    key_settings=KEY_SETTINGS,
+    content_type=ComputeRecordFormat.content_type,
+    versions=("1.2",),
+    is_xml=True,
+    grammar="emi_car.rng",
+    grammar_source="grammar of CAR 1.2 (facts on formats, 2)",
+    record_id=Rules.RECORD_ID,
+    is_readable=True,
+    needs_benchmark=True,
+    with_sync=True,
+    has_ascii_names=True,
+    names_submit_host_of_local_jobs=False,
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
-from formats.base import CannotRenderError, FragmentCache, Note, Rendered
+from formats.base import CannotRenderError, Format, FragmentCache, Note, Rendered
 from formats.benchmark import noted_benchmark, score_text
 from formats.hosts import machine_name
 from formats.job import Job, Transfer
@@ -312,4 +312,21 @@ _render = compiled(
         "transfers": _transfers,
         "process_ids": _process_ids,
     },
+)
+
+
+FORMAT: Final = Format(
+    name=UsageRecordFormat.name,
+    title="OGF Usage Record 1.0",
+    shape="record",
+    make=UsageRecordFormat,
+    service="SGAS",
+    key_settings=frozenset({"target.record_id_prefix"}),
+    content_type=UsageRecordFormat.content_type,
+    versions=("1.0",),
+    is_xml=True,
+    grammar="ogf_ur.rng",
+    grammar_source="grammar of GFD.98 (facts on formats, 1.2)",
+    record_id=Rules.RECORD_ID,
+    is_readable=True,
 )

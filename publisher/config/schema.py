@@ -13,9 +13,9 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from formats.calendar import LONGEST_S, PeriodKind
 from formats.job import Infrastructure
+from formats.registry import require_version
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
-from formats.versions import require_version
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.reports import Charges, Node

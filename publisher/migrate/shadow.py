@@ -33,7 +33,7 @@ from formats.calendar import month_bounds
 from formats.check.fields import Fields, each_fields_of, fields_of
 from formats.rules import type_of
 from formats.text import read_date_time, read_duration_ms
-from formats.xml.read import FORMATS, NotAMessageError, begins_as_xml
+from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
 from publisher.config.schema import Config
 from publisher.inspect import unwrap as inspection_keys
@@ -208,7 +208,7 @@ def _format_of(payload: bytes) -> str:
     """Name of a message's format; empty for one that is not known. Raises as the parsers do."""
     if begins_as_xml(payload):
         root = parse_xml(payload)
-        return FORMATS[str(root.tag).partition("}")[0].lstrip("{")]
+        return FORMAT_OF_NAMESPACE[str(root.tag).partition("}")[0].lstrip("{")]
     message = parse_text(payload.decode("ascii"))
     found = type_of(message.header, message.kind, message.version)
     return found.name if found is not None else ""

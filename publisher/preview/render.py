@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import msgspec
 
 from formats.base import Note
-from formats.check.message import INSPECTED_FORMATS, SCHEMA_SOURCES, inspect_message
+from formats.check.message import inspect_message
+from formats.registry import FORMATS
 from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config
 from publisher.errors import CredentialError, UsageError
 from publisher.messages.completeness import NOT_WHOLE
@@ -199,10 +200,10 @@ class Validation:
 
         Raises `UsageError` for a format that has no rules to validate against.
         """
-        if message.format not in INSPECTED_FORMATS:
+        if message.format not in FORMATS:
             raise UsageError(
                 f"there are no rules to validate {message.format} against",
-                hint=f"Those of {', '.join(sorted(INSPECTED_FORMATS))} can be validated",
+                hint=f"Those of {', '.join(sorted(FORMATS))} can be validated",
             )
         self._messages += 1
         inspection = inspect_message(message.payload, self._now)
@@ -210,6 +211,6 @@ class Validation:
         self.broken += [
             Broken(self._messages, ids.get(broken.record, ""), broken.field, broken.rule, broken.source)
             for broken in inspection.violations
-            if broken.level == "error" or broken.source == SCHEMA_SOURCES.get(inspection.format)
+            if broken.level == "error" or inspection.is_of_grammar(broken)
         ]
         return inspection.valid
