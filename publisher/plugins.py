@@ -85,11 +85,12 @@ def _points(group: str) -> Iterable[EntryPoint]:
     return entry_points(group=group)
 
 
-def require_format(name: str) -> None:
-    """Raise `UsageError`, with the names there are, for a format that is not known."""
+def required_format(name: str) -> Format:
+    """The descriptor of that format. Raises `UsageError`, with the names there are, for one that is not known."""
     known = [*registry.FORMATS, *names(FORMATS)]
     if name not in known:
         raise UsageError(f"there is no format {name!r}; there are {', '.join(known)}")
+    return format_of(name)
 
 
 def format_of(name: str) -> Format:

@@ -215,7 +215,7 @@ class UsageRecordFormat:
 
     def _user(self, job: Job, notes: list[Note]) -> str:
         local_user = job.local_user
-        if local_user and job.local_group and job.system == "arc":
+        if local_user and job.local_group and job.is_of_grid:
             local_user = f"{local_user}:{job.local_group}"  # as ARC writes it, and SGAS services hold it
         local = fit.text(Rules.LOCAL_USER_ID, local_user, notes)
         name = fit.text(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)

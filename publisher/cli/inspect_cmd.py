@@ -90,8 +90,8 @@ def _layer_text(layer: MessageLayer) -> str:
     if layer.kind == "signed":
         trust = {None: "authorities not asked", True: "authorities vouch for it", False: "not trusted"}[layer.trusted]
         return f"signed by {layer.signer}; the signature fits; {trust}"
-    if layer.kind == "ams" and layer.attributes:
-        return "ams: " + ", ".join(f"{name} {value}" for name, value in sorted(layer.attributes.items()))
+    if layer.attributes:
+        return f"{layer.kind}: " + ", ".join(f"{name} {value}" for name, value in sorted(layer.attributes.items()))
     return layer.kind
 
 
@@ -115,11 +115,13 @@ def _verdict(inspection: Inspection) -> str:
 
 
 def _table(inspection: Inspection, limit: int) -> Any:
+    from formats.registry import FORMATS  # noqa: PLC0415 - after the files were read
+
     records = inspection.records[:limit]
     if records and records[0].job is not None:
         rows = [_job_row(record, record.job) for record in records if record.job is not None]
         return make_table("", _JOB_COLUMNS, rows, right=_NUMBERS)
-    if inspection.format == "utilization":
+    if (form := FORMATS.get(inspection.format)) is not None and form.shape == "report":
         bins = [[record.number, *record.fields.values()] for record in records]
         return make_table("", ["#", *(records[0].fields if records else ())], bins, right=_NUMBERS)
     groups = [_group_row(record) for record in records]

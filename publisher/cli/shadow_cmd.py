@@ -97,7 +97,7 @@ def _require_shadow(publisher: Publisher, target: str, compared: bool, until: in
         )
     if until is None and not compared:
         raise UsageError("what did the other send?", hint="Name its messages with --against, or give --delivered-until")
-    if until is None and settings.records not in {"ogf-ur", "emi-car", "apel-job"}:
+    if until is None and settings.format.is_snapshot:
         raise UsageError(
             f"messages of {settings.records} do not tell which jobs are in them", hint="Give --delivered-until"
         )
@@ -142,7 +142,7 @@ def _compare(
 
     settings = publisher.config.targets[target]
     publisher.rendering(settings.records, target, Window())  # raises where nothing was collected yet
-    with OldRecords(settings.records, keeps_first=settings.type == "sgas") as old:
+    with OldRecords(settings.records, keeps_first=settings.kind.keeps_first) as old:
         old.read(against, int(time.time()))
         if not old.count:
             for note in old.notes[:_SHOWN]:

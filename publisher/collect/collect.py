@@ -13,8 +13,8 @@ import msgspec
 from sqlalchemy import Connection
 
 from publisher.collect.grid_join import GridJoin
+from publisher.collect.target_filter import TargetFilter
 from publisher.collect.unread import unread_error
-from publisher.collect.wants import TargetFilter
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
@@ -41,13 +41,13 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 class TargetPlan(msgspec.Struct, frozen=True):
-    """A target as collecting needs it: its id in the store, its wishes, and what the service does with a change.
+    """A target as collecting needs it: its id in the store, its filter, and what the service does with a change.
 
     `assumes`: the sources of which an earlier publisher may have delivered; None: any.
     """
 
     target_id: int
-    wish: TargetFilter
+    filter: TargetFilter
     keeps_first: bool
     assumes: tuple[str, ...] | None = None
 
@@ -201,21 +201,21 @@ def put_down(
         return
     class_ids = {item.class_id for item in finished}
     for plan in plans:
-        missing = [class_id for class_id in class_ids if plan.wish.known_verdict(class_id) is None]
+        missing = [class_id for class_id in class_ids if plan.filter.known_verdict(class_id) is None]
         for job_class in read(connection, missing):
-            plan.wish.wants_class(job_class)
-        of_wanted_class = {class_id for class_id in class_ids if plan.wish.known_verdict(class_id)}
+            plan.filter.selects_class(job_class)
+        of_wanted_class = {class_id for class_id in class_ids if plan.filter.known_verdict(class_id)}
         wanted: list[UpsertedRun] = []
         unwanted: list[UpsertedRun] = []
         for item in finished:
-            verdict = item.class_id in of_wanted_class and plan.wish.selects_end(item.end_time)
+            verdict = item.class_id in of_wanted_class and plan.filter.selects_end(item.end_time)
             (wanted if verdict else unwanted).append(item)
         fresh = [item for item in wanted if item.fresh]
-        before = plan.wish.delivered_until if plan.assumes_of(first_read_of) else None
+        before = plan.filter.delivered_until if plan.assumes_of(first_read_of) else None
         deliveries.enqueue(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
         changed = [item for item in wanted if not item.fresh]
         gone = [item for item in unwanted if not item.fresh]
-        if identity_only and not plan.wish.summaries:
+        if identity_only and not plan.filter.is_snapshot:
             changed, gone = _not_assumed(connection, plan, changed), _not_assumed(connection, plan, gone)
         if changed or gone:
             _follow_changes(connection, plan, changed, gone, now)
@@ -237,7 +237,7 @@ def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[Upser
 
 def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[UpsertedRun]) -> None:
     """What was delivered before us was the version before: so a change of its key is seen, as of what we sent."""
-    if not plan.keeps_first and not plan.wish.summaries:
+    if not plan.keeps_first and not plan.filter.is_snapshot:
         before = {item.run_id: item.before for item in changed if item.before is not None}
         deliveries.know_assumed(connection, plan.target_id, before)
 
@@ -274,15 +274,15 @@ def _follow_changes(
             continue
         if standing.state is State.IN_FLIGHT:
             unwanted.append(item.run_id)
-        elif not plan.wish.summaries and (standing.state is State.ACCEPTED or standing.sent):
+        elif not plan.filter.is_snapshot and (standing.state is State.ACCEPTED or standing.sent):
             moves.append((item.run_id, standing.state, State.SUPERSEDED, in_flight.NO_LONGER_WANTED))
         else:
             removed.append((item.run_id, standing.state))
     followed = [item for item in (*changed, *gone) if item.run_id in known]
     left = [known[item.run_id].end_time for item in followed]
-    if plan.wish.summaries:  # a month may have lost a run, and then nothing waits in it
+    if plan.filter.is_snapshot:  # a month may have lost a run, and then nothing waits in it
         groups.mark(connection, plan.target_id, groups.REFOLD, left, now)
-    if plan.wish.sync:
+    if plan.filter.sync:
         groups.mark(connection, plan.target_id, groups.DUE, left, now)
     deliveries.set_end_times(connection, plan.target_id, [item for item in followed if item.end_time is not None])
     deliveries.mark_changed(connection, plan.target_id, in_motion)

@@ -17,7 +17,7 @@ service holds of it is to be removed there, and nothing takes its place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from sqlalchemy import (
@@ -40,8 +40,9 @@ from sqlalchemy import (
     update,
 )
 
+from publisher import plugins
 from publisher.collect.collect import TargetPlan
-from publisher.collect.wants import TargetFilter
+from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config, Target
 from publisher.errors import ConfigError
 from publisher.store import deliveries as store_deliveries
@@ -53,28 +54,19 @@ from publisher.store.in_flight import NO_LONGER_WANTED
 from publisher.store.schema import ASSUMED, State, deliveries, runs
 from publisher.text import iso
 
-_TARGET_KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "ogf-ur": frozenset({"record_id_prefix"}),
-    "emi-car": frozenset({"local_id_prefix"}),
-    "apel-job": frozenset({"local_id_prefix"}),
-}
-_SOURCE_KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "emi-car": frozenset({"site", "local_id_prefix", "end_time"}),
-    "apel-job": frozenset({"site", "local_id_prefix", "end_time"}),
-}
-_WITH_SITE: Final = frozenset({"emi-car", "apel-job"})
 
-
-def keys_of(wishes: str) -> dict[str, Any]:
-    """The settings in the service's key, by their place in the configuration, of a target's wishes as stored."""
-    told = msgspec.json.decode(wishes)
-    records = told["target"]["records"]
-    found: dict[str, Any] = {f"target.{name}": told["target"].get(name) for name in _TARGET_KEYS.get(records, ())}
-    if records in _WITH_SITE:
-        found["site.name"] = told["site"]
-    for source, settings in told["sources"].items():
-        for name in sorted(_SOURCE_KEYS.get(records, frozenset()) & settings.keys()):  # older stores do not tell all
-            found[f"sources.{source}.{name}"] = settings[name]
+def keys_of(filter_text: str) -> dict[str, Any]:
+    """The settings in the service's key, by their place in the configuration, of a target's filter as stored."""
+    stored = msgspec.json.decode(filter_text)
+    found: dict[str, Any] = {}
+    for place in sorted(plugins.format_of(stored["target"]["records"]).key_settings):
+        table, _, name = place.partition(".")
+        if table == "target":
+            found[place] = stored["target"].get(name)
+        elif table == "site":
+            found[place] = stored["site"]
+        else:
+            found.update((f"sources.{source}.{name}", each[name]) for source, each in stored["sources"].items())
     return found
 
 
@@ -111,24 +103,24 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
 
     Raises `ConfigError` where the change would let the service count delivered records twice.
     """
-    wish = TargetFilter(name, target, config)
+    selection = TargetFilter(name, target, config)
     with store.read() as connection:
         row = registry.get_target(connection, name)
-    if row is None or row.wishes != wish.text:
+    if row is None or row.wishes != selection.text:
         with store.write() as connection:
             row = registry.get_target(connection, name)
             if row is None:
-                row = registry.new_target(connection, name, target.type, wish.text, sorted(config.sources))
-                _follow(connection, row.id, wish, now, before=target.delivered_until)
+                row = registry.new_target(connection, name, target.type, selection.text, sorted(config.sources))
+                _follow(connection, row.id, selection, now, before=target.delivered_until)
                 _note_assumed(connection, name, None, target, config, now)
-            elif row.wishes != wish.text:
+            elif row.wishes != selection.text:
                 counts = store_deliveries.of_target(connection, row.id)
                 sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
-                require_same_keys(name, row.wishes, wish.text, sum(counts[state] for state in sent))
-                registry.set_wishes(connection, row.id, target.type, wish.text)
-                _follow(connection, row.id, wish, now)
+                require_same_keys(name, row.wishes, selection.text, sum(counts[state] for state in sent))
+                registry.set_wishes(connection, row.id, target.type, selection.text)
+                _follow(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.wishes, target, config, now)
-    return TargetPlan(row.id, wish, keeps_first=target.type == "sgas", assumes=row.assumes)
+    return TargetPlan(row.id, selection, keeps_first=target.kind.keeps_first, assumes=row.assumes)
 
 
 def _note_assumed(
@@ -153,29 +145,31 @@ def _note_assumed(
         registry.note(connection, "delivered_until", name, detail + source, now)
 
 
-def _follow(connection: Connection, target_id: int, wish: TargetFilter, now: int, *, before: int | None = None) -> None:
+def _follow(
+    connection: Connection, target_id: int, selection: TargetFilter, now: int, *, before: int | None = None
+) -> None:
     """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
     add_hosts(connection)
     _wanted.create(connection, checkfirst=False)
-    ids = [{"id": item.id} for item in all_classes(connection) if wish.wants_class(item)]
+    ids = [{"id": item.id} for item in all_classes(connection) if selection.selects_class(item)]
     if ids:
         connection.execute(insert(_wanted), ids)
-    _take_back(connection, target_id, wish, now)
+    _take_back(connection, target_id, selection, now)
     _release(connection, target_id, now)
-    _fill(connection, target_id, wish, now, before)
+    _fill(connection, target_id, selection, now, before)
     _wanted.drop(connection)
 
 
-def _take_back(connection: Connection, target_id: int, wish: TargetFilter, now: int) -> None:
+def _take_back(connection: Connection, target_id: int, selection: TargetFilter, now: int) -> None:
     unwanted: ColumnElement[bool] = not_(
         deliveries.c.run_id.in_(select(runs.c.id).join(_wanted, runs.c.class_id == _wanted.c.id))
     )
-    if wish.since is not None:
-        unwanted = or_(unwanted, deliveries.c.end_time < wish.since)
+    if selection.since is not None:
+        unwanted = or_(unwanted, deliveries.c.end_time < selection.since)
     for state in (State.WAITING, State.HELD):
         chosen = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state), unwanted)
         sent = and_(chosen, deliveries.c.sent_digest.is_not(None))
-        if wish.summaries:
+        if selection.is_snapshot:
             ends = connection.execute(select(deliveries.c.end_time).where(sent)).scalars()
             groups.mark(connection, target_id, groups.REFOLD, ends, now)
             sent = and_(sent, false())
@@ -200,10 +194,12 @@ def _release(connection: Connection, target_id: int, now: int) -> None:
     store_deliveries.add(connection, target_id, {State.HELD: -released, State.WAITING: released})
 
 
-def _fill(connection: Connection, target_id: int, wish: TargetFilter, now: int, delivered_until: int | None) -> None:
+def _fill(
+    connection: Connection, target_id: int, selection: TargetFilter, now: int, delivered_until: int | None
+) -> None:
     wanted: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
-    if wish.since is not None:
-        wanted = and_(wanted, runs.c.end_time >= wish.since)
+    if selection.since is not None:
+        wanted = and_(wanted, runs.c.end_time >= selection.since)
     parts: Mapping[State, ColumnElement[bool]] = {State.WAITING: wanted}
     if delivered_until is not None:
         before = runs.c.end_time <= delivered_until
@@ -227,7 +223,7 @@ def _fill(connection: Connection, target_id: int, wish: TargetFilter, now: int, 
 
 
 def superseded(
-    connection: Connection, target_id: int, wish: TargetFilter, window: ColumnElement[bool]
+    connection: Connection, target_id: int, selection: TargetFilter, window: ColumnElement[bool]
 ) -> ColumnElement[bool]:
     """The condition on deliveries and their runs that they are superseded and still wanted, within `window`."""
     are_superseded = deliveries.c.state == int(State.SUPERSEDED)
@@ -237,20 +233,20 @@ def superseded(
         .where(deliveries.c.target_id == target_id, are_superseded, window)
         .distinct()
     )
-    wanted = _wanted_classes(connection, wish, list(connection.execute(query).scalars()))
-    ends = true() if wish.since is None else runs.c.end_time >= wish.since
+    wanted = _wanted_classes(connection, selection, list(connection.execute(query).scalars()))
+    ends = true() if selection.since is None else runs.c.end_time >= selection.since
     return and_(are_superseded, runs.c.class_id.in_(sorted(wanted)), runs.c.end_time.is_not(None), ends)
 
 
-def still_wanted(connection: Connection, wish: TargetFilter, run_ids: Sequence[int]) -> set[int]:
+def still_wanted(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
     """Those of these runs that the target wants as they are now."""
     found: list[tuple[int, int, int | None]] = []
     for start in range(0, len(run_ids), 1000):
         query = select(runs.c.id, runs.c.class_id, runs.c.end_time).where(runs.c.id.in_(run_ids[start : start + 1000]))
         found += [(run_id, class_id, end) for run_id, class_id, end in connection.execute(query)]
-    wanted = _wanted_classes(connection, wish, list({class_id for _, class_id, _ in found}))
-    return {run_id for run_id, class_id, end in found if class_id in wanted and wish.selects_end(end)}
+    wanted = _wanted_classes(connection, selection, list({class_id for _, class_id, _ in found}))
+    return {run_id for run_id, class_id, end in found if class_id in wanted and selection.selects_end(end)}
 
 
-def _wanted_classes(connection: Connection, wish: TargetFilter, ids: Sequence[int]) -> set[int]:
-    return {item.id for item in classes_by_id(connection, ids) if wish.wants_class(item)}
+def _wanted_classes(connection: Connection, selection: TargetFilter, ids: Sequence[int]) -> set[int]:
+    return {item.id for item in classes_by_id(connection, ids) if selection.selects_class(item)}

@@ -97,7 +97,9 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
 class SourceSettings(Settings):
     """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
 
-    type: KeepsPlan[str] = Field(description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings.")
+    type: KeepsPlan[str] = Field(
+        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings."
+    )
     path: KeepsPlan[FilePath | None] = Field(default=None, description="A file, a folder or a glob, as suits the type.")
     rotated_to: KeepsPlan[Folders] = Field(
         default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
@@ -110,7 +112,9 @@ class SourceSettings(Settings):
     complete_since: PlansAgain[Instant | None] = Field(
         default=None, description="Where a rotated log cannot tell: from then on every job is there."
     )
-    cluster: KeepsPlan[str | None] = Field(default=None, description="Name of the cluster or cell where the source has none.")
+    cluster: KeepsPlan[str | None] = Field(
+        default=None, description="Name of the cluster or cell where the source has none."
+    )
     infrastructure: PlansAgain[Infrastructure | None] = Field(default=None, description="`grid` or `local`.")
     site: PlansAgain[str | None] = Field(
         default=None, min_length=1, max_length=255, description="Name of the site, where it is not that of `[site]`."
@@ -130,7 +134,9 @@ class SourceSettings(Settings):
         default=(), description="Grid identity where the source does not tell it; the first that matches."
     )
     grid_log: PlansAgain[GridLog | None] = Field(default=None, description="Log that tells whose each local job is.")
-    options: KeepsPlan[dict[str, Any]] = Field(default_factory=dict, description="What an add-on's type wants to know besides.")
+    options: KeepsPlan[dict[str, Any]] = Field(
+        default_factory=dict, description="What an add-on's type wants to know besides."
+    )
     start_time: KeepsPlan[Literal["submission", "execution"]] = Field(
         default="submission",
         description="ARC: what counts as StartTime. `submission` is what ARC's own publisher uses.",
@@ -138,9 +144,15 @@ class SourceSettings(Settings):
     end_time: PlansAgain[Literal["terminal", "lrms"]] = Field(
         default="terminal", description="ARC: what counts as EndTime. It is in APEL's key: changing it counts twice."
     )
-    overlap: KeepsPlan[Seconds] = Field(default=86400.0 * 7, description="ARC: how far back each read looks for late rows.")
-    busy_timeout: KeepsPlan[Seconds] = Field(default=10.0, description="How long to wait for a source that its writer locks.")
-    stat_file: KeepsPlan[FilePath | None] = Field(default=None, description="DQS: samples of the queues, for `--view load`.")
+    overlap: KeepsPlan[Seconds] = Field(
+        default=86400.0 * 7, description="ARC: how far back each read looks for late rows."
+    )
+    busy_timeout: KeepsPlan[Seconds] = Field(
+        default=10.0, description="How long to wait for a source that its writer locks."
+    )
+    stat_file: KeepsPlan[FilePath | None] = Field(
+        default=None, description="DQS: samples of the queues, for `--view load`."
+    )
 
     @model_validator(mode="after")
     def _options_are_for_add_ons(self) -> SourceSettings:

@@ -35,8 +35,9 @@ from formats.base import CannotRenderError, RecordFormat
 from formats.fit import shown
 from formats.job import Job
 from formats.view import View
-from publisher.collect.wants import RunPreparer
-from publisher.config.schema import JOB_RECORD_KINDS, Config
+from publisher.collect.run_preparer import RunPreparer
+from publisher.config.schema import Config
+from publisher.plugins import format_of
 from publisher.store import deliveries, groups, queries, registry, runs, schema
 from publisher.store.classes import decode
 from publisher.store.runs import StoredRun, version_of
@@ -61,6 +62,10 @@ def hold(connection: Connection, target_id: int, records: str, now: int, *, sync
     return [each.record_id for each in found]
 
 
+def _is_keyed_by_local_id(records: str) -> bool:
+    return format_of(records).key == "local id"
+
+
 class Rekeyed(NamedTuple):
     """A run that waits and would count twice. `seen`: how often it had changed."""
 
@@ -72,7 +77,9 @@ class Rekeyed(NamedTuple):
 
 def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeyed]:
     """What waits for a target and is to be held. `records` is the format that it is sent."""
-    if records not in JOB_RECORD_KINDS or connection.execute(select(schema.versions.c.run_id).limit(1)).first() is None:
+    if not _is_keyed_by_local_id(records):
+        return []
+    if connection.execute(select(schema.versions.c.run_id).limit(1)).first() is None:
         return []
     sent_version = and_(schema.versions.c.run_id == table.c.run_id, schema.versions.c.digest == table.c.sent_digest)
     query = (
@@ -102,7 +109,7 @@ def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeye
 
 def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent_digest: bytes | None) -> bool:
     """Whether a run has another key than the version with this digest, which the service has, or may have."""
-    if records not in JOB_RECORD_KINDS or sent_digest is None or sent_digest == run.digest:
+    if not _is_keyed_by_local_id(records) or sent_digest is None or sent_digest == run.digest:
         return False
     first = version_of(connection, run.run_id, sent_digest)
     return first is not None and _key(first) != _key(run.job)
@@ -165,7 +172,7 @@ class DuplicateGuard:
         self._source_prefixes = config.local_id_prefixes
         self._prefixes = {"", *config.local_id_prefixes.values()}
         self._has_prefixes = self._prefixes != {""}
-        self._applies: bool | None = None if form.name in JOB_RECORD_KINDS else False
+        self._applies: bool | None = None if _is_keyed_by_local_id(form.name) else False
 
     def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, str]:
         """Those of these runs that are to be held, by run id, each with the reason, which names both."""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from formats.apel.fold import Fold, Sums
 from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
-from publisher.collect.wants import RunPreparer
+from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
@@ -76,7 +76,7 @@ class MonthFolder:
         for job_class in classes_by_id(connection, sorted(found)):
             total = found[job_class.id]
             try:
-                key = folded.fold.add_alike(self._demand.meet_class(job_class, total.earliest), total).text
+                key = folded.fold.add_alike(self._demand.prepare_class(job_class, total.earliest), total).text
                 place, name = folded.members, key
             except CannotRenderError as error:
                 place, name = folded.held, str(error)

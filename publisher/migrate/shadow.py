@@ -31,6 +31,7 @@ from formats.apel.text import NotApelTextError, TextRecord, is_null
 from formats.apel.text import parse as parse_text
 from formats.calendar import month_bounds
 from formats.check.fields import Fields, each_fields_of, fields_of
+from formats.registry import FORMATS
 from formats.rules import type_of
 from formats.text import read_date_time, read_duration_ms
 from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
@@ -47,7 +48,6 @@ from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
 
-SUMMARIES: Final = frozenset({"apel-summary", "apel-normalised-summary"})
 _MOST_NOTES: Final = 100
 _MONTHS: Final = 12
 _fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
@@ -181,7 +181,7 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
 
     Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2).
     """
-    if format_name in SUMMARIES:
+    if FORMATS[format_name].shape == "summary":
         pairs = tuple((name, values[-1]) for name, values in fields.items())
         key = read_group(TextRecord(1, pairs)).key
         valid = 1 <= key.month <= _MONTHS and key.year
@@ -314,7 +314,7 @@ class ShadowComparison:
 
     def records(self) -> Iterator[ShadowRecord]:
         """Every record of both sides, each once: ours in the order of their ends, then those that are theirs alone."""
-        found = self._of_groups() if self._settings.records in SUMMARIES else self._of_runs()
+        found = self._of_groups() if self._settings.format.shape == "summary" else self._of_runs()
         for each in found:
             self.counts[each.kind] += 1
             yield each
@@ -373,7 +373,7 @@ class ShadowComparison:
     # --- theirs alone
 
     def _why_not_here(self, old: OldRecord) -> str:
-        if self._settings.records in SUMMARIES:
+        if self._settings.format.shape == "summary":
             return "no job here makes this group"
         names = [
             values[0]

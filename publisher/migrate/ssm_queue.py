@@ -27,9 +27,9 @@ from formats.apel.summary import read_count, read_group
 from formats.apel.text import parse
 from formats.calendar import Month
 from formats.check.message import Inspection, inspect_message
+from formats.registry import FORMATS
 from formats.signed_text import why_not_signable
 from formats.xml.read import MAX_BYTES
-from publisher.config.schema import JOB_RECORD_KINDS, SUMMARY_KINDS
 from publisher.config.schema import Target as TargetSettings
 from publisher.errors import PublisherError, UsageError
 from publisher.events import BatchAnswered, BatchInFlight
@@ -110,8 +110,6 @@ def set_aside(queue: Path, name: str) -> Path:
     return kept / folder / element
 
 
-_TEXT: Final = "text/plain"
-_XML: Final = "application/xml"
 _SEPARATOR: Final = b"%%\n"
 _MONTHS: Final = 12
 
@@ -215,7 +213,7 @@ class Queue:
                 connection, self._target_id, uid, message.format, message.records, len(payload), None, tools.clock()
             )
         tools.observer(BatchInFlight(target.name, batch_id, message.records))
-        content_type = _XML if message.format == "emi-car" else _TEXT
+        content_type = FORMATS[message.format].content_type
         posted = Message(uid, message.format, content_type, payload)
         outcome = post(target, posted, batch_id, patience, tools.observer, tools.sleep, tools.stopping)
         tools.observer(BatchAnswered(target.name, batch_id, type(outcome).__name__))
@@ -250,7 +248,7 @@ class Queue:
         unsignable = why_not_signable(payload)
         if unsignable is not None:
             return unsignable
-        if {ours, theirs} & SUMMARY_KINDS and {ours, theirs} & JOB_RECORD_KINDS:
+        if {self._settings.format.shape, FORMATS[theirs].shape} >= {"record", "summary"}:
             return f"the target sends {ours}: of job records and summaries of one site the service counts neither"
         if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:
             return f"{len(payload)} bytes are more than the target's `batch_bytes` allow"
@@ -260,7 +258,7 @@ class Queue:
         months = _months_of(message.format, payload)
         if not months:
             return message
-        kind = groups.SYNC if message.format == "apel-sync" else groups.SUMMARY
+        kind = groups.SYNC if FORMATS[message.format].shape == "sync" else groups.SUMMARY
         with self._store.read() as connection:
             sent = {
                 month
@@ -287,7 +285,7 @@ class Queue:
     def _cut(self, format_name: str, payload: bytes) -> Iterator[bytes]:
         """The message, or a text message in pieces of whole records where it is larger than the target takes."""
         limit = self._limit_bytes
-        if limit is None or len(payload) <= limit or format_name == "emi-car":
+        if limit is None or len(payload) <= limit or FORMATS[format_name].is_xml:
             yield payload
             return
         header, _, rest = payload.strip().partition(b"\n")
@@ -306,11 +304,12 @@ class Queue:
 
 def _months_of(format_name: str, payload: bytes) -> set[Month]:
     """The months that a message of summaries or sync counts is about; none of other messages."""
-    if format_name not in {*SUMMARY_KINDS, "apel-sync"}:
+    shape = FORMATS[format_name].shape
+    if shape == "record":
         return set()
     found = set()
     for record in parse(payload.decode("ascii")).records:
-        key: Any = read_count(record).key if format_name == "apel-sync" else read_group(record).key
+        key: Any = read_count(record).key if shape == "sync" else read_group(record).key
         if 1 <= key.month <= _MONTHS:
             found.add(Month(key.year, key.month))
     return found

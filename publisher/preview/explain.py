@@ -17,7 +17,7 @@ from formats.base import Note
 from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_of
 from formats.registry import record_format
 from publisher.collect.enrich import Enrichers
-from publisher.collect.wants import why_unwanted
+from publisher.collect.target_filter import why_unwanted
 from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.messages.item import Item, MessageFormat

@@ -16,7 +16,7 @@ import msgspec
 from formats.base import Note
 from formats.check.message import inspect_message
 from formats.registry import FORMATS
-from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config
+from publisher.config.schema import Config
 from publisher.errors import CredentialError, UsageError
 from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.due import ended_in, held_in
@@ -158,10 +158,10 @@ def message_for(store: Store, config: Config, target: str, run: StoredRun, now: 
     """The message that a target would get with the record of this run alone, or with the summary that it is part of;
     of what cannot be shown so, why."""
     recipient = Recipient(store, config, target)
-    if recipient.format_name in REPORT_KINDS:
+    if recipient.format.shape == "report":
         return b"(a report is of all the jobs of its period)"
     form: MessageFormat
-    if recipient.format_name in SUMMARY_KINDS:
+    if recipient.format.shape == "summary":
         found = summary_of(recipient, run, now)
         item, form, reason = found.item, found.form, found.reason
     else:

@@ -53,7 +53,7 @@ def retry(
 
 
 def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
-    wanted = still_wanted(connection, plan.wish, list(named))
+    wanted = still_wanted(connection, plan.filter, list(named))
     unwanted = [record_id for run_id, record_id in named.items() if run_id not in wanted]
     if unwanted:
         raise UsageError(
@@ -78,9 +78,9 @@ def waive(
     ids = _in_state(connection, plan.target_id, target, state, record_ids)
     deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, reason) for run_id in ids], now)
     ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
-    if plan.wish.sync:  # the site owes less than it said
+    if plan.filter.sync:  # the site owes less than it said
         groups.mark(connection, plan.target_id, groups.DUE, ends, now)
-    if plan.wish.summaries:
+    if plan.filter.is_snapshot:
         groups.mark(connection, plan.target_id, groups.REFOLD, ends, now)
     registry.note(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
     return len(ids)

@@ -13,8 +13,7 @@ from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
 from formats.calendar import period_of
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import TargetPlan
-from publisher.collect.wants import period_kind
-from publisher.config.schema import SNAPSHOT_KINDS, Config
+from publisher.config.schema import Config
 from publisher.errors import TargetBusyError, UsageError
 from publisher.messages import duplicate_guard
 from publisher.sources.base import Window
@@ -115,7 +114,7 @@ def plan_republish(
 def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
     if target.keeps_first:
         return false()
-    return collect_plan.superseded(connection, target.target_id, target.wish, window)
+    return collect_plan.superseded(connection, target.target_id, target.filter, window)
 
 
 def let_wait_again(
@@ -147,8 +146,8 @@ def let_wait_again(
             .values(state=int(State.WAITING), reason=None, changed_at=now)
         ).rowcount
         store_deliveries.add(connection, target.target_id, {state: -moved, State.WAITING: moved})
-    if target.wish.summaries:
-        numbers = target.wish.numbers_between(plan.from_, plan.until)
+    if target.filter.is_snapshot:
+        numbers = target.filter.numbers_between(plan.from_, plan.until)
         groups.send_again(connection, target.target_id, numbers, now)
     detail = (
         f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "
@@ -202,7 +201,7 @@ def _whole_periods(config: Config, name: str, window: Window) -> tuple[int, int]
     if window.from_ is None or window.until is None or window.from_ >= window.until:
         raise UsageError("a window needs a beginning and a later end", hint="Give --from and --until")
     settings = config.targets[name]
-    if settings.records not in SNAPSHOT_KINDS:
+    if not settings.format.is_snapshot:
         return window.from_, window.until
-    kind = period_kind(settings)
+    kind = settings.period_kind
     return period_of(kind, window.from_).start, period_of(kind, window.until - 1).stop

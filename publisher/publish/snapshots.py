@@ -12,7 +12,6 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from publisher.config.schema import SNAPSHOT_KINDS
 from publisher.events import RecordSettled, TargetPaused
 from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.item import Held
@@ -60,7 +59,7 @@ class StepSender:
             now=self._tools.clock(),
             limit_bytes=target.payload_limit_bytes(),
         )
-        is_snapshot = self._recipient.format_name in SNAPSHOT_KINDS
+        is_snapshot = self._recipient.format.is_snapshot
         try:
             if is_snapshot:
                 self._put_back()

@@ -11,12 +11,9 @@ from typing import Final
 import msgspec
 
 from formats import fit
-from formats.apel.job import read_job
-from formats.apel.text import parse
 from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.job import Job
-from formats.rules import CarRules, SgasRules, TextRule
 from formats.text import duration_seconds
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
@@ -32,8 +29,6 @@ from publisher.store.database import Store
 from publisher.store.queries import KEPT_AS, LedgerEntry, PendingDelivery
 from publisher.store.schema import State
 
-_RULES: Final[dict[str, TextRule]] = {"ogf-ur": SgasRules.RECORD_ID, "emi-car": CarRules.RECORD_ID}
-
 
 class RecordKeys:
     """The ids of runs in the records of one target."""
@@ -41,7 +36,7 @@ class RecordKeys:
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
         self._store = recipient.store
-        self._rule = _RULES.get(recipient.format_name)
+        self._rule = recipient.format.record_id
 
     def of(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
         """Ids by run id; runs that cannot be rendered any more are left out."""
@@ -64,9 +59,8 @@ class RecordKeys:
         for item in records_of(self._recipient, pages, guarded=False).items if pages else ():
             (run_id,) = item.members.run_ids
             keys[run_id] = item.key
-            if form.name == "apel-job":
-                (record,) = parse(form.message([item.body]).decode()).records
-                keys[run_id] = read_job(record).record_id
+            if self._recipient.format.evidence_id is not None:
+                keys[run_id] = self._recipient.format.evidence_id(form.message([item.body]))
         return keys
 
 

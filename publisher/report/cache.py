@@ -59,7 +59,7 @@ class _Reader:
     def __init__(self, store: Store, config: Config) -> None:
         self._store = store
         self._maker = ColumnMaker(_ALL, running=True)
-        self._frames = StoredFrames(self._maker, config, Enrichers(config), dqs=True)
+        self._frames = StoredFrames(self._maker, config, Enrichers(config), with_slaves=True)
         self._lock = Lock()
 
     @property

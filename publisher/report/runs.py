@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from formats.calendar import Month, month_bounds
 from formats.identity import ENCODING_VERSION
 from publisher.collect.enrich import Enrichers
-from publisher.config.schema import Config
+from publisher.config.schema import SOURCE_KINDS, Config
 from publisher.errors import UsageError
 from publisher.report.columns import ClassColumns, ColumnMaker
 from publisher.report.frame import Coding, Frame, Interval, Runs
@@ -48,9 +48,10 @@ class StoreRuns:
     ) -> Iterator[Frame]:
         """See `Runs`. All frames are of one state of the store. Memory does not grow with the number of runs."""
         with self._store.read() as connection:
-            dqs = has_source_of(connection, "dqs")
+            kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
+            with_slaves = any(has_source_of(connection, kind) for kind in kinds)
             maker = ColumnMaker(wanted, running=running_until is not None)
-            made = StoredFrames(maker, self._config, self._enrichers, dqs=dqs)
+            made = StoredFrames(maker, self._config, self._enrichers, with_slaves=with_slaves)
             self.codings = maker.codings
             pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
             with closing(pages):
@@ -65,9 +66,9 @@ class StoreRuns:
 class StoredFrames:
     """Makes frames of stored runs, and learns what their classes share."""
 
-    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, dqs: bool) -> None:
+    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, with_slaves: bool) -> None:
         self.maker = maker
-        self._dqs = dqs
+        self._with_slaves = with_slaves
         self._prefixes = config.local_id_prefixes
         self._enrichers = enrichers
         self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[int | maker.slim])  # type: ignore[name-defined]
@@ -107,7 +108,7 @@ class StoredFrames:
             for blob in blobs:
                 decode(blob)  # says what is wrong
         runs = found[1::2]
-        if self._dqs:
+        if self._with_slaves:
             for place, blob in enumerate(blobs):
                 if SEVERAL_LINES in blob:
                     runs[place] = self.maker.slim_of(without_slaves(decode(blob)))

@@ -21,6 +21,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from formats.base import FILE_SUFFIXES
 from publisher.config import schema
 from publisher.errors import TargetError
 from publisher.finding import Finding
@@ -44,9 +45,6 @@ _SSM_LINE_BYTES, _SSM_LINE_CHARACTERS = 48, 65
 
 _QUEUE_ELEMENT = re.compile(r"[0-9a-f]{14}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_EXTENSIONS = {"text/plain": ".txt", "application/xml": ".xml", "text/xml": ".xml", "application/json": ".json"} | {
-    "text/csv": ".csv"
-}
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUR_TROUBLE = frozenset(
@@ -255,4 +253,4 @@ def _file_name(message: Message, *, signed: bool) -> str:
     if safe != message.batch_id:
         safe = f"{safe}-{hashlib.sha256(message.batch_id.encode()).hexdigest()[:16]}"
     content_type = message.content_type.partition(";")[0].strip().lower()
-    return safe + (".eml" if signed else _EXTENSIONS.get(content_type, ".dat"))
+    return safe + (".eml" if signed else FILE_SUFFIXES.get(content_type, ".dat"))

@@ -87,7 +87,7 @@ def test_classes_of_an_earlier_version_get_the_hosts_that_rules_use(
     site.table["sources"]["ce1"] |= {"benchmark": SCORE, "benchmarks": [SCORE | {"value": 7, "host": "old*"}]}
     site.configure("apel", records="apel-summary", sync=False)
     with monkeypatch.context() as earlier:
-        earlier.setattr("publisher.collect.wants.RULES_VERSION", 1)
+        earlier.setattr("publisher.collect.target_filter.RULES_VERSION", 1)
         for module in ("publisher.encoded_run", "publisher.store.classes", "publisher.collect.enrich"):
             earlier.setattr(f"{module}.class_needs_hosts", lambda job: not job.benchmarks)
         site.collect()

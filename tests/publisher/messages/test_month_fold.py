@@ -19,7 +19,7 @@ from formats.apel.fold import LATEST_END, LONGEST_MS, Fold
 from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.job import Benchmark, Host, Job
-from publisher.collect.wants import RunPreparer
+from publisher.collect.run_preparer import RunPreparer
 from publisher.config.file import parse
 from publisher.config.schema import Config
 from publisher.encoded_run import encode_run
