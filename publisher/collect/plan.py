@@ -66,7 +66,8 @@ def keys_of(filter_text: str) -> dict[str, Any]:
         elif table == "site":
             found[place] = stored["site"]
         else:
-            found.update((f"sources.{source}.{name}", each[name]) for source, each in stored["sources"].items())
+            sources = stored["sources"].items()
+            found |= {f"sources.{source}.{name}": each[name] for source, each in sources if name in each}
     return found
 
 

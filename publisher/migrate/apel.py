@@ -15,7 +15,7 @@ from formats.benchmark import canonical_name
 from formats.registry import FORMATS
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Kind, Proposal, read_blocks
-from publisher.migrate.ssm_queue import elements_of
+from publisher.targets.message_files import elements_of
 from publisher.text import iso
 
 

@@ -47,6 +47,7 @@ from publisher.messages.steps import Scope, Section
 from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
+from publisher.targets.message_files import is_of_queue
 
 _MOST_NOTES: Final = 100
 _MONTHS: Final = 12
@@ -91,8 +92,8 @@ class OldRecords:
         """Take the messages of these files and folders, SSM's queues among them. Raises `UsageError`."""
         self._database.execute("BEGIN")
         for label, content in contents(paths):
-            if label.endswith((".lck", ".tmp")):
-                continue  # python-dirq's own
+            if is_of_queue(label):
+                continue
             if isinstance(content, str):
                 self._note(f"{label}: {content}")
                 continue
