@@ -1,7 +1,7 @@
 """What installed packages add: kinds of source, formats and kinds of target, by entry points.
 
-An add-on cannot replace what this program has under the same name. What it does wrong is its own trouble: an exception
-that its protocol does not have is told as its defect, and ends nothing but what it was asked for.
+An add-on cannot replace what this program has under the same name. What it does wrong is its own problem: an exception
+that its protocol does not have is reported as its defect, and ends nothing but what it was asked for.
 
 Formats by name: those of `formats.registry`, and those with one record a run that add-ons bring.
 
@@ -57,7 +57,7 @@ def load(group: str, name: str, key: str) -> Any:
         ) from error
 
 
-ITS_DEFECT: Final = "This is a defect of the add-on: tell those who made it, and update it"
+ITS_DEFECT: Final = "This is a defect of the add-on: report it to its authors, and update it"
 
 
 def what_went_wrong(error: Exception) -> str:
@@ -66,8 +66,8 @@ def what_went_wrong(error: Exception) -> str:
 
 
 @contextmanager
-def blamed(kind: str, name: str, told_as: type[PublisherError]) -> Iterator[None]:
-    """What an add-on is asked for: an exception of no error's kind becomes `told_as`, with its name, type and text.
+def blamed(kind: str, name: str, raised_as: type[PublisherError]) -> Iterator[None]:
+    """What an add-on is asked for: an exception of no error's kind becomes `raised_as`, with its name, type and text.
 
     `kind` is what it brings (source, format, target) under the name.
     """
@@ -76,7 +76,7 @@ def blamed(kind: str, name: str, told_as: type[PublisherError]) -> Iterator[None
     except PublisherError:
         raise
     except Exception as error:
-        raise told_as(f"the add-on {name!r} failed as a {kind}: {what_went_wrong(error)}", hint=ITS_DEFECT) from error
+        raise raised_as(f"the add-on {name!r} failed as a {kind}: {what_went_wrong(error)}", hint=ITS_DEFECT) from error
 
 
 def _points(group: str) -> Iterable[EntryPoint]:

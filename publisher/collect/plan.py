@@ -1,6 +1,7 @@
-"""The outbox follows the wishes: a new target is filled, once; changed wishes plan anew what was not delivered.
+"""Deliveries follow the filter of a target: a new target is filled, once; after a change of the filter, what was not
+delivered is planned again.
 
-What was delivered is never sent again by a change of wishes; only `republish` does that.
+What was delivered is never sent again by a change of settings; only `republish` does that.
 
 An id that was sent stays as it was sent: settings that are in a service's key cannot change under delivered records.
 
@@ -95,12 +96,12 @@ _wanted = Table("wanted_classes", MetaData(), Column("id", BigInteger, primary_k
 
 
 def prepare(store: Store, config: Config, now: int) -> dict[str, TargetPlan]:
-    """Every configured target, with its deliveries put down as its present wishes want them."""
+    """Every configured target, with the deliveries that its present filter selects."""
     return {name: prepare_target(store, name, target, config, now) for name, target in config.targets.items()}
 
 
 def prepare_target(store: Store, name: str, target: Target, config: Config, now: int) -> TargetPlan:
-    """One target, filled where it is new, planned anew where its wishes changed.
+    """One target, filled where it is new, planned again where its filter changed.
 
     Raises `ConfigError` where the change would let the service count delivered records twice.
     """

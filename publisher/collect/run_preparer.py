@@ -49,7 +49,5 @@ class RunPreparer:
 
     def _with_vo(self, source: str, job: Job) -> Job:
         if self._needs_vo and vo_of(job) is None:
-            raise CannotRenderError(
-                "VO", f"unknown, and this target wants it told: add a rule [[sources.{source}.map]]"
-            )
+            raise CannotRenderError("VO", f"unknown, and this target needs it: add a rule [[sources.{source}.map]]")
         return job

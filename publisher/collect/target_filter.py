@@ -42,7 +42,7 @@ class TargetFilter:
         self._sources = frozenset(target.sources)
         self._skip_local = target.skips_local_jobs
         self.is_snapshot = target.format.is_snapshot
-        """Whether summaries or reports are sent: they tell of many runs at once, and replace those sent before."""
+        """Whether summaries or reports are sent: each is of many runs at once, and replace those sent before."""
         self.period = target.period_kind
         self.sync = target.sends_sync
         self.since = _since(target)

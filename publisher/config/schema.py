@@ -135,7 +135,7 @@ class Config(Settings):
             for source in target.sources:
                 if source not in self.sources:
                     known = ", ".join(sorted(self.sources)) or "none is configured"
-                    raise ValueError(f"targets.{name}.sources names {source!r}, which is no source (known: {known})")
+                    raise ValueError(f"targets.{name}.sources names {source!r}, which is not a source (known: {known})")
         return self
 
     @model_validator(mode="after")

@@ -100,7 +100,9 @@ class SourceSettings(Settings):
     type: KeepsPlan[str] = Field(
         description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings."
     )
-    path: KeepsPlan[FilePath | None] = Field(default=None, description="A file, a folder or a glob, as suits the type.")
+    path: KeepsPlan[FilePath | None] = Field(
+        default=None, description="A file, a folder or a glob, depending on the type."
+    )
     rotated_to: KeepsPlan[Folders] = Field(
         default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
     )
@@ -110,7 +112,7 @@ class SourceSettings(Settings):
     timezone: KeepsPlan[ZoneName] = Field(default="UTC", description="Of logs that are written in local time.")
     expect_every: KeepsPlan[Seconds | None] = Field(default=None, description="Silent for longer: yellow in `status`.")
     complete_since: PlansAgain[Instant | None] = Field(
-        default=None, description="Where a rotated log cannot tell: from then on every job is there."
+        default=None, description="Where a rotated log cannot show it: from then on every job is there."
     )
     cluster: KeepsPlan[str | None] = Field(
         default=None, description="Name of the cluster or cell where the source has none."
@@ -131,9 +133,9 @@ class SourceSettings(Settings):
         default=(), description="The same by queue, host and date; the first that matches."
     )
     map: PlansAgain[tuple[MapRule, ...]] = Field(
-        default=(), description="Grid identity where the source does not tell it; the first that matches."
+        default=(), description="Grid identity where the source does not have it; the first that matches."
     )
-    grid_log: PlansAgain[GridLog | None] = Field(default=None, description="Log that tells whose each local job is.")
+    grid_log: PlansAgain[GridLog | None] = Field(default=None, description="Log that says whose each local job is.")
     options: KeepsPlan[dict[str, Any]] = Field(
         default_factory=dict, description="What an add-on's type wants to know besides."
     )

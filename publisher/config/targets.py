@@ -87,7 +87,7 @@ class TargetSettings(Settings):
     every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish not oftener than this.")
     unknown_vo: PlansAgain[Literal["hold", "send", "skip"] | None] = Field(
         default=None,
-        description="Jobs whose VO is unknown. Default: held until a mapping tells it if `vo` is given, else sent.",
+        description="Jobs whose VO is unknown. Default: held until a mapping gives it if `vo` is given, else sent.",
     )
     local_jobs: PlansAgain[Literal["send", "skip"] | None] = Field(
         default=None, description="Jobs without a grid identity. Default: sent; ams skips them, but in reports."

@@ -1,4 +1,4 @@
-"""A source of an add-on: what goes wrong in it, or is wrong with what it gives, is the trouble of this source alone."""
+"""A source of an add-on: what goes wrong in it, or is wrong with what it gives, is a problem of this source alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AddedSource:
         self.kind = self._added_as = settings.type
         self._made: Source | SourceError
         try:
-            with self._trouble():
+            with self._blaming():
                 self._made = make(name, settings)
                 self.kind = str(self._made.kind)
         except SourceError as error:
@@ -44,7 +44,7 @@ class AddedSource:
         """See `publisher.sources.base.Source`."""
         with closing(self._checked(cursor, window)) as pages:
             while True:
-                with self._trouble():
+                with self._blaming():
                     page = next(pages, None)
                 if page is None:
                     return
@@ -52,12 +52,12 @@ class AddedSource:
 
     def complete_since(self) -> int | None:
         """See `publisher.sources.base.Source`."""
-        with self._trouble():
+        with self._blaming():
             return msgspec.convert(self._source().complete_since(), int | None)
 
     def check(self) -> list[Finding]:
         """See `publisher.sources.base.Source`."""
-        with self._trouble():
+        with self._blaming():
             return msgspec.convert(list(self._source().check()), list[Finding])
 
     def _checked(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
@@ -72,7 +72,7 @@ class AddedSource:
         return self._made
 
     @contextmanager
-    def _trouble(self) -> Iterator[None]:
+    def _blaming(self) -> Iterator[None]:
         try:
             with blamed("source", self._added_as, SourceError):
                 yield

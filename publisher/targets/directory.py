@@ -7,7 +7,7 @@ replaces its file. In both layouts the name comes from the batch id:
 * `dirq`: DIRECTORY/ELEMENT of 8 and 14 hexadecimal digits, as python-dirq's QueueSimple has them. The element's name is
   a digest of the batch id; its directory is numbered by the clock, after all that are there, so that SSM takes messages
   in the order in which they were written: of two summaries of a month, APEL keeps the last. SSM signs a message,
-  encrypts it where it is told to, and puts it into the JSON of its broker: what the broker gets is what is bounded.
+  encrypts it if it is configured to, and puts it into the JSON of its broker: what the broker gets is what is bounded.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class DirectoryTarget:
     def kept(self) -> Iterator[KeptMessage]:
         """The messages that are there, oldest first. Raises `TargetError` where the directory cannot be read.
 
-        What is being written, and what is no regular file, is left out.
+        What is being written, and what is not a regular file, is left out.
         """
         try:
             with opened(self._path) as descriptor:

@@ -70,10 +70,10 @@ def exists(directory: int, name: str) -> bool:
 
 
 def write(directory: int, name: str, content: bytes) -> None:
-    """Put `content` at `name`, whole or not at all. Raises `OSError`, also where something is there that is no file."""
+    """Put `content` at `name`, whole or not at all. Raises `OSError`, also where that is something else than a file."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            raise FileExistsError(errno.EEXIST, f"{name} is a link or no regular file")
+            raise FileExistsError(errno.EEXIST, f"{name} is a link or not a regular file")
     temporary = name + _TEMPORARY
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=directory)  # left behind by a crash
