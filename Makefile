@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format bench bench-quick constraints wheel docs-site sbom audit clean
+.PHONY: help demo test test-long lint format bench bench-quick dictionary constraints wheel docs-site sbom audit clean
 
 help:  ## this list
 	@echo "usage publisher: make TARGET"
@@ -50,6 +50,9 @@ bench: $(VENV)/.test  ## the measurements; one of them: make bench BENCH=NAME
 
 bench-quick: $(VENV)/.test  ## the measurements with small inputs, to see that they run
 	@$(BIN)/python -m tests.bench --quick $(BENCH)
+
+dictionary: $(VENV)/.test  ## train the dictionary for stored records, where there is none: tests/generators/dictionary.py
+	@$(BIN)/python -m tests.generators.dictionary
 
 constraints:  ## resolve constraints.txt anew for every supported Python
 	@$(PYTHON) -m venv --clear build/constraints

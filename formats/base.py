@@ -103,15 +103,6 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     record_id: str = ""
 
 
-class CannotRenderError(ValueError):
-    """A run lacks, or has unusable, a value that the format cannot do without. The record is held with this reason."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field = field
-        self.reason = reason
-
-
 class RecordFormat(Protocol):
     """A format with one record a run. An instance is bound to a view; it holds no other state."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.base import CannotRenderError, Note
+from formats.base import Note
 from formats.fit import shown
 from formats.job import Benchmark, Job
+from formats.reason import CannotRenderError, RuleCode
 from formats.view import View
 
 BENCHMARKS: Final = ("HEPscore23", "HEPSPEC", "Si2k")
@@ -25,7 +26,8 @@ LARGEST_SCORE: Final = 9_999_999.999
 """Of the server's DECIMAL(10,3)."""
 
 FIELD: Final = "ServiceLevel"
-_TAKEN: Final = f"{', '.join(BENCHMARKS)} with a score from 0.001 to {LARGEST_SCORE}"
+_NAMES: Final = ", ".join(BENCHMARKS)
+_LARGEST: Final = str(LARGEST_SCORE)
 
 
 def canonical_name(name: str) -> str | None:
@@ -75,7 +77,14 @@ def noted_benchmark(job: Job, view: View, notes: list[Note]) -> Benchmark | None
     chosen = choose_benchmark(job, view)
     if unusable := _unusable(job):
         sent = f"{chosen.type}:{score_text(chosen.value)}" if chosen is not None else None
-        notes.append(Note(FIELD, f"not a usable benchmark: APEL takes {_TAKEN}", unusable, sent))
+        notes.append(
+            Note(
+                FIELD,
+                f"not a usable benchmark: APEL takes {_NAMES} with a score from 0.001 to {_LARGEST}",
+                unusable,
+                sent,
+            )
+        )
     return chosen
 
 
@@ -84,11 +93,11 @@ def require_benchmark(job: Job, view: View, notes: list[Note]) -> Benchmark:
     chosen = noted_benchmark(job, view, notes)
     if chosen is None:
         unusable = _unusable(job)
-        what = f"{unusable} is not a usable benchmark" if unusable else "the run has no usable benchmark"
-        raise CannotRenderError(
-            FIELD,
-            f"{what}; APEL takes {_TAKEN}. Set `benchmark`, or a rule that matches in `benchmarks`, of the source",
-        )
+        if unusable:
+            raise CannotRenderError(
+                RuleCode.UNUSABLE_BENCHMARK, FIELD, unusable=unusable, taken=_NAMES, largest=_LARGEST
+            )
+        raise CannotRenderError(RuleCode.NO_BENCHMARK, FIELD, taken=_NAMES, largest=_LARGEST)
     return chosen
 
 

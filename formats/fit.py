@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from formats.base import CannotRenderError, Note
+from formats.base import Note
+from formats.reason import CannotRenderError, RuleCode
 from formats.rules import NameRule, NumberRule, TextRule, is_host_name
 from formats.text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
 
@@ -18,20 +19,13 @@ _LARGEST_FLOAT: Final = 3.4e38
 """Within xsd:float, which is of single precision."""
 
 
-_REMEDIES: Final = {
-    ("slurm", "CpuDuration"): (
-        "Read the jobs from sacct, or from a table with a header line, the column TotalCPU, and the lines of the "
-        "steps. CPUTimeRAW is the time that was allocated, not the time that was used; a completion log has no CPU time"
-    ),
-}
-"""What to do where the accounting of a system does not have a field; the facts on sources, 6."""
+_WITH_A_REMEDY: Final = {("slurm", "CpuDuration"): RuleCode.NO_CPU_TIME_IN_SLURM}
+"""Where the accounting of a system does not have a field, and something can be done; the facts on sources, 6."""
 
 
 def unreported(field: str, system: str) -> CannotRenderError:
     """The error of a run whose source does not have a field that the receiver insists on."""
-    remedy = _REMEDIES.get((system, field))
-    reason = "the source does not have it, and APEL refuses a record without it"
-    return CannotRenderError(field, f"{reason}. {remedy}" if remedy else reason)
+    return CannotRenderError(_WITH_A_REMEDY.get((system, field), RuleCode.NOT_IN_SOURCE), field)
 
 
 def shown(value: object) -> str:
@@ -60,7 +54,7 @@ def fitting_text(rule: TextRule, value: str, notes: list[Note]) -> str:
         return ""
     if excess := rule.excess(cleaned):
         if rule.too_long == "hold":
-            raise CannotRenderError(rule.field, f"{len(value)} characters; at most {rule.longest} ({rule.source})")
+            raise CannotRenderError(RuleCode.TOO_LONG, rule.field, rule, length=len(value))
         shortened = rule.shortened(cleaned) if rule.too_long == "shorten" else ""
         how = "shortened" if shortened else "left out"
         notes.append(Note(rule.field, f"{excess}: {how} ({rule.source})", shown(value), shown(shortened) or None))
@@ -79,9 +73,9 @@ def token(rule: TextRule, value: str, notes: list[Note]) -> tuple[str, str]:
         return value, value
     safe = "".join(char if _holds(char) else _percent(char) for char in value)
     if not safe:
-        raise CannotRenderError(rule.field, "there is none")
+        raise CannotRenderError(RuleCode.MISSING, rule.field)
     if len(safe) > rule.longest:
-        raise CannotRenderError(rule.field, f"{len(safe)} characters; at most {rule.longest} ({rule.source})")
+        raise CannotRenderError(RuleCode.TOO_LONG, rule.field, rule, length=len(safe))
     if safe != value:
         notes.append(Note(rule.field, "blanks and forbidden characters become %XX", shown(value), shown(safe)))
     return safe, escape(safe)
@@ -101,14 +95,8 @@ def name(rule: NameRule, value: str | None, notes: list[Note]) -> str:
         return value
     if rule.otherwise == "hold":
         if not value:
-            raise CannotRenderError(
-                rule.field, "the run has no endpoint and no cluster: set `machine_name` of the target"
-            )
-        raise CannotRenderError(
-            rule.field,
-            f"{shown(value)} is not a host name of at most {rule.longest} characters ({rule.source}): "
-            "set `machine_name` of the target",
-        )
+            raise CannotRenderError(RuleCode.NO_HOST_NAME, rule.field)
+        raise CannotRenderError(RuleCode.NOT_HOST_NAME, rule.field, rule, value=shown(value))
     if value:
         notes.append(Note(rule.field, f"not a host name: left out ({rule.source})", shown(value), None))
     return ""
@@ -123,7 +111,7 @@ def number(rule: NumberRule, value: int | None, notes: list[Note]) -> str:
     if value == 0:
         return ""
     if rule.outside == "hold":
-        raise CannotRenderError(rule.field, f"{shown(value)} is not in {rule.least}..{rule.largest} ({rule.source})")
+        raise CannotRenderError(RuleCode.OUT_OF_RANGE, rule.field, rule, value=shown(value))
     notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
     return ""
 
@@ -151,7 +139,7 @@ def create_time(created: int) -> str:
     """The createTime of a record, epoch seconds, as xsd:dateTime; no record goes without it."""
     if FIRST_INSTANT <= created <= LAST_INSTANT:
         return date_time(created)
-    raise CannotRenderError("RecordIdentity@createTime", f"{shown(created)} is outside the years 1 to 9999")
+    raise CannotRenderError(RuleCode.CREATE_TIME, "RecordIdentity@createTime", value=shown(created))
 
 
 def charge(value: float | None, rule: NumberRule, notes: list[Note]) -> str:

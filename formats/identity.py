@@ -29,21 +29,11 @@ _decoder = msgspec.msgpack.Decoder(Job)
 _VERSION_BYTE = bytes([ENCODING_VERSION])
 
 
-class _Cores(msgspec.Struct, frozen=True, gc=False):
-    core_numbers: tuple[str, ...] = ()
-
-
-_cores_decoder = msgspec.msgpack.Decoder(_Cores)
-_CORES_KEY = _encoder.encode("core_numbers")
-_MAP_16: Final = 0xDE
-"""MessagePack: a map follows, the number of its fields in two bytes; so is written what may have more than fifteen."""
-
-
 class UnknownEncodingError(ValueError):
     """A stored job has an encoding version that this program does not know: the store is newer than the program."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(f"stored job has encoding version {version}; this program knows up to {ENCODING_VERSION}")
+        super().__init__(f"it has encoding {version}, which this program does not know")
         self.version = version
 
 
@@ -65,27 +55,11 @@ def decode(stored: bytes) -> Job:
     return _decoder.decode(memoryview(stored)[1:])
 
 
-def digest(stored: bytes) -> bytes:
-    """Content digest (16 bytes) of a job in its stored form, encoding version included, core numbers left out."""
-    if _CORES_KEY in stored:
-        stored = without_core_numbers(stored)
-    return hashlib.blake2b(stored, digest_size=DIGEST_BYTES).digest()
-
-
-def without_core_numbers(stored: bytes) -> bytes:
-    """The stored form of a job as it would be if its source named no cores; what is no stored job as it is.
-
-    They are the last field: it is cut off, and the map that the job is has one field less.
-    """
-    try:
-        numbers = _cores_decoder.decode(memoryview(stored)[1:]).core_numbers
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return stored
-    field = _CORES_KEY + _encoder.encode(numbers)
-    if not numbers or stored[1] != _MAP_16 or not stored.endswith(field):
-        return stored
-    fields = int.from_bytes(stored[2:4], "big")
-    return stored[:2] + (fields - 1).to_bytes(2, "big") + stored[4 : -len(field)]
+def digest(job: Job, encoded: bytes | None = None) -> bytes:
+    """Content digest (16 bytes) of a run: of its encoded form without core numbers. `encoded`: that with them."""
+    if job.core_numbers:
+        encoded = encode(msgspec.structs.replace(job, core_numbers=()))
+    return hashlib.blake2b(encoded or encode(job), digest_size=DIGEST_BYTES).digest()
 
 
 def index_key(text: str) -> str:

@@ -8,9 +8,8 @@ Units are in the names. Instants are whole epoch seconds UTC, durations integer 
 `None` means that the source does not know; zero means that the source says zero.
 
 The fields are those of ARC's accounting record (ARC accounting technical details, tables 4 and 5) and of the accounting
-files listed in the documentation of the sources. New fields are added with a default and at the end, before
-`core_numbers`; that leaves both the stored encoding and the digest of every older record as they were
-(`formats.identity`).
+files listed in the documentation of the sources. New fields are added with a default and at the end; that leaves the
+digest of every older record as it was (`formats.identity`).
 """
 
 from __future__ import annotations
@@ -181,8 +180,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A part of another run, whose record has what it used: known to reports, never published by itself."""
     core_numbers: tuple[str, ...] = ()
     """Which cores it held of each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty where the
-    source tells only how many. Known to reports, in no message and not in the digest. The last field: what is added
-    later goes before it (`formats.identity`)."""
+    source tells only how many. Known to reports, in no message and not in the digest."""
 
     @property
     def is_of_grid(self) -> bool:

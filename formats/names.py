@@ -28,8 +28,8 @@ from typing import Final
 
 import msgspec
 
-from formats.base import CannotRenderError
 from formats.job import Job
+from formats.reason import CannotRenderError, RuleCode
 from formats.rules import compared
 from formats.view import View
 
@@ -63,9 +63,7 @@ def dn_for(job: Job, view: View) -> str | None:
     if view.dn == "send":
         return slash
     if not view.dn_key:
-        raise CannotRenderError(
-            "user_dn", "names are to be hashed for this receiver, and there is no key to do it with"
-        )
+        raise CannotRenderError(RuleCode.NO_HASH_KEY, "user_dn")
     key = view.dn_key
     if len(key) > hashlib.blake2b.MAX_KEY_SIZE:
         key = hashlib.blake2b(key).digest()

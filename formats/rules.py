@@ -12,6 +12,7 @@ What each message type may and must hold (facts on formats, 4.2 to 4.6), and wha
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -229,6 +230,26 @@ SUMMARY_NUMBERS: Final = {
     )
 }
 """Whole numbers of a summary and of a sync record."""
+
+
+Rule = TextRule | NumberRule | NameRule
+
+
+def _rules() -> Iterator[tuple[str, Rule]]:
+    for family, rules in (("sgas", vars(SgasRules)), ("car", vars(CarRules))):
+        yield from ((f"{family}:{rule.field}", rule) for rule in rules.values() if isinstance(rule, Rule))
+    for family, named in (("apel", TEXTS), ("apel-job", JOB_NUMBERS), ("apel-summary", SUMMARY_NUMBERS)):
+        yield from ((f"{family}:{rule.field}", rule) for rule in named.values())
+
+
+BY_KEY: Final[Mapping[str, Rule]] = dict(_rules())
+"""The rules by a key that is stored with what breaks them, such as `car:Site`."""
+_KEYS: Final[Mapping[Rule, str]] = {rule: key for key, rule in BY_KEY.items()}
+
+
+def key_of(rule: Rule) -> str | None:
+    """The key of a rule in `BY_KEY`; None for a rule of an add-on."""
+    return _KEYS.get(rule)
 
 
 class MessageType(msgspec.Struct, frozen=True):

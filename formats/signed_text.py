@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from formats.reason import RuleCode
+
 ENCRYPTED_TYPES: Final = (b"application/pkcs7-mime", b"application/x-pkcs7-mime")
 """What SSM looks for; upper and lower case differ."""
 
@@ -29,17 +31,18 @@ def looks_encrypted(payload: bytes) -> bool:
     return payload.rfind(_COMMON_BYTES) >= 0 and any(media_type in payload for media_type in ENCRYPTED_TYPES)
 
 
-def why_not_signable(payload: bytes) -> str | None:
+def why_not_signable(payload: bytes) -> RuleCode | None:
     """Why the receiver would reject a signed message with this in it, or stop at it; None: it takes it.
 
+    The code is one of `formats.reason.UNSIGNABLE`.
     Line ends may be LF or CRLF.
     """
     if not payload.isascii():
-        return "it is not ASCII, which stops the receiver"
+        return RuleCode.SIGNED_NOT_ASCII
     if b"\r" in payload and b"\r" in payload.replace(b"\r\n", b""):
-        return "it has a carriage return without a line feed, which no signature survives"
+        return RuleCode.SIGNED_CARRIAGE_RETURN
     if b"\0" in payload:
-        return "it has a NUL byte"
+        return RuleCode.SIGNED_NUL
     if looks_encrypted(payload):
-        return "it contains the text application/pkcs7-mime, so the receiver would take it as encrypted"
+        return RuleCode.SIGNED_ENCRYPTED_TYPE
     return None

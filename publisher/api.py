@@ -309,12 +309,12 @@ class Publisher:
     def count_audit(self) -> int:
         """How many entries `audit` has."""
         with self._reading() as connection:
-            return 0 if connection is None else registry.count(connection)
+            return 0 if connection is None else registry.count_actions(connection)
 
     def audit(self, limit: int | None = 1000) -> list[registry.AuditEntry]:
         """What people did, newest first; None: all of it."""
         with self._reading() as connection:
-            return [] if connection is None else registry.entries(connection, limit)
+            return [] if connection is None else registry.actions(connection, limit)
 
     def count_unreadable(self, sources: Sequence[str] = ()) -> int:
         """How many pieces of input are not a record: of these sources, or of all. `unreadable` lists what is kept."""

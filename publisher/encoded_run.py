@@ -1,38 +1,70 @@
-"""Runs sealed: in the form in which they are stored, with their digest and what stands in columns of its own.
+"""Runs in the form in which they are stored: encoded, compressed, with their digest and the values of their columns.
 
-Whoever reads a run seals it, be it another process. The bytes are handed on, compared and stored as they are, and made
-a run again only where its facts are asked for: for a class that is new, a grid log, a person who was erased.
+Whoever reads a run encodes it, be it another process. The bytes are handed on, compared and stored as they are, and
+made a run again only where its facts are asked for: for a grid log, a person who was erased, a message, a report.
 
-Which facts of a run may tell others, and so must stand in its class beside those that are shared.
+The first byte says which form follows:
 
-One place for both sides of a promise: what `publisher.collect.enrich` looks at is what a class keeps
-(`publisher.store.classes`), so that a class and its runs are given the same identity. The end of a run is in no class;
-only benchmarks may go by it, and no wish and no sync count depends on a benchmark.
+    1  PLAIN   MessagePack of all facts (`formats.identity`): facts of classes, and runs that are probably known
+    2  WHOLE   the same, compressed with dictionary 1: earlier versions, and runs whose class is not as they were read
+    3  OWN     compressed with dictionary 1, without the facts that the run's class has: nearly all runs
+
+A dictionary is shipped with the program and trained on invented records of all sources
+(`tests.generators.dictionary`): one trained on a site's own records would hold the names of its users, and nobody could
+be erased from it. A new dictionary gets new numbers, and this one stays, because stored runs need it.
+
+The facts of a class are those that may decide what a run is for a target: what `publisher.collect.enrich` looks at.
+Both are said here, so that a class and its runs are given the same identity. The end of a run is in no class; only
+benchmarks may go by it, and no target filter and no sync count depends on a benchmark.
 """
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Final
+from pathlib import Path
+from threading import local
+from typing import Any, Final
 
 import msgspec
 
 from formats.benchmark import has_usable_benchmark
-from formats.identity import decode, digest, encode, index_key, record_key
+from formats.identity import (
+    ENCODING_VERSION,
+    UnknownEncodingError,
+    decode,
+    digest,
+    encode,
+    index_key,
+    record_key,
+)
 from formats.job import Job
+from publisher.errors import SourceError
+
+PLAIN: Final = ENCODING_VERSION
+WHOLE: Final = 2
+OWN: Final = 3
+_COMPRESSED: Final = frozenset((WHOLE, OWN))
+MOST_RECORD_BYTES: Final = 64 << 20
+"""Of a record before it is compressed: what claims to be more is damaged, and is not decompressed."""
+DICTIONARY: Final = Path(__file__).with_name("encoded_run_1.zdict")
+_LEVEL: Final = 3
+"""Level 6 saves 3 % of the bytes and takes four times as long."""
+_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+"""The first bytes of every zstd frame; the form's byte stands in their place."""
 
 LOCAL: Final = ("local_user", "local_group", "project", "account", "department")
 """What mapping rules may tell a grid identity from, where `class_needs_local_user`."""
 
 
 def class_needs_local_user(job: Job) -> bool:
-    """Whether the local facts of a run may tell something: not where the source tells both user and VO."""
+    """Whether the local facts of a run may decide something: not where the source gives both user and VO."""
     return not (job.vo and job.user_dn)
 
 
 def class_needs_hosts(job: Job) -> bool:
-    """Whether the hosts of a run may tell something: its benchmark, where the source has none that is usable."""
+    """Whether the hosts of a run may decide something: its benchmark, where the source has none that is usable."""
     return not has_usable_benchmark(job)
 
 
@@ -60,59 +92,130 @@ SHARED: Final = (
     "benchmarks",
 )
 """The facts that many runs share: what makes their class."""
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode: Final = msgspec.msgpack.Decoder(Job).decode
 _shared: Final = attrgetter(*SHARED)
 _local: Final = attrgetter(*LOCAL)
 _KEY_BYTES: Final = 16
+_GLOBAL_KEY_BYTES: Final = 8
+_MOST_REMEMBERED: Final = 5_000
+"""Classes, at some kilobyte each."""
+
+
+def class_facts(job: Job, **more: Any) -> Job:
+    """The facts of a run that its class has, as a run with an empty record id; `more` of them beside those."""
+    facts: dict[str, Any] = dict(zip(SHARED, _shared(job), strict=True)) | more
+    if class_needs_local_user(job):
+        facts.update(zip(LOCAL, _local(job), strict=True))
+    if class_needs_hosts(job):
+        facts["hosts"] = job.hosts
+    return Job(record_id="", **facts)
+
+
+def class_key(job: Job, mark: str | None = None) -> bytes:
+    """A digest of what makes a run's class: small enough to remember very many. `mark`: what its grid log told."""
+    return blake2b(_deciding(job, mark), digest_size=_KEY_BYTES).digest()
+
+
+def _deciding(job: Job, mark: str | None = None) -> bytes:
+    """What makes a run's class: what runs share, and its local facts and hosts, where these may decide something."""
+    local_user = _local(job) if class_needs_local_user(job) else None
+    return _encode((_shared(job), local_user, job.hosts if class_needs_hosts(job) else None, mark))
+
+
+class _KnownClass(msgspec.Struct, frozen=True, gc=False):
+    """What every run of a class needs: the key of the class, and its facts, plain."""
+
+    key: bytes
+    facts: bytes
+
+
+_known_classes: Final[dict[bytes, _KnownClass]] = {}
+"""Of runs that were encoded here, by what makes their class: to work one out takes as long as the rest of a run."""
+
+
+def _class_of(job: Job) -> _KnownClass:
+    deciding = _deciding(job)
+    known = _known_classes.get(deciding)
+    if known is None:
+        if len(_known_classes) >= _MOST_REMEMBERED:
+            _known_classes.clear()
+        known = _known_classes[deciding] = _KnownClass(class_key(job), encode(class_facts(job)))
+    return known
+
+
+def run_key(record_id: str) -> bytes:
+    """What a run is found by: 16 bytes of its record id, for which an index needs a fifth of the place."""
+    return blake2b(record_id.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
+
+
+def global_key(global_id: str) -> bytes:
+    """What runs are looked up by that may have a global id: 8 bytes of it, which two ids may share."""
+    return blake2b(global_id.encode("utf-8", "surrogatepass"), digest_size=_GLOBAL_KEY_BYTES).digest()
+
+
+# --- a run encoded
 
 
 class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A run as it is stored.
 
-    `stored` is its form of `formats.identity`, the rest is told by it. `class_key` None: not worked out, since most
-    runs of a window that is read again are known. `names_cores`: it has core numbers, which are not in the digest.
-    `mark`: that of what the source has of it, where the source gives marks. `local_id` and `global_id`: as they are
-    looked up by (`index_key`).
+    `stored` is the run in one of the forms, the rest is taken from it. `class_key` None: not worked out, since most
+    runs of a window that is read again are known; `stored` is plain then. `facts`: those of its class, plain.
+    `has_core_numbers`: these are not in the digest. `mark`: that of what the source has of it, where the source gives
+    marks. `local_id`, `global_key`: as they are looked up by (`index_key`, `global_key`).
     """
 
     record_id: str
+    key: bytes
     finished: bool
     end: int | None
     wall_ms: int
     cpu_ms: int
-    untold: int
+    incomplete_usage: int
     local_id: str | None
-    global_id: str | None
+    global_key: bytes | None
     digest: bytes
     stored: bytes
-    names_cores: bool
-    class_key: bytes | None
+    has_core_numbers: bool
+    class_key: bytes | None = None
+    facts: bytes = b""
     mark: bytes | None = None
 
     def job(self) -> Job:
         """The run with all its facts."""
-        return decode(self.stored)
+        return decode_run(self.stored, self.facts)
+
+    def classed(self) -> EncodedRun:
+        """The run with the key of its class."""
+        return self if self.class_key is not None else encode_run(self.job(), mark=self.mark)
 
 
 def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> EncodedRun:
-    """A run as it is stored; `classed`: with the key of its class. `mark`: see `EncodedRun`."""
+    """A run as it is stored; `classed`: with the key of its class. `mark`: see `EncodedRun`.
+
+    Raises `SourceError` for a record of more than `MOST_RECORD_BYTES`.
+    """
     record_id = record_key(job.record_id)
     if record_id is not job.record_id:
         job = msgspec.structs.replace(job, record_id=record_id)
-    stored = encode(job)
+    plain = encode(job)
+    known = _class_of(job) if classed else None
     return EncodedRun(
         record_id,
+        run_key(record_id),
         job.finished,
         job.end,
         job.wall_ms or 0,
         cpu_total_ms(job),
-        untold(job),
+        incomplete_usage(job),
         job.local_id and index_key(job.local_id),
-        job.global_id and index_key(job.global_id),
-        digest(stored),
-        stored,
+        None if job.global_id is None else global_key(job.global_id),
+        digest(job, plain),
+        plain if known is None else _compressed(OWN, _encode(own_facts(job)), record_id),
         bool(job.core_numbers),
-        class_key(job) if classed else None,
+        None if known is None else known.key,
+        b"" if known is None else known.facts,
         mark,
     )
 
@@ -124,14 +227,102 @@ def cpu_total_ms(job: Job) -> int:
     return (job.cpu_user_ms or 0) + (job.cpu_system_ms or 0)
 
 
-def untold(job: Job) -> int:
+def incomplete_usage(job: Job) -> int:
     """1 where a run lacks its wall time, or its CPU time in total and one of its parts, so that the columns say zero or
     a part alone; 0: they are what a receiver of summaries adds up."""
-    cpu_told = job.cpu_ms is not None or (job.cpu_user_ms is not None and job.cpu_system_ms is not None)
-    return int(job.wall_ms is None or not cpu_told)
+    has_cpu_time = job.cpu_ms is not None or (job.cpu_user_ms is not None and job.cpu_system_ms is not None)
+    return int(job.wall_ms is None or not has_cpu_time)
 
 
-def class_key(job: Job, mark: str | None = None) -> bytes:
-    """A digest of what makes a run's class: small enough to remember very many. `mark`: what its grid log told."""
-    local, hosts = _local(job) if class_needs_local_user(job) else None, job.hosts if class_needs_hosts(job) else None
-    return blake2b(_encode((_shared(job), local, hosts, mark)), digest_size=_KEY_BYTES).digest()
+# --- the forms
+
+
+class _Contexts(local):
+    """Compression and decompression of this thread: zstd's contexts are not for two at once."""
+
+    def __init__(self) -> None:
+        import zstandard  # noqa: PLC0415 - some milliseconds, for commands that look at no run
+
+        dictionary = zstandard.ZstdCompressionDict(DICTIONARY.read_bytes())
+        dictionary.precompute_compress(level=_LEVEL)
+        self.compress = zstandard.ZstdCompressor(
+            level=_LEVEL, dict_data=dictionary, write_content_size=True, write_checksum=False, write_dict_id=False
+        ).compress
+        self.decompress = zstandard.ZstdDecompressor(dict_data=dictionary).decompress
+        self.size_of = zstandard.frame_content_size
+        self.error: type[Exception] = zstandard.ZstdError
+
+
+@cache
+def _contexts() -> _Contexts:
+    return _Contexts()
+
+
+def _compressed(form: int, packed: bytes, record_id: str) -> bytes:
+    if len(packed) > MOST_RECORD_BYTES:
+        raise SourceError(
+            f"the record of run {record_id[:200]} has {len(packed):,} bytes; at most {MOST_RECORD_BYTES:,} are stored",
+            hint="Find out in the batch system why the record is so large",
+        )
+    return bytes((form,)) + _contexts().compress(packed)[len(_MAGIC) :]
+
+
+def own_facts(job: Job) -> Job:
+    """A run without the facts that its class has, but for those that every run must have: kind of source and status."""
+    return msgspec.structs.replace(job, **_class_defaults(class_needs_local_user(job), class_needs_hosts(job)))
+
+
+@cache
+def _class_defaults(local_user: bool, hosts: bool) -> dict[str, Any]:
+    names = {*SHARED, *(LOCAL if local_user else ()), *(("hosts",) if hosts else ())}
+    fields = (field for field in msgspec.structs.fields(Job) if field.name in names and not field.required)
+    return {field.name: field.default for field in fields}
+
+
+def _own(job: Job) -> bytes:
+    return _compressed(OWN, _encode(own_facts(job)), job.record_id)
+
+
+def encode_whole(job: Job) -> bytes:
+    """A run in a form that needs no class. Raises as `encode_run`."""
+    return _compressed(WHOLE, _encode(job), job.record_id)
+
+
+def unpack(stored: bytes) -> tuple[bool, bytes]:
+    """Whether the facts of its class are left out of a stored run; and its facts as MessagePack: a map.
+
+    Raises `UnknownEncodingError` for a form of a later program, `msgspec.DecodeError` for what is damaged.
+    """
+    if not stored:
+        raise msgspec.DecodeError("it has no bytes")
+    form = stored[0]
+    if form == PLAIN:
+        return False, stored[1:]
+    if form not in _COMPRESSED:
+        raise UnknownEncodingError(form)
+    frame, contexts = _MAGIC + stored[1:], _contexts()
+    try:
+        if not 0 <= (size := contexts.size_of(frame)) <= MOST_RECORD_BYTES:
+            raise msgspec.DecodeError(f"it claims {size:,} bytes when decompressed; {MOST_RECORD_BYTES:,} are the most")
+        return form == OWN, contexts.decompress(frame)
+    except contexts.error as error:
+        raise msgspec.DecodeError(f"it cannot be decompressed: {error}") from None
+
+
+def decode_run(stored: bytes, facts: bytes) -> Job:
+    """The run of a stored form; `facts`: those of its class as stored.
+
+    Raises `UnknownEncodingError` for a form of a later program, and `msgspec.DecodeError`, `msgspec.ValidationError`,
+    or `UnicodeDecodeError` for what is damaged.
+    """
+    without_class, packed = unpack(stored)
+    job = _decode(packed)
+    return msgspec.structs.replace(job, **class_values(facts)) if without_class else job
+
+
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def class_values(facts: bytes) -> dict[str, Any]:
+    """What the runs of a class with these facts share, by field, but for defaults. Raises as `decode_run`."""
+    known = decode(facts)
+    defaults = _class_defaults(class_needs_local_user(known), class_needs_hosts(known))
+    return {name: value for name, default in defaults.items() if (value := getattr(known, name)) != default}

@@ -6,7 +6,7 @@
     ├── OutputError                     2  standard output, or a file to be made, cannot be written
     ├── StoreError                      5  the store cannot be used; nothing is sent
     │   ├── StoreMissingError           5  there is none yet
-    │   ├── StoreNewerError             5  written by a later version of this program
+    │   ├── StoreNewerError             5  its version is unknown to this program
     │   ├── StoreBusyError              5  locked by another process for too long
     │   ├── StoreFullError              5  no space to write state: a run that cannot write its state sends nothing
     │   └── StoreCorruptError           5
@@ -85,7 +85,7 @@ class StoreMissingError(StoreError):
 
 
 class StoreNewerError(StoreError):
-    """The store was written by a later version of the program."""
+    """The store, or a record in it, has a version that this program does not know."""
 
 
 class StoreBusyError(StoreError):

@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from formats.reason import Reason
+
 
 class PageStored(msgspec.Struct, frozen=True):
     """A page of a source and its cursor are committed."""
@@ -69,7 +71,7 @@ class RecordSettled(msgspec.Struct, frozen=True):
     target: str
     record_id: str
     state: str
-    reason: str
+    reason: Reason
 
 
 class RetryPlanned(msgspec.Struct, frozen=True):

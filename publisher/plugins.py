@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from formats import registry
-from formats.base import CannotRenderError, Format, RecordFormat, Rendered
+from formats.base import Format, RecordFormat, Rendered
 from formats.job import Job
+from formats.reason import CannotRenderError
 from formats.signed_text import why_not_signable
 from formats.view import View
 from publisher.errors import ConfigError, PublisherError, TargetError, UsageError
+from publisher.reason import ReasonCode
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -135,11 +137,11 @@ class AddedFormat:
         except CannotRenderError:
             raise
         except Exception as error:
-            why = f"the add-on failed at this record: {what_went_wrong(error)}. {ITS_DEFECT}"
-            raise CannotRenderError(self.name, why) from error
-        why_not = why_not_signable(rendered.body) if self._signed else None
-        if why_not is not None:
-            raise CannotRenderError(self.name, f"no message with this record can be signed: {why_not}")
+            what = what_went_wrong(error)
+            raise CannotRenderError(ReasonCode.ADD_ON_FAILED, self.name, error=what) from error
+        problem = why_not_signable(rendered.body) if self._signed else None
+        if problem is not None:
+            raise CannotRenderError(problem, self.name)
         return rendered
 
     def message(self, bodies: Sequence[bytes]) -> bytes:

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import msgspec
 
-from formats.identity import decode
 from formats.job import Job
+from publisher.encoded_run import decode_run
 from publisher.store.schema import State
 
 Rows = Callable[..., Sequence[tuple[Any, ...]]]
@@ -101,7 +101,8 @@ def purged(rows: Rows, record_ids: Collection[str]) -> set[str]:
 
 def stored(rows: Rows) -> dict[str, Job]:
     """Every run of the store by record id, as read."""
-    return {record_id: decode(bytes(blob)) for record_id, blob in rows("SELECT record_id, job FROM runs")}
+    found = rows("SELECT record_id, job, facts FROM runs JOIN classes ON class_id = classes.id")
+    return {record_id: decode_run(bytes(blob), bytes(facts)) for record_id, blob, facts in found}
 
 
 def balance(

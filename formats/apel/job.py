@@ -13,12 +13,13 @@ from formats.apel import values
 from formats.apel.key import KEY_SETTINGS
 from formats.apel.score import read_score, score_fields
 from formats.apel.text import CONTENT_TYPE, SEPARATOR, TextMessage, TextRecord, lines, parse, whole
-from formats.base import CannotRenderError, Format, FragmentCache, Note, Rendered
+from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import require_benchmark
 from formats.fit import shown
 from formats.hosts import infrastructure_description, infrastructure_of, machine_name
 from formats.identity import run_record_id
 from formats.job import Benchmark, Infrastructure, Job
+from formats.reason import CannotRenderError, RuleCode
 from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
 from formats.view import View
 
@@ -69,7 +70,7 @@ class ApelJobFormat:
         start = values.needed(JOB_NUMBERS["StartTime"], job.start)
         end = values.needed(JOB_NUMBERS["EndTime"], job.end)
         if end < start:
-            raise CannotRenderError("EndTime", f"{end} is before StartTime {start}; APEL refuses the whole message")
+            raise CannotRenderError(RuleCode.END_BEFORE_START, "EndTime", start=start, end=end)
         kind = self._kinds.of((job.middleware, job.lrms, job.system, infrastructure_of(job)), job, notes)
         real = values.number(JOB_NUMBERS["MemoryReal"], job.memory_rss_kib, notes)
         virtual = values.number(JOB_NUMBERS["MemoryVirtual"], job.memory_virtual_kib, notes)

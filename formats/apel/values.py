@@ -9,11 +9,12 @@ import re
 from typing import Final
 
 from formats.apel.text import CARRIED_RULE, NULL, carried, is_null
-from formats.base import CannotRenderError, Note
+from formats.base import Note
 from formats.fit import shown, unreported
 from formats.hosts import apel_submit_host
 from formats.job import Job
 from formats.names import dn_for, parse_fqan, vo_of
+from formats.reason import CannotRenderError, RuleCode
 from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
 from formats.text import duration_seconds
 from formats.view import View
@@ -34,7 +35,7 @@ def text(field: str, value: str | None, notes: list[Note]) -> str:
         return ""
     if len(fitting) > rule.longest:
         if rule.too_long == "hold":
-            raise CannotRenderError(field, f"{len(fitting)} characters; at most {rule.longest} ({rule.source})")
+            raise CannotRenderError(RuleCode.TOO_LONG, field, rule, length=len(fitting))
         cut = fitting[: rule.longest].rstrip() if rule.too_long == "shorten" else ""
         how = "shortened" if cut else "left out"
         notes.append(
@@ -53,7 +54,7 @@ def required(field: str, value: str | None, notes: list[Note]) -> str:
     """As `text`; raises `CannotRenderError` where there is none."""
     fitting = text(field, value, notes)
     if not fitting:
-        raise CannotRenderError(field, "there is none, or it is a word that the server takes for none")
+        raise CannotRenderError(RuleCode.MISSING_OR_NULL, field)
     return fitting
 
 
@@ -62,7 +63,7 @@ def number(rule: NumberRule, value: int | None, notes: list[Note]) -> int | None
     if value is None or rule.least <= value <= rule.largest:
         return value
     if rule.outside == "hold":
-        raise CannotRenderError(rule.field, f"{shown(value)} is not in {rule.least}..{rule.largest} ({rule.source})")
+        raise CannotRenderError(RuleCode.OUT_OF_RANGE, rule.field, rule, value=shown(value))
     notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
     return None
 
@@ -72,7 +73,7 @@ def needed(rule: NumberRule, value: int | None, system: str = "") -> int:
     if value is None:
         raise unreported(rule.field, system)
     if not rule.least <= value <= rule.largest:
-        raise CannotRenderError(rule.field, f"{shown(value)} is not in {rule.least}..{rule.largest} ({rule.source})")
+        raise CannotRenderError(RuleCode.OUT_OF_RANGE, rule.field, rule, value=shown(value))
     return value
 
 
@@ -85,7 +86,7 @@ def seconds(field: str, amount_ms: int | None, system: str) -> int:
 def finished(job: Job) -> None:
     """Raises `CannotRenderError` for a run that is not over."""
     if not job.finished:
-        raise CannotRenderError("Status", f"a run that is {job.status} is not published")
+        raise CannotRenderError(RuleCode.NOT_PUBLISHED, "Status", status=job.status)
 
 
 def cpu_ms(job: Job) -> int | None:

@@ -14,11 +14,12 @@ from typing import Final
 from formats import fit
 from formats.apel.key import KEY_SETTINGS
 from formats.apel.text import CARRIED_RULE, carried, is_null
-from formats.base import CannotRenderError, Format, FragmentCache, Note, Rendered
+from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
 from formats.names import counts_as, dn_for, parse_fqan, vo_of
+from formats.reason import CannotRenderError, RuleCode
 from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
 from formats.rules import CarRules as Rules
 from formats.text import LAST_INSTANT, date_time
@@ -153,7 +154,7 @@ class ComputeRecordFormat:
         notes: list[Note] = []
         status = STATUS.get(job.status)
         if status is None:
-            raise CannotRenderError("Status", f"a run that is {job.status} is not published")
+            raise CannotRenderError(RuleCode.NOT_PUBLISHED, "Status", status=job.status)
         create_time = fit.create_time(created)
         record_id, escaped_id = fit.token(Rules.RECORD_ID, self._view.record_id_prefix + job.record_id, notes)
         global_id = fit.text(Rules.GLOBAL_JOB_ID, job.global_id, notes) or escaped_id
@@ -174,7 +175,7 @@ class ComputeRecordFormat:
             notes.append(Note("LocalJobId", rule, fit.shown(job.local_id or ""), fit.shown(stand_in)))
             local_id = self._key(Rules.LOCAL_JOB_ID, stand_in, notes)
             if not local_id:
-                raise CannotRenderError("LocalJobId", "there is none, nor a global id")
+                raise CannotRenderError(RuleCode.NO_JOB_ID, "LocalJobId")
         ids = "".join(_process_id(process_id, notes) for process_id in job.process_ids) if job.process_ids else ""
         return f"<LocalJobId>{local_id}</LocalJobId>{ids}"
 
@@ -234,8 +235,7 @@ class ComputeRecordFormat:
     def _key(self, rule: TextRule, value: str | None, notes: list[Note]) -> str:
         """A text of APEL's key, which no setting alters: it would be another record."""
         if value and self._view.ascii_names and not value.isascii():
-            reason = f"{fit.shown(value)} is not ASCII, and `ascii_names` does not alter what is in APEL's key"
-            raise CannotRenderError(rule.field, reason)
+            raise CannotRenderError(RuleCode.NOT_ASCII, rule.field, value=fit.shown(value))
         return fit.text(rule, value, notes)
 
     def _service(self, job: Job, notes: list[Note]) -> str:
@@ -269,7 +269,7 @@ class ComputeRecordFormat:
             queue = UNKNOWN
         site = self._key(Rules.SITE, job.site or self._view.site, notes)
         if not site:
-            raise CannotRenderError("Site", "the site has no name in the configuration")
+            raise CannotRenderError(RuleCode.NO_SITE, "Site")
         return (
             f"<MachineName>{machine}</MachineName>"
             + (f"<SubmitHost>{submit_host}</SubmitHost>" if submit_host else "")
@@ -300,13 +300,10 @@ def _check_times(job: Job, created: int) -> None:
     """StartTime and EndTime must be there, in an order and a range that APEL takes."""
     start, end = _given("StartTime", job.start, job), _given("EndTime", job.end, job)
     if not 0 <= start <= end <= LAST_INSTANT:
-        raise CannotRenderError(
-            "EndTime" if start > end else "StartTime",
-            f"start {fit.shown(start)} and end {fit.shown(end)} must be from 1970 on, before the year 10000, "
-            "and the end not before the start (APEL refuses the message)",
-        )
+        field = "EndTime" if start > end else "StartTime"
+        raise CannotRenderError(RuleCode.BAD_TIMES, field, start=fit.shown(start), end=fit.shown(end))
     if end > created + LATEST_END_AFTER_NOW_S:
-        raise CannotRenderError("EndTime", f"{date_time(end)} lies in the future (APEL refuses the message)")
+        raise CannotRenderError(RuleCode.END_IN_FUTURE, "EndTime", end=date_time(end))
 
 
 _render = compiled(

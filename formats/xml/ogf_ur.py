@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
-from formats.base import CannotRenderError, Format, FragmentCache, Note, Rendered
+from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import noted_benchmark, score_text
 from formats.hosts import machine_name
 from formats.job import Job, Transfer
 from formats.names import distinct_fqans, dn_for, sgas_group, vo_of
+from formats.reason import CannotRenderError, RuleCode
 from formats.rules import SgasRules as Rules
 from formats.text import is_plain
 from formats.view import View
@@ -195,7 +196,7 @@ class UsageRecordFormat:
         notes: list[Note] = []
         status = STATUS.get(job.status)
         if status is None:
-            raise CannotRenderError("Status", f"a run that is {job.status} is not published")
+            raise CannotRenderError(RuleCode.NOT_PUBLISHED, "Status", status=job.status)
         create_time = fit.create_time(created)
         record_id, escaped_id = fit.token(Rules.RECORD_ID, self._view.record_id_prefix + job.record_id, notes)
         global_id = fit.text(Rules.GLOBAL_JOB_ID, job.global_id, notes) or escaped_id

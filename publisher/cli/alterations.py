@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from publisher.cli.output import counted
+from publisher.reason import sentence
 
 if TYPE_CHECKING:
     from publisher.preview.render import HeldPreview, Noted
@@ -18,7 +19,7 @@ def held_lines(held: Iterable[HeldPreview]) -> Iterator[str]:
     """A line for each reason, in the order in which they came up."""
     alike: dict[str, list[str]] = {}
     for one in held:
-        alike.setdefault(one.reason, []).append(one.record_id)
+        alike.setdefault(sentence(one.reason), []).append(one.record_id)
     for reason, record_ids in alike.items():
         yield f"held: {_whose(record_ids)}: {reason}"
 

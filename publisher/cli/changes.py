@@ -9,6 +9,7 @@ from publisher.cli.alterations import held_lines
 from publisher.cli.output import data, json_object, safe, say
 from publisher.cli.session import session
 from publisher.errors import UsageError
+from publisher.reason import sentence
 
 if TYPE_CHECKING:
     from publisher.preview.diff import Change, DiffRendering
@@ -33,7 +34,10 @@ def show_changes(comparison: DiffRendering) -> None:
         raise UsageError(str(error)) from error
     totals = {kind: counts[kind] for kind in _COUNTED}
     if session.json:
-        held = [{"record_id": item.record_id, "reason": item.reason} for item in comparison.held]
+        held = [
+            {"record_id": item.record_id, "reason": sentence(item.reason), "reason_code": item.reason.code}
+            for item in comparison.held
+        ]
         json_object({**totals, "held": len(held), "records": listed, "held_records": held})
         return
     say(*held_lines(comparison.held))

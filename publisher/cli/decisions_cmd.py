@@ -14,6 +14,7 @@ from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
+from publisher.reason import sentence
 from publisher.text import iso
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def _list(group: typer.Typer, word: str) -> None:
                     "target": item.target,
                     "record_id": item.record_id,
                     "end_time": iso(item.end_time),
-                    "reason": item.reason,
+                    "reason": sentence(item.reason),
+                    "reason_code": None if item.reason is None else item.reason.code,
                 }
                 for item in found
             ]
@@ -86,7 +88,9 @@ def _list(group: typer.Typer, word: str) -> None:
 
 
 def _show_each(found: Sequence[ListedRecord]) -> None:
-    rows: list[list[object]] = [[item.target, item.record_id, iso(item.end_time), item.reason] for item in found]
+    rows: list[list[object]] = [
+        [item.target, item.record_id, iso(item.end_time), sentence(item.reason)] for item in found
+    ]
     show(make_table("", ["target", "record", "ended", "reason"], rows))
 
 
@@ -99,7 +103,7 @@ def _show_reasons(found: Sequence[ListedRecord]) -> None:
     """A row for each target and reason: how many records, from when until when, and which, as far as they are few."""
     groups: dict[tuple[str, str], list[ListedRecord]] = {}
     for item in found:
-        groups.setdefault((item.target, item.reason), []).append(item)
+        groups.setdefault((item.target, sentence(item.reason)), []).append(item)
     rows: list[list[object]] = []
     for (target, reason), items in groups.items():
         ended = str(iso(items[0].end_time))

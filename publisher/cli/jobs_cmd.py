@@ -12,6 +12,7 @@ from publisher.cli.lists import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
+from publisher.reason import sentence
 from publisher.text import iso
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def show_run(known: KnownRun) -> None:
             receipt = place.batch.receipt.get(known.run.record_id)
             line += f", receipt {safe(receipt)}" if receipt else ""
         line += f", seen there {iso(place.confirmed_at)}" if place.confirmed_at is not None else ""
-        why = "delivered before us, as far as is known" if place.assumed else place.reason
+        why = sentence(place.reason)
         data(line + (f"\n     {safe(why)}" if why else ""))
         if place.target in known.unwanted:
             data(f"     not wanted now: {safe(known.unwanted[place.target])}")
@@ -161,7 +162,8 @@ def run_json(known: KnownRun) -> dict[str, Any]:
                 "state": place.state.word,
                 "since": iso(place.changed_at),
                 "confirmed": iso(place.confirmed_at),
-                "reason": place.reason,
+                "reason": None if place.reason is None else sentence(place.reason),
+                "reason_code": None if place.reason is None else place.reason.code,
                 "assumed": place.assumed,
                 "batch": place.batch.uid if place.batch else None,
                 "receipt": place.batch.receipt.get(known.run.record_id) if place.batch else None,

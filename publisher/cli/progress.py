@@ -22,6 +22,7 @@ from publisher.events import (
     RetryPlanned,
     TargetPaused,
 )
+from publisher.reason import sentence
 
 _FIRST_SHOWN_AFTER_S = 1.0
 _REDRAWN_AFTER_S = 0.1
@@ -96,7 +97,7 @@ class _Watcher:
             case RetryPlanned():
                 return f"{event.target}: {self._answer(event)}; trying again in {event.pause_s:.1f} s"
             case RecordSettled() if self._verbose:
-                return f"{event.target}: {event.record_id} is {event.state}: {event.reason}"
+                return f"{event.target}: {event.record_id} is {event.state}: {sentence(event.reason)}"
             case PageStored() if self._verbose:
                 return f"{event.source}: {event.read} read, {event.new} new, {event.changed} changed"
             case BatchSettled() if self._verbose:
@@ -107,10 +108,11 @@ class _Watcher:
     def _remember(self, event: RecordSettled) -> None:
         place = (event.target, event.state)
         reasons = self._settled.setdefault(place, {})
-        if event.reason not in reasons and len(reasons) == _MOST_REASONS:
+        reason = sentence(event.reason)
+        if reason not in reasons and len(reasons) == _MOST_REASONS:
             self._unlisted[place] = self._unlisted.get(place, 0) + 1
         else:
-            reasons.setdefault(event.reason, _Alike(event.record_id)).records += 1
+            reasons.setdefault(reason, _Alike(event.record_id)).records += 1
 
     def _tell_settled(self) -> None:
         """By reason, how many records are held or rejected, and what lists them."""

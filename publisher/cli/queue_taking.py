@@ -50,7 +50,7 @@ def take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
             service.close()
         with publisher.store.write() as connection:
             detail = f"{path}: {taken.sent} messages sent, {taken.set_aside} not needed, {taken.left} left"
-            registry.note(connection, "import ssm-queue", target, detail, publisher.tools.clock())
+            registry.record_action(connection, "import ssm-queue", target, detail, publisher.tools.clock())
     _tell(path, found, taken)
     return _code(taken)
 

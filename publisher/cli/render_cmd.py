@@ -14,6 +14,7 @@ from publisher.cli.exit_code import REJECTED
 from publisher.cli.output import counted, exact, json_object, say
 from publisher.cli.session import session
 from publisher.errors import OutputError, UsageError
+from publisher.reason import sentence
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -159,7 +160,10 @@ def _finish(
                 "files": files,
                 "bytes": size,
                 "cut_otherwise": rendering.cut_otherwise,
-                "held_records": [{"record_id": item.record_id, "reason": item.reason} for item in rendering.held],
+                "held_records": [
+                    {"record_id": item.record_id, "reason": sentence(item.reason), "reason_code": item.reason.code}
+                    for item in rendering.held
+                ],
                 "notes": [
                     {
                         "record_id": item.record_id,

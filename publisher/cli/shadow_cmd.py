@@ -15,6 +15,7 @@ from publisher.cli.exit_code import DONE, REJECTED
 from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
 from publisher.cli.session import session
 from publisher.errors import UsageError
+from publisher.reason import sentence
 from publisher.text import iso
 
 if TYPE_CHECKING:
@@ -118,13 +119,16 @@ def _rehearse(publisher: Publisher, target: str) -> int:
         size += len(message.payload)
     counts = {"records": rendering.records, "messages": messages, "bytes": size, "held": len(rendering.held)}
     if session.json:
-        held = [{"record_id": item.record_id, "reason": item.reason} for item in rendering.held]
+        held = [
+            {"record_id": item.record_id, "reason": sentence(item.reason), "reason_code": item.reason.code}
+            for item in rendering.held
+        ]
         json_object({**counts, "broken_rules": validation.broken, "held_records": held})
     else:
         for rule in validation.broken[:_SHOWN]:
             say(f"message {rule.message}: {rule.record or 'as a whole'}: {rule.field} {rule.rule} [{rule.source}]")
         for item in rendering.held[:_SHOWN]:
-            say(f"held: {item.record_id}: {item.reason}")
+            say(f"held: {item.record_id}: {sentence(item.reason)}")
         more = sum(max(0, len(listed) - _SHOWN) for listed in (validation.broken, rendering.held))
         if more:
             say(f"(and {more:,} more; --json lists all)")

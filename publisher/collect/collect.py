@@ -19,7 +19,7 @@ from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
 from publisher.sources.base import Cursor, Page, Reader, Recognising, SealedPage, Window, sealed
-from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs
+from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs, transitions
 from publisher.store.admin import erase, purge
 from publisher.store.admin.erase import PseudonymMap
 from publisher.store.classes import Interner, JobClass, classes_by_id
@@ -99,7 +99,7 @@ def collect(
         trouble = f"{trouble}; {error}" if trouble else str(error)
     if trouble is not None:
         with store.write() as connection:
-            registry.source_failed(connection, row.id, trouble)
+            registry.record_failure(connection, row.id, trouble)
         return msgspec.structs.replace(total, error=trouble)
     if total.new:
         store.refresh_statistics()
@@ -157,7 +157,7 @@ def _store_page(
         last_end = max([*ends, page.recognised.last_end or 0]) or None
         counts = (upserted.new - back, page.skipped, unreadable_new, last_end)
         if again:
-            registry.window_read(connection, row.id, *counts)
+            registry.count_window(connection, row.id, *counts)
         else:
             registry.advance(
                 connection,
@@ -212,7 +212,7 @@ def put_down(
             (wanted if verdict else unwanted).append(item)
         fresh = [item for item in wanted if item.fresh]
         before = plan.filter.delivered_until if plan.assumes_of(first_read_of) else None
-        deliveries.enqueue(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
+        transitions.enqueue(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
         changed = [item for item in wanted if not item.fresh]
         gone = [item for item in unwanted if not item.fresh]
         if identity_only and not plan.filter.is_snapshot:
@@ -239,7 +239,7 @@ def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[Up
     """What was delivered before us was the version before: so a change of its key is seen, as of what we sent."""
     if not plan.keeps_first and not plan.filter.is_snapshot:
         before = {item.run_id: item.before for item in changed if item.before is not None}
-        deliveries.know_assumed(connection, plan.target_id, before)
+        deliveries.record_assumed_versions(connection, plan.target_id, before)
 
 
 def _follow_changes(
@@ -252,8 +252,8 @@ def _follow_changes(
     """
     known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
     new = [item for item in changed if item.run_id not in known]
-    deliveries.enqueue(connection, plan.target_id, ((item, State.WAITING) for item in new), now)
-    moves: list[tuple[int, State, State, str | None]] = []
+    transitions.enqueue(connection, plan.target_id, ((item, State.WAITING) for item in new), now)
+    moves: list[deliveries.Move] = []
     in_motion: list[int] = []
     for item in changed:
         if item.run_id not in known:
@@ -264,7 +264,7 @@ def _follow_changes(
         elif state in {State.HELD, State.REJECTED}:
             moves.append((item.run_id, state, State.WAITING, None))
         elif state in {State.ACCEPTED, State.SUPERSEDED}:
-            after = (State.SUPERSEDED, in_flight.CHANGED_AFTER) if plan.keeps_first else (State.WAITING, None)
+            after = (State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY) if plan.keeps_first else (State.WAITING, None)
             moves.append((item.run_id, state, *after))
     unwanted: list[int] = []
     removed: list[tuple[int, State]] = []
@@ -275,18 +275,18 @@ def _follow_changes(
         if standing.state is State.IN_FLIGHT:
             unwanted.append(item.run_id)
         elif not plan.filter.is_snapshot and (standing.state is State.ACCEPTED or standing.sent):
-            moves.append((item.run_id, standing.state, State.SUPERSEDED, in_flight.NO_LONGER_WANTED))
+            moves.append((item.run_id, standing.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
         else:
             removed.append((item.run_id, standing.state))
     followed = [item for item in (*changed, *gone) if item.run_id in known]
     left = [known[item.run_id].end_time for item in followed]
     if plan.filter.is_snapshot:  # a month may have lost a run, and then nothing waits in it
-        groups.mark(connection, plan.target_id, groups.REFOLD, left, now)
+        groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, left)
     if plan.filter.sync:
-        groups.mark(connection, plan.target_id, groups.DUE, left, now)
+        groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, left)
     deliveries.set_end_times(connection, plan.target_id, [item for item in followed if item.end_time is not None])
     deliveries.mark_changed(connection, plan.target_id, in_motion)
     _know_assumed(connection, plan, changed)
     deliveries.mark_unwanted(connection, plan.target_id, unwanted)
     deliveries.move(connection, plan.target_id, moves, now)
-    deliveries.remove(connection, plan.target_id, removed)
+    transitions.remove(connection, plan.target_id, removed)

@@ -17,7 +17,7 @@ from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.grid_identity import GridLogEntry, entry_for, local_id, needs_entry
 from publisher.sources import blah
-from publisher.store import grid_jobs, registry
+from publisher.store import grid_jobs, registry, runs
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, Marked, classes_by_id
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun, UpsertedRun
@@ -99,7 +99,7 @@ class GridJoin:
                 with self._store.write() as connection:
                     grid_jobs.keep(connection, self._source_id, page.entries)
                     new = registry.keep_unreadable(connection, self._source_id, page.unreadable, self._now)
-                    registry.window_read(connection, self._source_id, 0, 0, new, None)
+                    registry.count_window(connection, self._source_id, 0, 0, new, None)
                     registry.drop_recovered(connection, self._source_id, page.recovered)
                     grid_jobs.set_cursor(connection, self._source_id, page.cursor)
                     keys = [local_id(entry.lrms_id).key for entry in page.entries]
@@ -154,6 +154,6 @@ class GridJoin:
             for run, class_id in zip(found, wanted, strict=True)
             if present[run.run_id] != class_id
         ]
-        grid_jobs.set_classes(connection, {item.run_id: item.class_id for item in put})
+        runs.set_classes(connection, {item.run_id: item.class_id for item in put})
         self._put_down(connection, put)
         self.note(connection, put)

@@ -28,17 +28,12 @@ from sqlalchemy import (
     Connection,
     MetaData,
     Table,
-    Text,
     and_,
-    delete,
-    false,
     insert,
-    literal,
     not_,
     or_,
     select,
     true,
-    update,
 )
 
 from publisher import plugins
@@ -49,10 +44,11 @@ from publisher.errors import ConfigError
 from publisher.store import deliveries as store_deliveries
 from publisher.store import dialect, groups, registry
 from publisher.store.admin import purge
-from publisher.store.classes import add_hosts, all_classes, classes_by_id
+from publisher.store.classes import all_classes, classes_by_id
 from publisher.store.database import Store
-from publisher.store.in_flight import NO_LONGER_WANTED
-from publisher.store.schema import ASSUMED, State, deliveries, runs
+from publisher.store.in_flight import NO_LONGER_SELECTED
+from publisher.store.schema import State, deliveries, runs
+from publisher.store.transitions import ASSUMED, Change, enqueue_from, remove_where, transition
 from publisher.text import iso
 
 
@@ -108,21 +104,21 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
     selection = TargetFilter(name, target, config)
     with store.read() as connection:
         row = registry.get_target(connection, name)
-    if row is None or row.wishes != selection.text:
+    if row is None or row.filter_settings != selection.text:
         with store.write() as connection:
             row = registry.get_target(connection, name)
             if row is None:
                 row = registry.new_target(connection, name, target.type, selection.text, sorted(config.sources))
                 _follow(connection, row.id, selection, now, before=target.delivered_until)
                 _note_assumed(connection, name, None, target, config, now)
-            elif row.wishes != selection.text:
+            elif row.filter_settings != selection.text:
                 counts = store_deliveries.of_target(connection, row.id)
                 sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
-                require_same_keys(name, row.wishes, selection.text, sum(counts[state] for state in sent))
-                registry.set_wishes(connection, row.id, target.type, selection.text)
+                require_same_keys(name, row.filter_settings, selection.text, sum(counts[state] for state in sent))
+                registry.set_filter_settings(connection, row.id, target.type, selection.text)
                 _follow(connection, row.id, selection, now)
-                _note_assumed(connection, name, row.wishes, target, config, now)
-    return TargetPlan(row.id, selection, keeps_first=target.kind.keeps_first, assumes=row.assumes)
+                _note_assumed(connection, name, row.filter_settings, target, config, now)
+    return TargetPlan(row.id, selection, keeps_first=target.type == "sgas", assumes=row.assumes)
 
 
 def _note_assumed(
@@ -137,21 +133,20 @@ def _note_assumed(
             detail = (
                 f"jobs of {', '.join(sorted(config.sources))} that ended up to {until} count as delivered before us"
             )
-            registry.note(connection, "delivered_until", name, detail + source, now)
+            registry.record_action(connection, "delivered_until", name, detail + source, now)
         elif source:
-            registry.note(connection, "import", name, f"nothing counts as delivered before us{source}", now)
+            registry.record_action(connection, "import", name, f"nothing counts as delivered before us{source}", now)
         return
     earlier = iso(msgspec.json.decode(before)["target"].get("delivered_until"))
     if earlier != until:
         detail = f"was {earlier}, is {until}: holds for sources whose first reading is not over; what is known stays"
-        registry.note(connection, "delivered_until", name, detail + source, now)
+        registry.record_action(connection, "delivered_until", name, detail + source, now)
 
 
 def _follow(
     connection: Connection, target_id: int, selection: TargetFilter, now: int, *, before: int | None = None
 ) -> None:
     """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
-    add_hosts(connection)
     _wanted.create(connection, checkfirst=False)
     ids = [{"id": item.id} for item in all_classes(connection) if selection.selects_class(item)]
     if ids:
@@ -169,31 +164,18 @@ def _take_back(connection: Connection, target_id: int, selection: TargetFilter, 
     if selection.since is not None:
         unwanted = or_(unwanted, deliveries.c.end_time < selection.since)
     for state in (State.WAITING, State.HELD):
-        chosen = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state), unwanted)
-        sent = and_(chosen, deliveries.c.sent_digest.is_not(None))
+        sent = and_(unwanted, deliveries.c.sent_digest.is_not(None))
         if selection.is_snapshot:
-            ends = connection.execute(select(deliveries.c.end_time).where(sent)).scalars()
-            groups.mark(connection, target_id, groups.REFOLD, ends, now)
-            sent = and_(sent, false())
-        kept = connection.execute(
-            update(deliveries).where(sent).values(state=int(State.SUPERSEDED), reason=NO_LONGER_WANTED, changed_at=now)
-        ).rowcount
-        gone = connection.execute(delete(deliveries).where(chosen)).rowcount
-        store_deliveries.add(connection, target_id, {state: -gone - kept})
-        store_deliveries.add(connection, target_id, {State.SUPERSEDED: kept})
+            mine = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state))
+            ends = connection.execute(select(deliveries.c.end_time).where(mine, sent)).scalars()
+            groups.mark_due(connection, target_id, groups.DueFor.FOLD, ends)
+        else:
+            transition(connection, Change(target_id, state, State.SUPERSEDED, now, NO_LONGER_SELECTED), sent)
+        remove_where(connection, target_id, state, unwanted)
 
 
 def _release(connection: Connection, target_id: int, now: int) -> None:
-    released = connection.execute(
-        update(deliveries)
-        .where(
-            deliveries.c.target_id == target_id,
-            deliveries.c.state == int(State.HELD),
-            purge.not_held_for_good(),
-        )
-        .values(state=int(State.WAITING), reason=None, changed_at=now)
-    ).rowcount
-    store_deliveries.add(connection, target_id, {State.HELD: -released, State.WAITING: released})
+    transition(connection, Change(target_id, State.HELD, State.WAITING, now), purge.not_held_for_good())
 
 
 def _fill(
@@ -213,15 +195,9 @@ def _fill(
         State.WAITING: and_(parts[State.WAITING], not_(late)),
     }
     for state, condition in parts.items():
-        why = literal({State.HELD: purge.LATE, State.ACCEPTED: ASSUMED}.get(state), Text)
-        query = (
-            select(literal(target_id), runs.c.id, literal(int(state)), runs.c.end_time, literal(now), why)
-            .join(_wanted, runs.c.class_id == _wanted.c.id)
-            .where(condition)
-        )
-        columns = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
-        filled = dialect.insert_from_select(connection, deliveries, columns, query)
-        store_deliveries.add(connection, target_id, {state: filled})
+        reason = {State.HELD: purge.LATE, State.ACCEPTED: ASSUMED}.get(state)
+        found = select(runs.c.id, runs.c.end_time).join(_wanted, runs.c.class_id == _wanted.c.id).where(condition)
+        enqueue_from(connection, target_id, state, found, now, reason)
 
 
 def superseded(
@@ -242,10 +218,8 @@ def superseded(
 
 def still_wanted(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
     """Those of these runs that the target wants as they are now."""
-    found: list[tuple[int, int, int | None]] = []
-    for start in range(0, len(run_ids), 1000):
-        query = select(runs.c.id, runs.c.class_id, runs.c.end_time).where(runs.c.id.in_(run_ids[start : start + 1000]))
-        found += [(run_id, class_id, end) for run_id, class_id, end in connection.execute(query)]
+    query = select(runs.c.id, runs.c.class_id, runs.c.end_time)
+    found = list(dialect.rows_in(connection, query, runs.c.id, run_ids))
     wanted = _wanted_classes(connection, selection, list({class_id for _, class_id, _ in found}))
     return {run_id for run_id, class_id, end in found if class_id in wanted and selection.selects_end(end)}
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from formats.base import CannotRenderError
 from formats.job import Job
 from formats.names import vo_of
+from formats.reason import CannotRenderError
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config, Target
+from publisher.reason import ReasonCode
 from publisher.store.classes import JobClass, awaits_grid_log
 from publisher.store.runs import StoredRun
 
@@ -44,10 +45,10 @@ class RunPreparer:
 
     def _identified(self, source: str, job: Job, *, awaits: bool) -> Job:
         if awaits:
-            raise CannotRenderError("user_dn", f"no grid log entry yet: see sources.{source}.grid_log")
+            raise CannotRenderError(ReasonCode.NO_GRID_LOG_ENTRY, "user_dn", source=source)
         return self._enrichers.apply(source, job)
 
     def _with_vo(self, source: str, job: Job) -> Job:
         if self._needs_vo and vo_of(job) is None:
-            raise CannotRenderError("VO", f"unknown, and this target needs it: add a rule [[sources.{source}.map]]")
+            raise CannotRenderError(ReasonCode.NO_VO, "VO", source=source)
         return job

@@ -10,40 +10,40 @@ from __future__ import annotations
 from typing import Final
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
+from formats.reason import Reason
 from publisher.config.schema import Config
 from publisher.config.schema import Target as TargetSettings
+from publisher.reason import ReasonCode
 from publisher.store import registry
 from publisher.store.admin import purge
 from publisher.store.database import Store
 from publisher.text import past
 
-NOT_WHOLE: Final = "the month is not known whole: "
-"""How the reason begins of a run that is held for this, and is released by itself."""
 _MOST_NAMED: Final = 5
 
 
-def why_not_whole(store: Store, config: Config, settings: TargetSettings, month: Month) -> str | None:
+def why_not_whole(store: Store, config: Config, settings: TargetSettings, month: Month) -> Reason | None:
     """Why a month cannot be summarised yet, naming the sources; None if every source knows it from its first second."""
     with store.read() as connection:
         if month.number in purge.months(connection):
-            return f"{NOT_WHOLE}jobs of {month} were purged from the store"
+            return Reason.of(ReasonCode.MONTH_PURGED, month=str(month))
     begin, end = month_bounds(month)
     return _why_not_read_from(store, config, settings, begin, str(month), end)
 
 
-def why_not_known_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> str | None:
+def why_not_known_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> Reason | None:
     """The same for anything that begins at an instant (epoch seconds) and is made of runs that ended then or later, as
     reports are; `what` names it in the reason."""
     with store.read() as connection:
         gone = max(purge.months(connection), default=0)
     if gone >= month_of(first).number:
-        return f"{NOT_WHOLE}jobs of {month_numbered(gone)} were purged from the store, and some may have run in {what}"
+        return Reason.of(ReasonCode.PERIOD_PURGED, month=str(month_numbered(gone)), interval=what)
     return _why_not_read_from(store, config, settings, first, what)
 
 
 def _why_not_read_from(
     store: Store, config: Config, settings: TargetSettings, first: int, what: str, until: int | None = None
-) -> str | None:
+) -> Reason | None:
     """All sources that cannot tell are named at once, so that they can be mended at once. `until`: the end of what is
     asked for (exclusive); None: it has none."""
     unsure = []
@@ -51,26 +51,21 @@ def _why_not_read_from(
         with store.read() as connection:
             row = registry.get_source(connection, name)
         if row is None or not row.first_read_done:
-            return f"{NOT_WHOLE}source {name} was not yet read to its end"
+            return Reason.of(ReasonCode.SOURCE_NOT_READ, source=name)
         with store.read() as connection:
             files = registry.unread_files(connection, row.id)
         unread = [each.file for each in files if each.end >= first and (until is None or each.begin < until)]
         if unread:
-            return (
-                f"{NOT_WHOLE}of source {name}, {unread[0]} disappeared before it was read to its end, and may have "
-                f"held jobs of {what}; `usage-publisher collect --unreadable` tells what to do"
-            )
+            return Reason.of(ReasonCode.FILE_DISAPPEARED, source=name, file=unread[0], interval=what)
         since = _complete_since(config, name, row)
         if since is None or since > first:
             unsure.append(name)
     if not unsure:
         return None
     if len(unsure) == 1:
-        whose, setting = f"source {unsure[0]} cannot tell that it has", f"if it has, set sources.{unsure[0]}"
-    else:
-        named = ", ".join(unsure[:_MOST_NAMED]) + (" ..." if len(unsure) > _MOST_NAMED else "")
-        whose, setting = f"sources {named} cannot tell that they have", "if they have, set sources.NAME"
-    return f"{NOT_WHOLE}{whose} every job from {what} on; {setting}.complete_since"
+        return Reason.of(ReasonCode.SOURCE_INCOMPLETE, source=unsure[0], interval=what)
+    named = ", ".join(unsure[:_MOST_NAMED]) + (" ..." if len(unsure) > _MOST_NAMED else "")
+    return Reason.of(ReasonCode.SOURCES_INCOMPLETE, sources=named, interval=what)
 
 
 def known_from(store: Store, config: Config, settings: TargetSettings) -> int | None:

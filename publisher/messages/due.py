@@ -6,22 +6,23 @@ How often runs serve a target: its setting `every`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
+from formats.reason import Reason
 from formats.text import FIRST_INSTANT
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
-from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.recipient import Recipient
+from publisher.reason import INCOMPLETE
 from publisher.sources.base import Window
 from publisher.store import queries
 from publisher.store.database import Store
-from publisher.store.queries import PendingDelivery
+from publisher.store.queries import PendingDelivery, SentVersion
 from publisher.store.registry import TargetRow
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
@@ -37,26 +38,22 @@ def ended_in(
     store: Store, target_id: int, bounds: tuple[int, int], *, changed_since: int | None = None
 ) -> Iterator[tuple[State, PendingDelivery]]:
     """The deliveries of runs that ended within bounds (the second exclusive), by end time; not those waived or
-    superseded. `changed_since`: only those that were put down or moved then or later. Memory does not grow with them.
+    superseded. `changed_since`: only those that were enqueued or moved then or later. Memory does not grow with them.
     """
-    after: tuple[int, int] | None = None
-    while True:
-        with store.read() as connection:
-            page, after = queries.ended_in(connection, target_id, bounds, after, _PAGE, changed_since=changed_since)
+    for page in store.pages(
+        lambda connection, after: queries.ended_in(
+            connection, target_id, bounds, after, _PAGE, changed_since=changed_since
+        )
+    ):
         yield from (item for item in page if item[0] not in NOT_DUE)
-        if after is None:
-            return
 
 
-def held_in(store: Store, target_id: int, bounds: tuple[int, int], reason: str) -> Iterator[PendingDelivery]:
-    """The deliveries that ended within bounds (the second exclusive) and are held for a reason that begins so."""
-    after: tuple[int, int] | None = None
-    while True:
-        with store.read() as connection:
-            page, after = queries.held_for(connection, target_id, reason, bounds, after, _PAGE)
+def held_in(store: Store, target_id: int, bounds: tuple[int, int], codes: Collection[str]) -> Iterator[PendingDelivery]:
+    """The deliveries that ended within bounds (the second exclusive) and are held for one of these reasons."""
+    for page in store.pages(
+        lambda connection, after: queries.held_for(connection, target_id, codes, bounds, after, _PAGE)
+    ):
         yield from page
-        if after is None:
-            return
 
 
 class DueRuns(Protocol):
@@ -159,10 +156,10 @@ def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequenc
     selected = recipient.selected_classes()
     found = (run for run, of in runs_ended_in(recipient.store, window) if recipient.selects(run, of, selected))
     while page := list(islice(found, size)):
-        sent: dict[int, bytes] = {}
+        sent: dict[int, SentVersion] = {}
         if recipient.target_id is not None and recipient.is_sent:
             with recipient.store.read() as connection:
-                sent = queries.sent_digests(connection, recipient.target_id, [run.run_id for run in page])
+                sent = queries.sent_versions(connection, recipient.target_id, [run.run_id for run in page])
         yield [PendingDelivery(run.job.end or 0, run, sent=sent.get(run.run_id)) for run in page]
 
 
@@ -218,7 +215,7 @@ def due_at(settings: Target, row: TargetRow | None, now: int) -> int | None:
 
 
 class HeldPeriods(msgspec.Struct, frozen=True):
-    """Periods in which runs are held: those known whole now, of which some are held for not having been (`NOT_WHOLE`),
+    """Periods in which runs are held: those known whole now, of which some are held for not having been (`INCOMPLETE`),
     and those that are not known whole."""
 
     released: list[Period]
@@ -226,7 +223,7 @@ class HeldPeriods(msgspec.Struct, frozen=True):
 
 
 def held_periods(
-    store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], str | None]
+    store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], Reason | None]
 ) -> HeldPeriods:
     """The periods in which runs of a target are held."""
     found = HeldPeriods([], [])
@@ -238,7 +235,7 @@ def held_periods(
             continue
         with store.read() as connection:
             bounds = (period.start, period.stop)
-            waits, _ = queries.held_for(connection, target_id, NOT_WHOLE, bounds, None, 1)
+            waits, _ = queries.held_for(connection, target_id, INCOMPLETE, bounds, None, 1)
         if waits:
             found.released.append(period)
     return found

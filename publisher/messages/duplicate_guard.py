@@ -31,34 +31,33 @@ import msgspec
 from sqlalchemy import Connection, and_, select
 
 from formats.apel.key import job_key
-from formats.base import CannotRenderError, RecordFormat
+from formats.base import RecordFormat
 from formats.fit import shown
 from formats.job import Job
+from formats.reason import CannotRenderError, Reason
 from formats.view import View
 from publisher.collect.run_preparer import RunPreparer
 from publisher.config.schema import Config
 from publisher.plugins import format_of
-from publisher.store import deliveries, groups, queries, registry, runs, schema
+from publisher.reason import ReasonCode
+from publisher.store import deliveries, groups, registry, runs, schema
 from publisher.store.classes import decode
+from publisher.store.queries import SentVersion
 from publisher.store.runs import StoredRun, version_of
 from publisher.store.schema import State
 from publisher.store.schema import deliveries as table
 
-REASON: Final = (
-    "the end time or local id changed after delivery, and both are in the service's key: sent again, the job would "
-    "count twice. Let the service's administrator remove the first record, then name this one to `held retry`, or "
-    "waive it"
-)
+KEY_CHANGED: Final = Reason.of(ReasonCode.KEY_CHANGED)
 
 
 def hold(connection: Connection, target_id: int, records: str, now: int, *, syncs: bool) -> list[str]:
     """Hold what waits for a target that way; gives the record ids. `records` is the format that it is sent; `syncs`:
     sync counts go with the records, and are due for the months in which the runs end now."""
     found = waiting(connection, target_id, records)
-    moves = [(each.run_id, each.seen, State.WAITING, State.HELD, REASON) for each in found]
-    deliveries.move_seen(connection, target_id, moves, now)
+    moves = [(each.run_id, each.seen, State.WAITING, State.HELD, KEY_CHANGED) for each in found]
+    deliveries.move_if_unchanged(connection, target_id, moves, now)
     if syncs:
-        groups.mark(connection, target_id, groups.DUE, (each.end_time for each in found), now)
+        groups.mark_due(connection, target_id, groups.DueFor.SYNC, (each.end_time for each in found))
     return [each.record_id for each in found]
 
 
@@ -86,14 +85,16 @@ def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeye
         select(
             schema.runs.c.id,
             schema.runs.c.record_id,
-            table.c.stale,
+            table.c.revision,
             table.c.end_time,
             schema.runs.c.job,
+            schema.classes.c.facts,
             schema.versions.c.job,
         )
         .select_from(table)
         .join(schema.versions, sent_version)
         .join(schema.runs, schema.runs.c.id == table.c.run_id)
+        .join(schema.classes, schema.classes.c.id == schema.runs.c.class_id)
         .where(
             table.c.target_id == target_id,
             deliveries.in_state(State.WAITING),
@@ -102,16 +103,16 @@ def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeye
     )
     return [
         Rekeyed(*row)
-        for *row, now_blob, sent_blob in connection.execute(query)
-        if _key(decode(now_blob)) != _key(decode(sent_blob))
+        for *row, now_blob, facts, sent_blob in connection.execute(query)
+        if _key(decode(now_blob, facts, row[1])) != _key(decode(sent_blob, b"", row[1]))
     ]
 
 
-def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent_digest: bytes | None) -> bool:
-    """Whether a run has another key than the version with this digest, which the service has, or may have."""
-    if not _is_keyed_by_local_id(records) or sent_digest is None or sent_digest == run.digest:
+def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent: SentVersion | None) -> bool:
+    """Whether a run has another key than the version that was sent, which the service has, or may have."""
+    if not _is_keyed_by_local_id(records) or sent is None or sent.may_be_one_of_several or sent.digest == run.digest:
         return False
-    first = version_of(connection, run.run_id, sent_digest)
+    first = version_of(connection, run.run_id, sent.digest)
     return first is not None and _key(first) != _key(run.job)
 
 
@@ -127,20 +128,21 @@ def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
         .scalar_subquery()
     )
     now_digest = select(schema.runs.c.digest).where(schema.runs.c.id == schema.versions.c.run_id).scalar_subquery()
-    now_blob = select(schema.runs.c.job).where(schema.runs.c.id == schema.versions.c.run_id).scalar_subquery()
-    query = select(schema.versions.c.run_id, schema.versions.c.job, now_blob).where(
+    query = select(schema.versions.c.run_id, schema.versions.c.job).where(
         schema.versions.c.digest == sent_digest, schema.versions.c.digest != now_digest
     )
-    found = ((run_id, decode(first), decode(now)) for run_id, first, now in connection.execute(query))
-    return {run_id: first for run_id, first, now in found if _key(first) != _key(now)}
+    earlier = [(row[0], row[1]) for row in connection.execute(query)]
+    found = {run_id: decode(blob, b"", f"number {run_id}, an earlier version") for run_id, blob in earlier}
+    present = runs.by_ids(connection, list(found))
+    return {run.run_id: found[run.run_id] for run in present if _key(found[run.run_id]) != _key(run.job)}
 
 
 def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """Somebody says that the service no longer has the first versions of those of these runs that are held that way."""
     query = select(table.c.run_id).where(
-        table.c.target_id == target_id, table.c.run_id.in_(run_ids), table.c.reason == REASON
+        table.c.target_id == target_id, table.c.run_id.in_(run_ids), table.c.reason == ReasonCode.KEY_CHANGED.value
     )
-    queries.forget(connection, target_id, list(connection.execute(query).scalars()))
+    deliveries.forget_sent_versions(connection, target_id, list(connection.execute(query).scalars()))
 
 
 def _key(job: Job) -> tuple[str | None, int | None]:
@@ -174,7 +176,7 @@ class DuplicateGuard:
         self._has_prefixes = self._prefixes != {""}
         self._applies: bool | None = None if _is_keyed_by_local_id(form.name) else False
 
-    def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, str]:
+    def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, Reason]:
         """Those of these runs that are to be held, by run id, each with the reason, which names both."""
         if self._applies is None:
             self._applies = registry.has_several_sources(connection)
@@ -186,7 +188,7 @@ class DuplicateGuard:
             return {}
         others = {run.run_id: run for run in runs.by_ids(connection, sorted({other for _, other in pairs}))}
         first = self._order(connection, [*others.values(), *(run for run, _ in pairs)])
-        reasons: dict[int, str] = {}
+        reasons: dict[int, Reason] = {}
         for run, other_id in pairs:
             other = others[other_id]
             if other.source == run.source or other_id not in first:
@@ -254,11 +256,11 @@ class DuplicateGuard:
         return job_key(job, self._view) == job_key(other_job, self._view)
 
 
-def _reason(run: StoredRun, first: StoredRun) -> str:
-    return (
-        f"LocalJobId: this run of source {run.source} and {shown(first.record_id)} of source {first.source} have the "
-        f"same site, local id {shown(run.job.local_id)}, and end time, by which APEL knows a job record: it would "
-        "replace that one. If both are the same job, waive this one. If not, set a `local_id_prefix` for one of the "
-        "sources; this one is then tried again. If that one will not be sent, because it was rejected or waived, name "
-        "this one to `held retry`"
+def _reason(run: StoredRun, first: StoredRun) -> Reason:
+    return Reason.of(
+        ReasonCode.SAME_KEY,
+        source=run.source,
+        first_source=first.source,
+        first_record_id=shown(first.record_id),
+        local_id=shown(run.job.local_id),
     )

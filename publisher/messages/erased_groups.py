@@ -14,7 +14,9 @@ from formats.apel.fold import Group
 from formats.apel.values import user_name
 from formats.calendar import Month
 from formats.job import Job
+from formats.reason import Reason
 from formats.view import View
+from publisher.reason import ReasonCode
 from publisher.store.admin import erase
 from publisher.store.groups import SUMMARY
 from publisher.store.schema import groups
@@ -23,9 +25,7 @@ from publisher.text import past
 _NEVER: Final = -(2**62)
 _NOT_ERASED: Final = -(2**63)
 
-HELD: Final = (
-    "its person was erased, and the service has the summary under the name: have it taken out there, or waive this job"
-)
+HELD: Final = Reason.of(ReasonCode.PERSON_ERASED)
 
 
 def spelled(view: View, name: str) -> str:

@@ -15,9 +15,11 @@ from typing import Final, Protocol
 import msgspec
 
 from formats.base import Note
+from formats.reason import Reason
 from formats.view import View
 from publisher.config.schema import Config, Target
 from publisher.store.groups import GroupRow
+from publisher.store.queries import SentVersion
 
 UID_BYTES: Final = 12
 
@@ -61,8 +63,8 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `key`: the id by which the receiver knows the record, or the receiver's key of the group. `members`: the run of the
     record, or the waiting runs that are settled with the group. `digest` is that of the run's version, or of what the
     group holds. `latest_end`: epoch seconds; None for a group without runs that wait. `group`: what the ledger keeps of
-    a group; None for a record. `sent`: the digest of the version of the run that the service had, or may have had,
-    before. `may_be_there`: that the service takes it does not show that it takes new records.
+    a group; None for a record. `sent`: the version of the run that the service had, or may have had, before.
+    `may_be_there`: that the service takes it does not show that it takes new records.
     """
 
     key: str
@@ -72,7 +74,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     latest_end: int | None
     notes: tuple[Note, ...] = ()
     group: GroupRow | None = None
-    sent: bytes | None = None
+    sent: SentVersion | None = None
     may_be_there: bool = False
 
 
@@ -83,7 +85,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `key` and `latest_end` as in `Item`, for a single run.
     """
 
-    reason: str
+    reason: Reason
     members: Members
     key: str = ""
     latest_end: int | None = None

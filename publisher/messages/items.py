@@ -21,8 +21,9 @@ from typing import Final
 
 import msgspec
 
-from formats.base import CannotRenderError, RecordFormat
+from formats.base import RecordFormat
 from formats.calendar import Month, month_bounds
+from formats.reason import CannotRenderError, Reason
 from formats.registry import summary_format
 from publisher.messages.background import BackgroundRenderer, RenderOrder
 from publisher.messages.due import first_waiting, sent_in
@@ -34,6 +35,7 @@ from publisher.messages.steps import Scope, Section, Step
 from publisher.messages.summaries import Summaries, group_of_run
 from publisher.messages.sync import SyncCounts
 from publisher.plugins import record_format
+from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, deliveries, queries
 from publisher.store.deliveries import WHOLE
@@ -84,7 +86,7 @@ class FoundSummary(msgspec.Struct, frozen=True):
 
     form: MessageFormat
     item: Item | None = None
-    reason: str = ""
+    reason: Reason | None = None
 
 
 def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
@@ -93,15 +95,13 @@ def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
     try:
         key = group_of_run(recipient, run).key
     except CannotRenderError as error:
-        return FoundSummary(form, reason=str(error))
+        return FoundSummary(form, reason=error.reason)
     for step in items(recipient, Scope(Window(*month_bounds(key.when)), incomplete=True), now=now):
         if isinstance(step, Section) and step.form.name == form.name:
             for item in (item for page in step.pages for item in page.items):
                 if item.key == key.text:
                     return FoundSummary(step.form, item)
-    return FoundSummary(
-        form, reason="NumberOfJobs: the target is not sent this run: waived, superseded or not selected"
-    )
+    return FoundSummary(form, reason=Reason.of(ReasonCode.NOT_DUE, field="NumberOfJobs"))
 
 
 def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
@@ -153,7 +153,7 @@ def _waiting_pages(recipient: Recipient, scope: Scope, form: RecordFormat, targe
     size = min(max(recipient.settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
     with recipient.store.read() as connection:
         # A service that keeps last versions has to store what is sent again; one that keeps first ones ignores it.
-        as_new = not recipient.keeps_first and batches.under_way(connection, target_id)
+        as_new = not recipient.keeps_first and batches.is_resending(connection, target_id)
         waiting = deliveries.of_target(connection, target_id)[State.WAITING] // scope.part.of
     renderer = PageRenderer(recipient, form, scope.part, size)
     order = RenderOrder(recipient.config, recipient.name, scope.part, size)

@@ -15,12 +15,12 @@ import msgspec
 from sqlalchemy import Connection
 
 from formats.apel.fold import Fold, Sums
-from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
+from formats.reason import CannotRenderError, Reason
 from publisher.collect.run_preparer import RunPreparer
-from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
+from publisher.reason import INCOMPLETE
 from publisher.store import queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
@@ -35,7 +35,7 @@ class MonthFold(msgspec.Struct, frozen=True):
 
     fold: Fold
     members: dict[str, Members]
-    held: dict[str, Members]
+    held: dict[Reason, Members]
 
 
 class MonthFolder:
@@ -58,8 +58,8 @@ class MonthFolder:
                 self._fold_classes(connection, bounds, folded)
             self._fold_others(connection, (first, behind), folded)
         if released:
-            for delivery in held_in(self._store, self._target_id, (first, behind), NOT_WHOLE):
-                fold_run(self._demand, delivery.run, folded, delivery.seen)
+            for delivery in held_in(self._store, self._target_id, (first, behind), INCOMPLETE):
+                fold_run(self._demand, delivery.run, folded, delivery.revision)
         return folded
 
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
@@ -77,11 +77,12 @@ class MonthFolder:
             total = found[job_class.id]
             try:
                 key = folded.fold.add_alike(self._demand.prepare_class(job_class, total.earliest), total).text
-                place, name = folded.members, key
             except CannotRenderError as error:
-                place, name = folded.held, str(error)
+                if job_class.id in waits:
+                    waiting[job_class.id] = folded.held.setdefault(error.reason, Members.packed())
+                continue
             if job_class.id in waits:
-                waiting[job_class.id] = place.setdefault(name, Members.packed())
+                waiting[job_class.id] = folded.members.setdefault(key, Members.packed())
         if waiting:
             for run in sums.waiting(connection, self._target_id, bounds, self._page):
                 waiting[run.class_id].add(run.run_id, run.seen)
@@ -93,7 +94,7 @@ class MonthFolder:
             for state, delivery in page:
                 if state in _LEFT_OUT:
                     continue
-                revision = delivery.seen if state is State.WAITING else None
+                revision = delivery.revision if state is State.WAITING else None
                 fold_run(self._demand, delivery.run, folded, revision)
             if after is None:
                 return
@@ -110,8 +111,10 @@ def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> M
 def fold_run(preparer: RunPreparer, run: StoredRun, folded: MonthFold, revision: int | None) -> None:
     """Fold one run from its record; `revision` None: it does not wait."""
     try:
-        place, name = folded.members, folded.fold.add(preparer.prepare(run)).text
+        key = folded.fold.add(preparer.prepare(run)).text
     except CannotRenderError as error:
-        place, name = folded.held, str(error)
+        if revision is not None:
+            folded.held.setdefault(error.reason, Members.packed()).add(run.run_id, revision)
+        return
     if revision is not None:
-        place.setdefault(name, Members.packed()).add(run.run_id, revision)
+        folded.members.setdefault(key, Members.packed()).add(run.run_id, revision)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from formats.base import CannotRenderError, RecordFormat
+from formats.base import RecordFormat
+from formats.reason import CannotRenderError, Reason
 from publisher.messages import duplicate_guard
 from publisher.messages.duplicate_guard import DuplicateGuard
 from publisher.messages.item import Held, Item, ItemPage, Members, Place
@@ -64,13 +65,13 @@ class PageRenderer:
         to_hold = self._duplicates(page) if guarded else {}
         for delivery in page:
             run = delivery.run
-            members = Members([run.run_id], [delivery.seen])
+            members = Members([run.run_id], [delivery.revision])
             reason = to_hold.get(run.run_id)
             if reason is None:
                 try:
                     made = self._format.record(self._recipient.preparer.prepare(run), run.stored_at)
                 except CannotRenderError as error:
-                    reason = str(error)
+                    reason = error.reason
                 else:
                     items.append(
                         Item(
@@ -94,12 +95,12 @@ class PageRenderer:
         assert self._recipient.target_id is not None  # only a target that has deliveries has some that wait
         return self._recipient.target_id
 
-    def _duplicates(self, page: Sequence[PendingDelivery]) -> dict[int, str]:
+    def _duplicates(self, page: Sequence[PendingDelivery]) -> dict[int, Reason]:
         """Those of these runs that would count twice, or in place of another one, by run id, each with the reason."""
         with self._store.read() as connection:
             to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])
             for each in page:  # corrections alone, of which there are few
-                is_changed = each.sent is not None and each.sent != each.run.digest
+                is_changed = each.sent is not None and not each.sent.is_known_as(each.run.digest)
                 if is_changed and duplicate_guard.is_rekeyed(connection, self._format.name, each.run, each.sent):
-                    to_hold[each.run.run_id] = duplicate_guard.REASON
+                    to_hold[each.run.run_id] = duplicate_guard.KEY_CHANGED
         return to_hold

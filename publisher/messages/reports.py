@@ -20,18 +20,19 @@ from typing import Final
 
 import msgspec
 
-from formats.base import CannotRenderError
 from formats.calendar import LONGEST_S, Month, Period, month_of, period_numbered, period_of, periods_between
+from formats.reason import CannotRenderError, Reason
 from formats.registry import report_format
 from formats.text import LAST_INSTANT
 from formats.utilization.measure import Bin, Bins, Ran, Tally
 from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json
-from publisher.messages.completeness import NOT_WHOLE, known_from, known_until, why_not_known_from
+from publisher.messages.completeness import known_from, known_until, why_not_known_from
 from publisher.messages.due import EVER, DueRuns, Planned, Unplanned, held_in, held_periods
 from publisher.messages.entries import Filters, entries_of, rans_of
 from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, NotDue, Release, Scope, Section, Step
+from publisher.reason import INCOMPLETE, ReasonCode
 from publisher.store import groups
 from publisher.store.groups import GroupRow
 from publisher.store.queries import PendingDelivery
@@ -39,7 +40,7 @@ from publisher.store.schema import State
 from publisher.text import past
 
 DIGEST_BYTES: Final = 16
-NOT_OVER: Final = "it is not over, or its sources were not read beyond its end: its report is sent when it is complete"
+NOT_OVER: Final = Reason.of(ReasonCode.PERIOD_NOT_OVER)
 _SLACK_S: Final = 3600
 """What was put down so shortly before a look may have been committed after it; it is looked at again."""
 
@@ -125,7 +126,7 @@ class Reports:
         for period in touched:
             if self._is_over(period) and self._why_not_whole(period) is None:
                 yield from self._period(period)
-        yield Finished(groups.REFOLD, kept, self._fold.reaches())
+        yield Finished(groups.DueFor.FOLD, kept, self._fold.reaches())
 
     def _of_window(self) -> Iterator[Step]:
         kind, window = self._settings.period_kind, self._scope.window
@@ -153,13 +154,13 @@ class Reports:
     def _is_over(self, period: Period) -> bool:
         return self._over is not None and period.stop <= self._over
 
-    def _why_held(self, period: Period) -> str | None:
+    def _why_held(self, period: Period) -> Reason | None:
         """Why the runs of a period must be held."""
         if period.stop > LAST_INSTANT:
-            return "it ended after the year 9999, which no report can be of"
+            return Reason.of(ReasonCode.AFTER_YEAR_9999)
         return self._why_not_whole(period)
 
-    def _why_not_whole(self, period: Period) -> str | None:
+    def _why_not_whole(self, period: Period) -> Reason | None:
         recipient = self._recipient
         return why_not_known_from(recipient.store, recipient.config, self._settings, period.start, str(period))
 
@@ -226,7 +227,7 @@ class ReportFold:
         self._tallies: dict[Period, Tally] = {}
         self._members: dict[Period, dict[int, Members]] = {}
         self._looked: dict[Period, Reach] = {}
-        self.held: dict[str, Members] = {}
+        self.held: dict[Reason, Members] = {}
         self._known: dict[int, Reach] = {}
         if wants.target_id is not None:
             with store.read() as connection:
@@ -251,7 +252,7 @@ class ReportFold:
             return periods, {}
         with self._store.read() as connection:
             unsettled = groups.unsettled(connection, target_id, groups.UTILIZATION)
-            marked = groups.marked(connection, target_id, groups.REFOLD)
+            marked = groups.months_due(connection, target_id, groups.DueFor.FOLD)
         periods.update(period_numbered(kind, number) for number in unsettled)
         for month in marked:
             first = period_of("month", period_numbered("month", month.number).start)
@@ -350,7 +351,7 @@ class ReportFold:
             except CannotRenderError as error:
                 if state is State.WAITING:
                     run = delivery.run
-                    self.held.setdefault(str(error), Members.packed()).add(run.run_id, delivery.seen)
+                    self.held.setdefault(error.reason, Members.packed()).add(run.run_id, delivery.revision)
                 continue
             first = _first_second(rans, first)
             for ran in selected:
@@ -358,7 +359,7 @@ class ReportFold:
             if state is State.WAITING:
                 place = self._part_of(period, delivery.end_time)
                 members = self._members.setdefault(period, {}).setdefault(place, Members.packed())
-                members.add(delivery.run.run_id, delivery.seen)
+                members.add(delivery.run.run_id, delivery.revision)
         self._looked[period] = Reach(first, self._now)
         return first
 
@@ -369,7 +370,7 @@ class ReportFold:
             waits = state is State.WAITING and period in self._held_now
             yield (State.HELD if waits else state), delivery
         if period in self._released and self._wants.target_id is not None:
-            for delivery in held_in(self._store, self._wants.target_id, bounds, NOT_WHOLE):
+            for delivery in held_in(self._store, self._wants.target_id, bounds, INCOMPLETE):
                 yield State.WAITING, delivery
 
     def _rans(self, delivery: PendingDelivery) -> tuple[Sequence[Ran], Sequence[Ran]]:

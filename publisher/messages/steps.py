@@ -12,9 +12,11 @@ from typing import TypeAlias
 import msgspec
 
 from formats.calendar import Month, Period
+from formats.reason import Reason
 from publisher.messages.item import ItemPage, MessageFormat
 from publisher.sources.base import Window
 from publisher.store.deliveries import WHOLE, Shard
+from publisher.store.groups import DueFor
 from publisher.store.queries import PendingDelivery
 
 
@@ -90,16 +92,16 @@ class NotDue(msgspec.Struct, frozen=True):
     """A period whose runs wait: it cannot be sent yet, and why."""
 
     period: Period
-    reason: str
+    reason: Reason
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What months were marked for (`kind`) is done, unless they were marked again since: each with how often it was.
+    """What months were due for is done, unless they became due again since: each with how often it was.
 
     `reaches`: by the period's number, how far back its runs reach, to be remembered (`publisher.messages.reports`).
     """
 
-    kind: str
+    purpose: DueFor
     marks: Mapping[Month, int]
     reaches: Mapping[int, bytes] = {}
 

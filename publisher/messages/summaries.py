@@ -14,9 +14,9 @@ import msgspec
 
 from formats.apel.fold import Fold, Group, GroupKey
 from formats.apel.summary import SummaryFormat
-from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds, month_numbered, month_of, period_of
 from formats.job import Job
+from formats.reason import CannotRenderError, Reason
 from formats.registry import summary_format
 from publisher.messages import erased_groups
 from publisher.messages.completeness import why_not_whole
@@ -69,7 +69,7 @@ class Summaries:
         for month in sorted(months):
             yield self._month(target_id, month, released=month in released or self._scope.incomplete)
             if month in marked and self._why_not_whole(month) is None:
-                yield Finished(groups.REFOLD, {month: marked[month]})
+                yield Finished(groups.DueFor.FOLD, {month: marked[month]})
 
     def _months_to_fold(self, target_id: int) -> tuple[set[Month], dict[Month, int]]:
         """The months in which something waits or is to be sent again, or that are marked; and the marked ones, each
@@ -77,10 +77,10 @@ class Summaries:
         with self._recipient.store.read() as connection:
             months = set(queries.months_of(connection, target_id, State.WAITING))
             months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
-            marked = groups.marked(connection, target_id, groups.REFOLD)
+            marked = groups.months_due(connection, target_id, groups.DueFor.FOLD)
         return months.union(marked), marked
 
-    def _why_not_whole(self, month: Month) -> str | None:
+    def _why_not_whole(self, month: Month) -> Reason | None:
         settings = self._recipient.settings
         if settings is None or self._scope.incomplete:
             return None  # a plain view shows what there is
@@ -107,7 +107,7 @@ class Summaries:
                     items.append(_item(self._format, month, group, waiting))
                     continue
                 except CannotRenderError as error:  # its sums are beyond what the service can store
-                    reason = str(error)
+                    reason = error.reason
             if len(waiting):
                 held.setdefault(reason, Members.packed()).extend(waiting)
         page = ItemPage(items, _held(held), None, list(members.values()))
@@ -171,7 +171,7 @@ def grouped_runs(recipient: Recipient, month: Month) -> Iterator[GroupedRun]:
             yield group_of_run(recipient, run)
 
 
-def _held(reasons: Mapping[str, Members]) -> list[Held]:
+def _held(reasons: Mapping[Reason, Members]) -> list[Held]:
     return [Held(reason, members) for reason, members in reasons.items()]
 
 

@@ -11,8 +11,8 @@ from itertools import groupby
 import msgspec
 
 from formats.apel.fold import SyncCount, SyncFold
-from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds, period_of
+from formats.reason import CannotRenderError, Reason
 from formats.registry import sync_format
 from publisher.collect.enrich import Enrichers
 from publisher.messages.completeness import why_not_whole
@@ -46,7 +46,7 @@ class SyncCounts:
         marks: dict[Month, int] = {}
         if self._scope.is_due:
             with self._recipient.store.read() as connection:
-                marks = groups.marked(connection, target_id, groups.DUE)
+                marks = groups.months_due(connection, target_id, groups.DueFor.SYNC)
             months = {*marks, *changed}
         else:
             months = months_touched(self._recipient.store, target_id, self._scope.window)
@@ -56,14 +56,14 @@ class SyncCounts:
             chosen = counts if gives_all else self._changed(target_id, month, counts)
             yield self._section(month, ItemPage([self._item(month, count) for count in chosen], ()))
             if month in marks:
-                yield Finished(groups.DUE, {month: marks[month]})
+                yield Finished(groups.DueFor.SYNC, {month: marks[month]})
 
     def _owed(self, target_id: int, month: Month) -> list[SyncCount]:
         """What the site owes a target for a month, by submit host; nothing where nobody knows any more."""
         total = SyncFold(self._recipient.view)
         bounds = month_bounds(month)
         with self._recipient.store.read() as connection:
-            kept = groups.of_month(connection, target_id, groups.KEPT_SYNC, month.number)
+            kept = groups.kept_sync_counts(connection, target_id, month)
             if not kept and month.number in purge.months(connection):
                 return []  # purged before the service had a count: what is left is not what the site owes
             owed = sums.owed_by_class(connection, target_id, bounds)
@@ -78,8 +78,8 @@ class SyncCounts:
                     continue  # no site or submit host: such runs are held, and there is no count they could stand in
                 for counted in one.counts():
                     total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
-            for row in kept.values():
-                total.merge_count(SyncCount.from_json(row.body))
+            for count in kept:
+                total.merge_count(SyncCount.from_json(count))
         return list(total.counts())
 
     def _changed(self, target_id: int, month: Month, counts: Iterable[SyncCount]) -> list[SyncCount]:
@@ -100,12 +100,12 @@ class SyncCounts:
             if self._goes_with_incomplete(month):
                 continue
             fold = SyncFold(self._recipient.view)
-            held: dict[str, Members] = {}
+            held: dict[Reason, Members] = {}
             for run in runs:
                 try:
                     fold.add(self._recipient.preparer.identified(run))
                 except CannotRenderError as error:
-                    held.setdefault(str(error), Members.packed()).add(run.run_id, 0)
+                    held.setdefault(error.reason, Members.packed()).add(run.run_id, 0)
             items = [self._item(month, count) for count in fold.counts()]
             yield self._section(month, ItemPage(items, [Held(why, members) for why, members in held.items()]))
 

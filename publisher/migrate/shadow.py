@@ -44,6 +44,7 @@ from publisher.messages.item import ItemPage
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
+from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
@@ -335,7 +336,7 @@ class ShadowComparison:
     def _of_runs(self) -> Iterator[ShadowRecord]:
         for section, page in self._ours():
             for held in page.held:
-                reason = f"it would be held: {held.reason}"
+                reason = f"it would be held: {sentence(held.reason)}"
                 yield ShadowRecord(held.key, "only here", reason=reason, run_id=held.members.run_ids[0])
             for item in page.items:
                 run_id = item.members.run_ids[0]

@@ -18,6 +18,7 @@ from formats.apel.summary import read_count, read_group
 from formats.apel.text import parse
 from formats.calendar import Month
 from formats.check.message import Inspection, inspect_message
+from formats.reason import UNSIGNABLE
 from formats.registry import FORMATS
 from formats.signed_text import why_not_signable
 from publisher.config.schema import Target as TargetSettings
@@ -168,7 +169,7 @@ class Queue:
             return f"APEL would refuse it whole: {'; '.join(rules[:3])}"
         unsignable = why_not_signable(payload)
         if unsignable is not None:
-            return unsignable
+            return UNSIGNABLE[unsignable]
         if {self._settings.format.shape, FORMATS[theirs].shape} >= {"record", "summary"}:
             return f"the target sends {ours}: of job records and summaries of one site the service counts neither"
         if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:

@@ -31,6 +31,7 @@ from publisher.events import (
     RetryPlanned,
     TargetPaused,
 )
+from publisher.reason import sentence
 from publisher.text import safe
 
 _FIRST: Final = ("timestamp", "level", "event", "run")
@@ -100,7 +101,8 @@ class LogFile:
                     target=event.target,
                     record_id=event.record_id,
                     state=event.state,
-                    reason=event.reason,
+                    reason=sentence(event.reason),
+                    reason_code=event.reason.code,
                 )
             case RetryPlanned():
                 log.warning(

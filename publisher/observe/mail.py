@@ -93,15 +93,15 @@ def send_notices(store: Store, settings: Notices, site: str, status: Status, now
         return
     present = {problem.key: problem.text for problem in problems(status, settings, now)}
     with store.read() as connection:
-        before = registry.known(connection)
+        before = registry.notified(connection)
     began = [Problem(key, text) for key, text in present.items() if key not in before]
     ended = {key: since for key, since in before.items() if key not in present}
     if not began and not ended:
         return
     _send(settings, notice(settings, site, began, ended, now))
     with store.write() as connection:
-        registry.remember(connection, [problem.key for problem in began], now)
-        registry.forget(connection, list(ended))
+        registry.record_notices(connection, [problem.key for problem in began], now)
+        registry.forget_notices(connection, list(ended))
 
 
 def notice(settings: Notices, site: str, began: Sequence[Problem], ended: Mapping[str, int], now: int) -> EmailMessage:

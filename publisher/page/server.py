@@ -158,7 +158,7 @@ def _note_log_in(config: Config, person: Person, address: str, now: int) -> None
     try:
         with store.write() as connection:
             told = f"to the page, as {person.role} of {person.group}, from {address}"
-            registry.note(connection, registry.LOG_IN, person.name, told, now)
+            registry.record_action(connection, registry.LOG_IN, person.name, told, now)
     finally:
         store.close()
 

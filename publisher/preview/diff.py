@@ -67,10 +67,15 @@ class DiffRendering(Rendering):
         target_id = self._recipient.target_id if self._recipient.target_id is not None else -1
         by_run = {item.members.run_ids[0]: item for item in page.items}
         with self._store.read() as connection:
-            sent = queries.sent_digests(connection, target_id, list(by_run))
-            changed = [run_id for run_id, item in by_run.items() if sent.get(run_id, item.digest) != item.digest]
+            sent = queries.sent_versions(connection, target_id, list(by_run))
+            changed = [run_id for run_id, one in sent.items() if not one.is_known_as(by_run[run_id].digest)]
             now = {run.run_id: run for run in runs.by_ids(connection, changed)}
-            before = {run_id: runs.version_of(connection, run_id, sent[run_id]) for run_id in changed}
+            before = {
+                run_id: None
+                if sent[run_id].may_be_one_of_several
+                else runs.version_of(connection, run_id, sent[run_id].digest)
+                for run_id in changed
+            }
         for run_id, item in by_run.items():
             earlier = before.get(run_id)
             if run_id not in sent:

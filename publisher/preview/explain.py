@@ -15,6 +15,7 @@ import msgspec
 from formats.apel.fold import GroupKey
 from formats.base import Note
 from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_of
+from formats.reason import Reason
 from formats.registry import record_format
 from publisher.collect.enrich import Enrichers
 from publisher.collect.target_filter import why_unwanted
@@ -24,10 +25,11 @@ from publisher.messages.item import Item, MessageFormat
 from publisher.messages.items import records_of, summary_of
 from publisher.messages.recipient import Recipient
 from publisher.messages.summaries import group_of_run, grouped_runs
+from publisher.reason import sentence
 from publisher.status import jobs
 from publisher.store import queries
 from publisher.store.database import Store
-from publisher.store.queries import PendingDelivery
+from publisher.store.queries import PendingDelivery, SentVersion
 from publisher.store.runs import StoredRun
 
 MOST_LISTED: Final = 1000
@@ -136,19 +138,19 @@ def explanations(
         else:
             form, item, reason = _record_of(recipient, run)
         if item is None:
-            explained.append(msgspec.structs.replace(one, held=reason))
+            explained.append(msgspec.structs.replace(one, held=sentence(reason)))
             continue
         values = tuple(explain(format_name, fields_of(format_name, form.message([item.body])), met))
         explained.append(msgspec.structs.replace(one, values=values, notes=item.notes, group=group))
     return explained
 
 
-def _record_of(recipient: Recipient, run: StoredRun) -> tuple[MessageFormat, Item | None, str]:
+def _record_of(recipient: Recipient, run: StoredRun) -> tuple[MessageFormat, Item | None, Reason | None]:
     """The record of a run, or why it is held."""
-    sent: dict[int, bytes] = {}
+    sent: dict[int, SentVersion] = {}
     if recipient.target_id is not None and recipient.is_sent:
         with recipient.store.read() as connection:
-            sent = queries.sent_digests(connection, recipient.target_id, [run.run_id])
+            sent = queries.sent_versions(connection, recipient.target_id, [run.run_id])
     page = records_of(recipient, [PendingDelivery(run.job.end or 0, run, sent=sent.get(run.run_id))])
     form = record_format(recipient.format_name, recipient.view)
-    return form, page.items[0] if page.items else None, page.held[0].reason if page.held else ""
+    return form, page.items[0] if page.items else None, page.held[0].reason if page.held else None

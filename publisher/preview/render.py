@@ -15,16 +15,17 @@ import msgspec
 
 from formats.base import Note
 from formats.check.message import inspect_message
+from formats.reason import Reason
 from formats.registry import FORMATS
 from publisher.config.schema import Config
 from publisher.errors import CredentialError, UsageError
-from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.due import ended_in, held_in
 from publisher.messages.item import Held, ItemPage, Limits, MessageFormat, cut, uid_of
 from publisher.messages.items import items, records_of, summary_of
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import NotDue, Scope, Section
 from publisher.plugins import record_format
+from publisher.reason import INCOMPLETE, sentence
 from publisher.sources.base import Window
 from publisher.store import runs
 from publisher.store.database import Store
@@ -40,7 +41,7 @@ class HeldPreview(msgspec.Struct, frozen=True):
     """A run that cannot be rendered, and why."""
 
     record_id: str
-    reason: str
+    reason: Reason
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -132,7 +133,7 @@ class Rendering:
         if held.bounds is not None and self._recipient.target_id is not None:
             there = ended_in(self._store, self._recipient.target_id, held.bounds)
             yield from (each.run.record_id for state, each in there if state is State.WAITING)
-            kept = held_in(self._store, self._recipient.target_id, held.bounds, NOT_WHOLE)
+            kept = held_in(self._store, self._recipient.target_id, held.bounds, INCOMPLETE)
             yield from (each.run.record_id for each in kept)
 
 
@@ -168,9 +169,9 @@ def message_for(store: Store, config: Config, target: str, run: StoredRun, now: 
         form = record_format(recipient.format_name, recipient.view)
         page = records_of(recipient, [PendingDelivery(run.job.end or 0, run)], guarded=False)
         item = page.items[0] if page.items else None
-        reason = page.held[0].reason if page.held else ""
+        reason = page.held[0].reason if page.held else None
     if item is None:
-        return f"(cannot be rendered: {reason})".encode("ascii", "backslashreplace")
+        return f"(cannot be rendered: {sentence(reason)})".encode("ascii", "backslashreplace")
     return form.message([item.body])
 
 

@@ -1,6 +1,6 @@
 """retry, waive and settle: what people decide about rejected, held and superseded records, and unreadable input.
 
-Every decision is put down.
+Every decision is recorded.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
+from formats.reason import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
+from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
-from publisher.store import deliveries, groups, in_flight, queries, registry
+from publisher.reason import ReasonCode
+from publisher.store import deliveries, groups, in_flight, registry
 from publisher.store.schema import State, runs
 from publisher.text import counted
 
-_PLACES_TOLD: Final = 3
+_PLACES_NAMED: Final = 3
 """Places of settled input that the audit names."""
 
 
@@ -38,17 +41,17 @@ def retry(
             hint="Name those whose first version the service's administrator removed",
         )
     if not record_ids:
-        moved = in_flight.put_back(connection, target_id, state, now)
+        moved = in_flight.let_wait(connection, target_id, state, now)
     else:
         ids = _in_state(connection, target_id, target, state, record_ids)
         if state is State.SUPERSEDED:
             _require_wanted(connection, plan, target, dict(zip(ids, record_ids, strict=True)))
-            queries.forget(connection, target_id, ids)
+            deliveries.forget_sent_versions(connection, target_id, ids)
         else:
             duplicate_guard.forget_first(connection, target_id, ids)
         deliveries.move(connection, target_id, [(run_id, state, State.WAITING, None) for run_id in ids], now)
         moved = len(ids)
-    registry.note(connection, f"retry {state.word}", target, ", ".join(record_ids) or f"all {moved}", now)
+    registry.record_action(connection, f"retry {state.word}", target, ", ".join(record_ids) or f"all {moved}", now)
     return moved
 
 
@@ -76,13 +79,14 @@ def waive(
     if not reason.strip():
         raise UsageError("a waiver needs a reason", hint="Say with --reason why these records need not be delivered")
     ids = _in_state(connection, plan.target_id, target, state, record_ids)
-    deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, reason) for run_id in ids], now)
+    why = Reason.of(ReasonCode.WAIVED, text=reason)
+    deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, why) for run_id in ids], now)
     ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
-    if plan.filter.sync:  # the site owes less than it said
-        groups.mark(connection, plan.target_id, groups.DUE, ends, now)
+    if plan.filter.sync:  # the site owes less than was sent
+        groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
     if plan.filter.is_snapshot:
-        groups.mark(connection, plan.target_id, groups.REFOLD, ends, now)
-    registry.note(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
+        groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, ends)
+    registry.record_action(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
     return len(ids)
 
 
@@ -101,17 +105,17 @@ def settle(
         of_source.setdefault(item.source, []).append(item)
     for name, items in of_source.items():
         registry.drop_unreadable(connection, name, items)
-        registry.note(connection, "settle unreadable", name, f"{_places(items)}: {reason}", now)
+        registry.record_action(connection, "settle unreadable", name, f"{_places(items)}: {reason}", now)
     return settled
 
 
 def _places(items: Sequence[registry.UnreadableRow]) -> str:
-    """How many pieces, of how many files, and where the first of them stand."""
+    """How many pieces, of how many files, and the places of the first of them."""
     files = len({item.file for item in items})
-    told = [f"{item.place} ({item.reason})" for item in items[::-1][:_PLACES_TOLD]]
-    if len(items) > len(told):
-        told.append(f"{len(items) - len(told)} more")
-    return f"{counted(len(items), 'piece')} of {counted(files, 'file')}, {', '.join(told)}"
+    named = [f"{item.place} ({item.reason})" for item in items[::-1][:_PLACES_NAMED]]
+    if len(items) > len(named):
+        named.append(f"{len(items) - len(named)} more")
+    return f"{counted(len(items), 'piece')} of {counted(files, 'file')}, {', '.join(named)}"
 
 
 def _in_state(
@@ -119,7 +123,9 @@ def _in_state(
 ) -> list[int]:
     found = []
     for record_id in record_ids:
-        run_id = connection.execute(select(runs.c.id).where(runs.c.record_id == record_id)).scalar_one_or_none()
+        run_id = connection.execute(
+            select(runs.c.id).where(runs.c.record_key == run_key(record_id))
+        ).scalar_one_or_none()
         if run_id is None or deliveries.states_of(connection, target_id, [run_id]).get(run_id) is not state:
             raise UsageError(
                 f"record {record_id} is not {state.word} for target {target}",

@@ -19,16 +19,17 @@ from concurrent.futures import Future
 import msgspec
 from sqlalchemy import Connection
 
+from formats.reason import Reason
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
 from publisher.messages.item import Item, MessageFormat, uid_of
 from publisher.publish.context import StopSending
 from publisher.publish.post import WorkerPool, answer_of
 from publisher.publish.queue import Batch
 from publisher.publish.stats import DeliveryStats
+from publisher.reason import ReasonCode
 from publisher.store import batches, deliveries, groups, in_flight
 from publisher.store.database import Store
 from publisher.store.deliveries import Shard
-from publisher.store.queries import KEPT_AS
 from publisher.store.schema import BatchState, State
 from publisher.targets.base import Accepted, Message, Outcome, Unknown
 
@@ -53,10 +54,10 @@ class DeliveryContext(msgspec.Struct, frozen=True):
     def mark_due(self, connection: Connection, end_times: Iterable[int]) -> None:
         """Let the sync of the months with these ends be made anew."""
         if self.syncs:
-            groups.mark(connection, self.target_id, groups.DUE, end_times, self.clock())
+            groups.mark_due(connection, self.target_id, groups.DueFor.SYNC, end_times)
 
 
-_NOT_NAMED = "the service's answer did not name this record; it is sent again"
+_NOT_NAMED = Reason.of(ReasonCode.NOT_IN_ANSWER)
 
 
 class Receipts:
@@ -73,7 +74,9 @@ class Receipts:
         named = [item for item in flight.items if item.key not in missing]
         lost = [item for item in flight.items if item.key in missing]
         notes = {
-            _run_id(item): KEPT_AS + outcome.rewritten[item.key] for item in named if item.key in outcome.rewritten
+            _run_id(item): Reason.of(ReasonCode.KEPT_UNDER_OTHER_ID, record_id=outcome.rewritten[item.key])
+            for item in named
+            if item.key in outcome.rewritten
         }
         lane = self._lane
         target_id, keeps_first = lane.target_id, lane.keeps_first
@@ -82,8 +85,8 @@ class Receipts:
             now = lane.clock()
             moves = [(_run_id(item), State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in lost]
             deliveries.move(connection, target_id, moves, now)
-            in_flight.land(connection, target_id, batch_id, now, keeps_first=keeps_first, expected=len(named))
-            deliveries.note(connection, target_id, notes)
+            in_flight.mark_accepted(connection, target_id, batch_id, now, keeps_first=keeps_first, expected=len(named))
+            deliveries.set_reasons(connection, target_id, notes)
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
 
         self._settle_later(settle, flight, batch_id, outcome)
@@ -230,7 +233,7 @@ class Dispatcher:
             )
             if flight.before is not State.ACCEPTED:
                 flying = [(run_id, item.digest, revision) for item in items for run_id, revision in item.members]
-                taken = in_flight.take_off(
+                taken = in_flight.mark_in_flight(
                     connection,
                     lane.target_id,
                     batch_id,

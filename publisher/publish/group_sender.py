@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from formats.reason import Reason
 from publisher.config.schema import Target as TargetSettings
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled
 from publisher.messages.item import Item, Members, uid_of
@@ -19,6 +20,7 @@ from publisher.messages.steps import Section
 from publisher.publish.context import StopSending, Tools
 from publisher.publish.post import RetryBudget, answer_of, post
 from publisher.publish.stats import DeliveryStats
+from publisher.reason import ReasonCode
 from publisher.store import batches, groups, in_flight, runs
 from publisher.store.database import Store
 from publisher.store.schema import BatchState, State
@@ -81,7 +83,8 @@ class GroupSender:
     def _settle_refused(self, refused: Sequence[tuple[Sequence[Item], int, Outcome]], state: State) -> None:
         for batch, batch_id, outcome in refused:
             rejected = state is State.REJECTED
-            runs = self._settle(batch, batch_id, outcome, state, answer_of(outcome) if rejected else None)
+            reason = Reason.of(ReasonCode.REFUSED, answer=answer_of(outcome)) if rejected else None
+            runs = self._settle(batch, batch_id, outcome, state, reason)
             self._sent.rejected += runs if rejected else 0
 
     def _service_is_well(self) -> bool:
@@ -147,7 +150,7 @@ class GroupSender:
             batch_id = batches.open_batch(
                 connection, self._target_id, uid, self._format.name, len(batch), len(payload), latest, now
             )
-            groups.take_off(
+            groups.mark_in_flight(
                 connection,
                 self._target_id,
                 self._kind,
@@ -159,7 +162,7 @@ class GroupSender:
             while part := dict(islice(flying, _MEMBERS_AT_ONCE)):
                 versions = runs.digests_of(connection, list(part))
                 leaving = [(run_id, digest, part[run_id]) for run_id, digest in versions]
-                in_flight.take_off(
+                in_flight.mark_in_flight(
                     connection, self._target_id, batch_id, leaving, now, before=State.WAITING, keeps_first=False
                 )
         self._tools.observer(BatchInFlight(name, batch_id, len(batch)))
@@ -171,16 +174,18 @@ class GroupSender:
         self._sent.bytes += len(payload)
         return outcome, batch_id
 
-    def _settle(self, batch: Sequence[Item], batch_id: int, outcome: Outcome, state: State, reason: str | None) -> int:
+    def _settle(
+        self, batch: Sequence[Item], batch_id: int, outcome: Outcome, state: State, reason: Reason | None
+    ) -> int:
         """Put down what became of a batch; gives how many of its runs were settled."""
         now = self._tools.clock()
         with self._store.write(sorts_on_disk=True) as connection:  # runs of a whole month, settled by one statement
             if isinstance(outcome, Accepted):
                 batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
-                settled = in_flight.land(connection, self._target_id, batch_id, now, keeps_first=False)
+                settled = in_flight.mark_accepted(connection, self._target_id, batch_id, now, keeps_first=False)
             else:
                 batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, now, answer=answer_of(outcome))
-                settled = in_flight.leave(connection, self._target_id, batch_id, state, reason, now)
+                settled = in_flight.mark_not_accepted(connection, self._target_id, batch_id, state, reason, now)
             groups.settle(connection, self._target_id, batch_id, state, now)
         size = sum(len(item.body) for item in batch)
         self._tools.observer(BatchSettled(self._target.name, batch_id, type(outcome).__name__, settled, size))

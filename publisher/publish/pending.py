@@ -58,7 +58,7 @@ class PendingReader:
         lane = self._lane
         with lane.store.write() as connection:
             moves = [(*run, before, State.HELD, each.reason) for each in held for run in each.members]
-            lane.sent.held += deliveries.move_seen(connection, lane.target_id, moves, lane.clock())
+            lane.sent.held += deliveries.move_if_unchanged(connection, lane.target_id, moves, lane.clock())
             lane.mark_due(connection, [each.latest_end for each in held if each.latest_end is not None])
         for each in held:
             lane.observer(RecordSettled(lane.target, each.key, State.HELD.word, each.reason))

@@ -227,9 +227,9 @@ def _deliver_locked(
         tools.observer(TargetPaused(name, str(trouble)))
     said = str(error) if error is not None else sent.paused
     with store.write() as connection:
-        registry.target_fared(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
+        registry.record_attempt(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
         if said is None and part == WHOLE:
-            batches.end_if_done(connection, plan.target_id)
+            batches.end_resend_if_done(connection, plan.target_id)
     return Delivery(sent, error)
 
 
@@ -247,5 +247,5 @@ def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: 
         tools.observer(TargetPaused(name, str(trouble)))
     with store.write() as connection:
         said = str(error) if error is not None else None
-        registry.target_fared(connection, plan.target_id, success=False, error=said, now=tools.clock())
+        registry.record_attempt(connection, plan.target_id, success=False, error=said, now=tools.clock())
     return Delivery(DeliveryStats(), error, rehearsed=rehearsed or Rehearsed(0, 0, 0, 0))

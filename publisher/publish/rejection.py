@@ -22,11 +22,13 @@ from typing import Final
 
 import msgspec
 
+from formats.reason import Reason
 from publisher.events import RecordSettled
 from publisher.messages.item import Item
 from publisher.publish.context import StopSending
 from publisher.publish.dispatch import DeliveryContext, Dispatcher, InFlightBatch, Receipts
 from publisher.publish.queue import Batch, SendQueue
+from publisher.reason import ReasonCode
 from publisher.store import deliveries
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Outcome, Oversized, Refused
@@ -118,6 +120,11 @@ class RefusedRecord(msgspec.Struct, frozen=True):
     item: Item
     answer: str
     certain: bool
+
+    @property
+    def reason(self) -> Reason:
+        """Why it is rejected, once it is."""
+        return Reason.of(ReasonCode.REFUSED, answer=self.answer)
 
 
 class RejectionPolicy:
@@ -282,7 +289,7 @@ class RejectionPolicy:
         self._receipts.settle()
         with lane.store.write() as connection:
             moves = [
-                (suspect.item.members.run_ids[0], State.IN_FLIGHT, State.REJECTED, suspect.answer)
+                (suspect.item.members.run_ids[0], State.IN_FLIGHT, State.REJECTED, suspect.reason)
                 for suspect in suspects
             ]
             deliveries.move(connection, lane.target_id, moves, lane.clock())
@@ -291,7 +298,7 @@ class RejectionPolicy:
             del self._suspects[suspect.item.key]
             self._refusals.rejected(suspect.item.key)
             record_id = suspect.item.key
-            lane.observer(RecordSettled(lane.target, record_id, State.REJECTED.word, suspect.answer))
+            lane.observer(RecordSettled(lane.target, record_id, State.REJECTED.word, suspect.reason))
 
 
 def _keys(suspects: Sequence[RefusedRecord]) -> list[str]:

@@ -8,7 +8,7 @@ again. Other targets are not touched.
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
 
 from formats.calendar import period_of
 from publisher.collect import plan as collect_plan
@@ -16,13 +16,14 @@ from publisher.collect.collect import TargetPlan
 from publisher.config.schema import Config
 from publisher.errors import TargetBusyError, UsageError
 from publisher.messages import duplicate_guard
+from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, groups, registry
-from publisher.store import deliveries as store_deliveries
 from publisher.store.admin import purge
 from publisher.store.batches import Resend
 from publisher.store.database import Store
 from publisher.store.schema import ARE_ASSUMED, State, deliveries, runs
+from publisher.store.transitions import Change, transition
 from publisher.text import iso
 
 
@@ -62,13 +63,16 @@ def _in_window(target_id: int, from_: int, until: int) -> ColumnElement[bool]:
 
 
 _undelivered = deliveries.c.state.in_([int(state) for state in (State.WAITING, State.IN_FLIGHT, State.REJECTED)])
-_for_good = or_(func.coalesce(deliveries.c.reason, "") == duplicate_guard.REASON, ~purge.not_held_for_good())
+_for_good = or_(func.coalesce(deliveries.c.reason, "") == ReasonCode.KEY_CHANGED.value, ~purge.not_held_for_good())
 _held = and_(deliveries.c.state == int(State.HELD), ~_for_good)
 _held_for_good = and_(deliveries.c.state == int(State.HELD), _for_good)
 _on_its_way = deliveries.c.state.in_([int(State.WAITING), int(State.IN_FLIGHT)])
 _accepted = deliveries.c.state == int(State.ACCEPTED)
 _assumed = and_(_accepted, ARE_ASSUMED)
-_same = or_(deliveries.c.sent_digest.is_(None), deliveries.c.sent_digest == runs.c.digest)
+_same = or_(
+    deliveries.c.sent_digest.is_(None),
+    and_(deliveries.c.sent_digest == runs.c.digest, deliveries.c.may_be_one_of_several == 0),
+)
 
 
 def plan_republish(
@@ -78,7 +82,7 @@ def plan_republish(
 
     `records` is the format that the target is sent.
     """
-    resumes = batches.asked_at(connection, target.target_id, Resend(from_, until, only_missing))
+    resumes = batches.resend_asked_at(connection, target.target_id, Resend(from_, until, only_missing))
     window = _in_window(target.target_id, from_, until)
     query = (
         select(
@@ -123,7 +127,7 @@ def let_wait_again(
     """Let what the plan counts wait again, and put down who asked for it. Nothing to do for one that is resumed."""
     if plan.resumes is not None:
         return
-    batches.begin(connection, target.target_id, Resend(plan.from_, plan.until, only_missing), now)
+    batches.record_resend(connection, target.target_id, Resend(plan.from_, plan.until, only_missing), now)
     states: list[tuple[State, ColumnElement[bool]]] = [
         (State.HELD, _held),
         (State.REJECTED, deliveries.c.state == int(State.REJECTED)),
@@ -138,14 +142,8 @@ def let_wait_again(
             .join(runs, deliveries.c.run_id == runs.c.id)
             .where(_in_window(target.target_id, plan.from_, plan.until), condition)
         )
-        if state is State.ACCEPTED:
-            store_deliveries.withdraw_where(connection, target.target_id, deliveries.c.run_id.in_(chosen))
-        moved = connection.execute(
-            update(deliveries)
-            .where(deliveries.c.target_id == target.target_id, deliveries.c.run_id.in_(chosen))
-            .values(state=int(State.WAITING), reason=None, changed_at=now)
-        ).rowcount
-        store_deliveries.add(connection, target.target_id, {state: -moved, State.WAITING: moved})
+        change = Change(target.target_id, state, State.WAITING, now)
+        transition(connection, change, deliveries.c.run_id.in_(chosen))
     if target.filter.is_snapshot:
         numbers = target.filter.numbers_between(plan.from_, plan.until)
         groups.send_again(connection, target.target_id, numbers, now)
@@ -153,7 +151,7 @@ def let_wait_again(
         f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "
         f"{plan.unchanged} unchanged, {plan.held} held{', only missing ones' if only_missing else ''}"
     )
-    registry.note(connection, "republish", name, detail, now)
+    registry.record_action(connection, "republish", name, detail, now)
 
 
 def plan_window(

@@ -113,7 +113,7 @@ class Sender:
         finally:
             self._receipts.settle()
             with lane.store.write() as connection:
-                in_flight.put_back(connection, lane.target_id, State.IN_FLIGHT, lane.clock(), lane.part)
+                in_flight.let_wait(connection, lane.target_id, State.IN_FLIGHT, lane.clock(), lane.part)
                 own = None if lane.part == WHOLE else self._runway.left
                 batches.close_open(connection, lane.target_id, lane.clock(), own)
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from formats.reason import Reason
 from publisher.events import RecordSettled, TargetPaused
-from publisher.messages.completeness import NOT_WHOLE
 from publisher.messages.item import Held
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
@@ -23,9 +23,11 @@ from publisher.publish.group_sender import GroupSender
 from publisher.publish.post import RetryBudget
 from publisher.publish.sender import Sender
 from publisher.publish.stats import DeliveryStats
+from publisher.reason import INCOMPLETE
 from publisher.store import batches, deliveries, groups, in_flight, runs
 from publisher.store.deliveries import Shard
 from publisher.store.schema import State
+from publisher.store.transitions import Change
 from publisher.targets.base import Target
 
 _MOVED_AT_ONCE: Final = 10_000
@@ -62,7 +64,7 @@ class StepSender:
         is_snapshot = self._recipient.format.is_snapshot
         try:
             if is_snapshot:
-                self._put_back()
+                self._let_wait()
             for step in steps:
                 self._carry_out(step)
         except StopSending as stop:
@@ -70,7 +72,7 @@ class StepSender:
             self._tools.observer(TargetPaused(self._name, str(stop)))
         finally:
             if is_snapshot:
-                self._put_back()
+                self._let_wait()
 
     def _carry_out(self, step: Step) -> None:
         match step:
@@ -106,35 +108,26 @@ class StepSender:
             with self._store.write() as connection:
                 self._move(connection, chain.from_iterable(page.unchanged), State.ACCEPTED, None, now)
                 if section.changes_sync and section.period is not None:
-                    groups.mark(connection, self._target_id, groups.DUE, [section.period.start], now)
+                    groups.mark_due(connection, self._target_id, groups.DueFor.SYNC, [section.period.start])
             self._groups[kind].send(page.items)
 
-    def _put_back(self) -> None:
+    def _let_wait(self) -> None:
         with self._store.write() as connection:
-            in_flight.put_back(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
+            in_flight.let_wait(connection, self._target_id, State.IN_FLIGHT, self._tools.clock())
             batches.close_open(connection, self._target_id, self._tools.clock())
 
     def _release(self, step: Release) -> None:
         with self._store.write() as connection:
             for period in step.periods:
-                deliveries.move_between(
-                    connection,
-                    self._target_id,
-                    (period.start, period.stop),
-                    State.HELD,
-                    State.WAITING,
-                    None,
-                    self._tools.clock(),
-                    only_reason=NOT_WHOLE,
-                )
+                change = Change(self._target_id, State.HELD, State.WAITING, self._tools.clock())
+                deliveries.move_between(connection, (period.start, period.stop), change, only=INCOMPLETE)
 
     def _hold(self, held: Held) -> None:
         now = self._tools.clock()
         with self._store.write() as connection:
             if held.bounds is not None:
-                self.sent.held += deliveries.move_between(
-                    connection, self._target_id, held.bounds, State.WAITING, State.HELD, held.reason, now
-                )
+                change = Change(self._target_id, State.WAITING, State.HELD, now, held.reason)
+                self.sent.held += deliveries.move_between(connection, held.bounds, change)
                 return
             self.sent.held += self._move(connection, held.members, State.HELD, held.reason, now)
         with self._store.read() as connection:
@@ -142,18 +135,18 @@ class StepSender:
                 self._tools.observer(RecordSettled(self._name, record_id, State.HELD.word, held.reason))
 
     def _move(
-        self, connection: Connection, members: Iterable[tuple[int, int]], after: State, why: str | None, now: int
+        self, connection: Connection, members: Iterable[tuple[int, int]], after: State, why: Reason | None, now: int
     ) -> int:
         """Move runs that wait, some at a time; gives how many were moved."""
         moved = 0
         left = iter(members)
         while some := list(islice(left, _MOVED_AT_ONCE)):
             moves = ((*one, State.WAITING, after, why) for one in some)
-            moved += deliveries.move_seen(connection, self._target_id, moves, now)
+            moved += deliveries.move_if_unchanged(connection, self._target_id, moves, now)
         return moved
 
     def _finish(self, step: Finished) -> None:
         with self._store.write() as connection:
-            groups.put_reach(connection, self._target_id, step.reaches, self._tools.clock())
+            groups.set_reaches(connection, self._target_id, step.reaches)
             for month, times in step.marks.items():
-                groups.unmark(connection, self._target_id, step.kind, month, times)
+                groups.end_due(connection, self._target_id, step.purpose, month, times)

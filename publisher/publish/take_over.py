@@ -6,15 +6,14 @@ stop being one by this: its setting does that, afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable
 
-from sqlalchemy import ColumnElement, Connection, and_, true, update
+from sqlalchemy import ColumnElement, Connection, and_, true
 
-from publisher.store import deliveries as store_deliveries
-from publisher.store import registry
+from publisher.store import dialect, registry
 from publisher.store.admin import purge
-from publisher.store.schema import ASSUMED, State, deliveries
+from publisher.store.schema import State, deliveries
+from publisher.store.transitions import ASSUMED, Change, transition
 from publisher.text import iso
 
 
@@ -22,7 +21,7 @@ def assume_until(connection: Connection, target_id: int, target: str, until: int
     """Put down what ended up to then as delivered before us; gives how many jobs that are."""
     moved = _assume(connection, target_id, deliveries.c.end_time <= until, now)
     detail = f"{moved} jobs that ended up to {iso(until)} count as delivered before us"
-    registry.note(connection, "take over", target, detail, now)
+    registry.record_action(connection, "take over", target, detail, now)
     return moved
 
 
@@ -30,30 +29,19 @@ def assume_runs(
     connection: Connection, target_id: int, target: str, run_ids: Iterable[int], told: str, now: int
 ) -> int:
     """Put down these runs as delivered before us; `told`: by what. Gives how many they are."""
-    moved = sum(_assume(connection, target_id, deliveries.c.run_id.in_(part), now) for part in _parts(run_ids))
-    registry.note(connection, "take over", target, f"{moved} jobs count as delivered before us: {told}", now)
+    chosen = (deliveries.c.run_id.in_(some) for some in dialect.chunks(run_ids))
+    moved = sum(_assume(connection, target_id, each, now) for each in chosen)
+    registry.record_action(connection, "take over", target, f"{moved} jobs count as delivered before us: {told}", now)
     return moved
-
-
-def _parts(run_ids: Iterable[int]) -> Iterator[Sequence[int]]:
-    left = iter(run_ids)
-    while part := list(islice(left, 1000)):
-        yield part
 
 
 def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool], now: int) -> int:
     total = 0
     for state in (State.WAITING, State.HELD):
         theirs = and_(
-            deliveries.c.target_id == target_id,
-            deliveries.c.state == int(state),
             deliveries.c.sent_digest.is_(None),
             chosen,
             purge.not_held_for_good() if state is State.HELD else true(),
         )
-        moved = connection.execute(
-            update(deliveries).where(theirs).values(state=int(State.ACCEPTED), reason=ASSUMED, changed_at=now)
-        ).rowcount
-        store_deliveries.add(connection, target_id, {state: -moved, State.ACCEPTED: moved})
-        total += moved
+        total += transition(connection, Change(target_id, state, State.ACCEPTED, now, ASSUMED), theirs)
     return total

@@ -19,13 +19,14 @@ from typing import Final, Literal
 import msgspec
 
 from formats import fit
-from formats.base import CannotRenderError
 from formats.calendar import SECONDS_A_DAY, month_bounds
 from formats.hosts import machine_name
 from formats.job import Job
 from formats.names import dn_for, vo_of
+from formats.reason import CannotRenderError
 from formats.rules import SgasRules
 from formats.view import View
+from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, Found, MonthFound
@@ -185,7 +186,7 @@ class ByDay:
                     continue
                 record_id = entry.run.record_id
                 if entry.run.state is State.SUPERSEDED:
-                    reason = entry.run.reason or ""
+                    reason = sentence(entry.run.reason)
                     page.differences.append(Difference(month.month, "superseded", record_id, reason))
                     continue
                 cell = self._cell(entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from formats.calendar import Month, month_bounds, month_of
+from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence import EvidenceDatabase, Told
 from publisher.reconcile.ledger import Ledger, LedgerRun, RecordKeys, kept_as
@@ -64,7 +65,9 @@ class ByRecord:
         if told is not None:
             _add(month, told)
             if state is State.SUPERSEDED:
-                page.differences.append(Difference(month.month, "superseded", run.record_id, run.reason or _KEPT))
+                page.differences.append(
+                    Difference(month.month, "superseded", run.record_id, sentence(run.reason) or _KEPT)
+                )
             elif state is State.WAIVED and run.sent:
                 pass  # superseded, and somebody let it be
             elif state is not State.ACCEPTED:

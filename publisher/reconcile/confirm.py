@@ -9,7 +9,7 @@ import msgspec
 from publisher.reconcile.evidence import EvidenceDatabase
 from publisher.reconcile.ledger import LedgerRun
 from publisher.reconcile.result import Difference, Found
-from publisher.store import deliveries
+from publisher.store import groups, transitions
 from publisher.store.database import Store
 from publisher.store.schema import State
 
@@ -49,8 +49,8 @@ class Verdicts:
         change = 0
         if page.confirmed or page.doubted:
             with self._store.write() as connection:
-                change += deliveries.confirm(connection, self._target_id, page.confirmed, self._now)
-                change -= deliveries.withdraw(connection, self._target_id, page.doubted)
+                change += transitions.confirm(connection, self._target_id, page.confirmed, self._now)
+                change -= transitions.withdraw(connection, self._target_id, page.doubted)
         self._found.again_jobs += self._scratch.send_again(self._found.target, page.again)
         self._scratch.differ(self._found.target, page.differences)
         return change
@@ -60,8 +60,8 @@ class Verdicts:
     ) -> None:
         """Write down what the groups of a month came to, by their keys."""
         with self._store.write() as connection:
-            deliveries.confirm_groups(connection, self._target_id, kind, month, agreeing, self._now)
-            deliveries.confirm_groups(connection, self._target_id, kind, month, lacking, None)
+            groups.confirm(connection, self._target_id, kind, month, agreeing, self._now)
+            groups.confirm(connection, self._target_id, kind, month, lacking, None)
         again = [(kind, month, key) for key in lacking]
         self._found.again_groups += self._scratch.send_group_again(self._found.target, again)
         self._scratch.differ(self._found.target, differences)

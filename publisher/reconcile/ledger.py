@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
+from sqlalchemy import Connection
 
 from formats import fit
-from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.job import Job
+from formats.reason import CannotRenderError
 from formats.text import duration_seconds
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
@@ -22,11 +23,12 @@ from publisher.errors import StoppedError
 from publisher.messages.items import records_of
 from publisher.messages.recipient import Recipient
 from publisher.plugins import record_format
+from publisher.reason import ReasonCode
 from publisher.reconcile.result import MonthFound
 from publisher.store import queries, runs
 from publisher.store.classes import classes_by_id
-from publisher.store.database import Store
-from publisher.store.queries import KEPT_AS, LedgerEntry, PendingDelivery
+from publisher.store.database import Place, Store
+from publisher.store.queries import LedgerEntry, PendingDelivery
 from publisher.store.schema import State
 
 
@@ -66,9 +68,9 @@ class RecordKeys:
 
 def kept_as(run: LedgerEntry) -> str | None:
     """The other id under which the service keeps a record, where it said so."""
-    if run.reason is not None and run.reason.startswith(KEPT_AS):
-        return run.reason.removeprefix(KEPT_AS)
-    return None
+    if run.reason is None or run.reason.code != ReasonCode.KEPT_UNDER_OTHER_ID:
+        return None
+    return str(dict(run.reason.parameters)["record_id"])
 
 
 _PAGE: Final = 5000
@@ -121,20 +123,19 @@ class Ledger:
 
     def pages(self, month: Month) -> Iterator[list[LedgerRun]]:
         """The runs of a month by end time. Memory holds a page of them. Raises `StoppedError`."""
-        after: tuple[int, int] | None = None
-        while True:
+
+        def page(connection: Connection, after: Place | None) -> tuple[list[LedgerRun], Place | None]:
             if self._stopping():
                 raise StoppedError("told to stop", hint="What was seen until then is confirmed; nothing was sent")
-            with self.store.read() as connection:
-                found, after = queries.page(connection, self.target_id, month_bounds(month), after, _PAGE)
-                versions = {
-                    run.run_id: runs.version_of(connection, run.run_id, run.sent_digest)
-                    for run in found
-                    if run.changed and run.sent_digest is not None
-                }
-            yield [_entry(run, versions.get(run.run_id)) for run in found]
-            if after is None:
-                return
+            found, last = queries.page(connection, self.target_id, month_bounds(month), after, _PAGE)
+            versions = {
+                run.run_id: runs.version_of(connection, run.run_id, run.version.digest)
+                for run in found
+                if run.changed and run.version is not None and not run.version.may_be_one_of_several
+            }
+            return [_entry(run, versions.get(run.run_id)) for run in found], last
+
+        yield from self.store.pages(page)
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[LedgerRun]]:
         """The same, counting them into the month."""

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
+from formats.reason import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
 from publisher.config.schema import Config, Target
@@ -24,6 +25,7 @@ from publisher.messages.item import view_of
 from publisher.messages.recipient import Recipient
 from publisher.publish.context import Tools
 from publisher.publish.publish import Delivery, deliver
+from publisher.reason import ReasonCode
 from publisher.reconcile.by_day import ByDay
 from publisher.reconcile.by_group import ByGroup, dimensions_of
 from publisher.reconcile.by_record import ByRecord
@@ -42,7 +44,7 @@ from publisher.targets.base import EvidenceUnavailable, KeepsMessages, TellsSums
 from publisher.targets.identity import TargetContext
 from publisher.text import iso, past
 
-SENT_AGAIN: Final = "reconcile did not find it at the service as it was sent"
+SENT_AGAIN: Final = Reason.of(ReasonCode.SENT_AGAIN)
 _NOTHING_TO_ASK: Final = "it has no interface for that; give what it shows elsewhere with --file"
 _TAKEN: Final = (
     "messages are taken out of this directory by another program; those that were are neither missing nor seen"
@@ -315,15 +317,15 @@ def let_go_again(
                 for run_id, state in page
                 if state is not State.SUPERSEDED or run_id in wanted
             ]
-            queries.forget(connection, plan.target_id, gone)
+            deliveries.forget_sent_versions(connection, plan.target_id, gone)
             moved += deliveries.move(connection, plan.target_id, moves, now)
         queries.let_groups_wait(connection, plan.target_id, again, now)
         if settings.sends_sync:
             due = {month_bounds(month_numbered(month))[0] for kind, month, _ in again if kind == groups.SYNC}
-            groups.mark(connection, plan.target_id, groups.DUE, due, now)
+            groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, due)
         months = ", ".join(str(month.month) for month in found.months)
         detail = f"{moved} jobs and {len(again)} groups of {months} are sent again ({found.evidence})"
-        registry.note(connection, "reconcile --resend", found.target, detail, now)
+        registry.record_action(connection, "reconcile --resend", found.target, detail, now)
     return moved
 
 

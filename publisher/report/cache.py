@@ -78,11 +78,10 @@ class _Reader:
             return [frame for frame in self._frames.of(self._decoded(page), page, None, ids) if frame.rows]
 
     def _decoded(self, page: Rows) -> list[Any]:
-        runs = self._frames.decoded([blob for _, blob in page])
-        if unknown := self._frames.unknown(runs, page):
+        if unknown := self._frames.unknown(page):
             with self._store.read() as connection:
                 self._frames.learn(connection, unknown)
-        return runs
+        return self._frames.decoded(page)
 
 
 class _State(msgspec.Struct, frozen=True):

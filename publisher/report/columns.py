@@ -7,7 +7,7 @@ class).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
@@ -146,6 +146,10 @@ class ColumnMaker:
         if "extras" in given:
             given["extras"] = msgspec.convert(given["extras"], SlimExtras)
         return self.slim(**given)
+
+    def slim_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Of some values of runs, those that slim runs have."""
+        return {field: values[field] for field in self._fields if field in values}
 
     def learn(self, shared: ClassColumns) -> int:
         """Take what a class shares; its place."""

@@ -14,9 +14,11 @@ import msgspec
 from sqlalchemy import Connection
 
 from formats.calendar import Month, month_bounds
-from formats.identity import ENCODING_VERSION
+from formats.identity import UnknownEncodingError, encode
+from formats.job import Job
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import SOURCE_KINDS, Config
+from publisher.encoded_run import class_values, unpack
 from publisher.errors import UsageError
 from publisher.report.columns import ClassColumns, ColumnMaker
 from publisher.report.frame import Coding, Frame, Interval, Runs
@@ -26,7 +28,7 @@ from publisher.sources.dqs import SEVERAL_LINES, without_slaves
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.classes import classes_by_id, decode
 from publisher.store.database import Store
-from publisher.store.report_queries import first_and_last_end, has_source_of, stored_runs
+from publisher.store.report_queries import Rows, first_and_last_end, has_source_of, stored_runs
 from publisher.text import iso
 
 _PAGE: Final = 4_000
@@ -56,11 +58,10 @@ class StoreRuns:
             pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
             with closing(pages):
                 for page in pages:
-                    runs = made.decoded([blob for _, blob in page])
-                    if unknown := made.unknown(runs, page):
+                    if unknown := made.unknown(page):
                         with self._store.read() as other:  # the first has a cursor open
                             made.learn(other, unknown)
-                    yield from made.of(runs, page, running_until)
+                    yield from made.of(made.decoded(page), page, running_until)
 
 
 class StoredFrames:
@@ -71,21 +72,15 @@ class StoredFrames:
         self._with_slaves = with_slaves
         self._prefixes = config.local_id_prefixes
         self._enrichers = enrichers
-        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[int | maker.slim])  # type: ignore[name-defined]
+        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[maker.slim])  # type: ignore[name-defined]
         self._places: dict[int, int] = {}
-        self._all_classes = bool(maker.wanted & {"vo", "source"}) or (
-            "job" in maker.wanted and any(self._prefixes.values())
-        )
+        self._facts: dict[int, bytes] = {}
+        self._values: dict[int, dict[str, Any]] = {}
+        """Of each class, what its runs leave to it, as fields of slim runs."""
 
-    def unknown(self, runs: list[Any], page: Sequence[tuple[int, bytes]]) -> set[int]:
-        """The classes that something must be known of, and is not."""
-        if self._all_classes:
-            needed = {class_id for class_id, _ in page}
-        elif "owner" in self.maker.wanted:
-            needed = {class_id for run, (class_id, _) in zip(runs, page, strict=True) if not run.local_user}
-        else:
-            return set()
-        return needed - self._places.keys()
+    def unknown(self, page: Rows) -> set[int]:
+        """The classes of runs that something must be known of, and is not."""
+        return {class_id for _, class_id, _ in page} - self._places.keys()
 
     def learn(self, connection: Connection, class_ids: set[int]) -> None:
         """Take what runs of these classes share."""
@@ -93,35 +88,40 @@ class StoredFrames:
             facts = self._enrichers.apply(known.source, known.facts)
             shared = ClassColumns(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
             self._places[known.id] = self.maker.learn(shared)
+            self._facts[known.id] = encode(known.facts)
+            self._values[known.id] = self.maker.slim_values(class_values(self._facts[known.id]))
 
-    def decoded(self, blobs: list[bytes]) -> list[Any]:
-        """The slim runs of stored jobs; of DQS without their slaves. Raises the errors of `publisher.store.classes`.
+    def decoded(self, page: Rows) -> list[Any]:
+        """The slim runs of stored ones, whose classes were learnt; of DQS without their slaves.
 
-        All are read at once, as one array: the version byte before each happens to be a small number in MessagePack.
+        Raises the errors of `publisher.store.classes`. All are decoded at once, as one array.
         """
-        joined = b"".join([_ARRAY, (2 * len(blobs)).to_bytes(4, "big"), *blobs])
+        packed, own = [], []
         try:
-            found = self._decoder.decode(joined)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return [self.maker.slim_of(without_slaves(decode(blob))) for blob in blobs]  # or says what is wrong
-        if found[::2].count(ENCODING_VERSION) != len(blobs):
-            for blob in blobs:
-                decode(blob)  # says what is wrong
-        runs = found[1::2]
+            for _, class_id, blob in page:
+                left_to_class, one = unpack(blob)
+                packed.append(one)
+                own.append(self._values[class_id] if left_to_class else None)
+            found = self._decoder.decode(b"".join([_ARRAY, len(packed).to_bytes(4, "big"), *packed]))
+        except (UnknownEncodingError, msgspec.DecodeError, UnicodeDecodeError):
+            return [self.maker.slim_of(without_slaves(self._whole(row))) for row in page]  # or says what is wrong
+        runs = [
+            msgspec.structs.replace(run, **values) if values else run for run, values in zip(found, own, strict=True)
+        ]
         if self._with_slaves:
-            for place, blob in enumerate(blobs):
-                if SEVERAL_LINES in blob:
-                    runs[place] = self.maker.slim_of(without_slaves(decode(blob)))
+            for place, one in enumerate(packed):
+                if SEVERAL_LINES in one:
+                    runs[place] = self.maker.slim_of(without_slaves(self._whole(page[place])))
         return runs
 
-    def of(
-        self, runs: list[Any], page: Sequence[tuple[int, bytes]], now: int | None, ids: Sequence[int] | None = None
-    ) -> Iterator[Frame]:
+    def _whole(self, row: tuple[int, int, bytes]) -> Job:
+        run_id, class_id, blob = row
+        return decode(blob, self._facts[class_id], f"number {run_id}")
+
+    def of(self, runs: list[Any], page: Rows, now: int | None, ids: Sequence[int] | None = None) -> Iterator[Frame]:
         """A frame of stored runs, if there are any. `ids` make a column `ROW`."""
-        places = self._places
-        at = [places.get(class_id, 0) for class_id, _ in page] if places else None
         if runs:
-            yield self.maker.frame(runs, at, now, ids)
+            yield self.maker.frame(runs, [self._places[class_id] for _, class_id, _ in page], now, ids)
 
 
 _Part = TypeVar("_Part", bound=PartialReport)

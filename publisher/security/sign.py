@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 
+from formats.reason import UNSIGNABLE
 from formats.signed_text import why_not_signable
 from publisher.errors import CredentialError, SigningError
 from publisher.security.credentials import ClientCredentials, load_certificates, require_valid
@@ -213,7 +214,7 @@ def _plain(payload: bytes) -> bytes:
     """The payload with LF line ends. Raises `SigningError` for what receivers are known to choke on."""
     why = why_not_signable(payload)
     if why is not None:
-        raise SigningError(f"the message cannot be signed: {why}")
+        raise SigningError(f"the message cannot be signed: {UNSIGNABLE[why]}")
     if not payload or payload.isspace():
         raise SigningError("the message cannot be signed: it is empty")
     return payload.replace(b"\r\n", b"\n") if b"\r" in payload else payload

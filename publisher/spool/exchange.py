@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, insert, select
 
-from formats.identity import digest, encode
+from formats.identity import digest
 from formats.job import Job
 from publisher.config.schema import SpoolContext
-from publisher.encoded_run import cpu_total_ms, untold
+from publisher.encoded_run import EncodedRun, encode_run, encode_whole, run_key
 from publisher.errors import UsageError
 from publisher.grid_identity import TOLD
 from publisher.spool import kinds
@@ -29,7 +29,8 @@ from publisher.store import dialect
 from publisher.store.admin import engine, integrity
 from publisher.store.admin.backup import exclusive
 from publisher.store.classes import JOINED, Interner, Marked
-from publisher.store.database import HEAD, Store
+from publisher.store.database import SCHEMA, Store
+from publisher.store.runs import insert_runs, row_of
 from publisher.store.schema import metadata, runs, sources, spool_changes, targets, versions
 
 _FORM: Final = "usage-publisher export"
@@ -74,7 +75,7 @@ def _export(store: Store, folder: Path, form: str) -> Manifest:
                 count += 1
             context.commit()
             counts[name] = count
-    manifest = Manifest(_FORM, _VERSION, form, HEAD, counts)
+    manifest = Manifest(_FORM, _VERSION, form, SCHEMA.head, counts)
     context.note(msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n")
     context.shutdown()
     return manifest
@@ -98,8 +99,12 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = None
     if manifest is None or manifest.form != _FORM:
         raise UsageError(f"{folder} holds no export that is whole", hint="`usage-publisher store export` makes one")
-    if manifest.version > _VERSION or manifest.revision > HEAD:
-        raise UsageError(f"{folder} was exported by a later version of this program", hint="Use that version")
+    if manifest.version != _VERSION or manifest.revision != SCHEMA.head:
+        raise UsageError(
+            f"{folder} was exported from a store of version {manifest.revision}; this program imports version "
+            f"{SCHEMA.head}",
+            hint="Import it with the version of the program that exported it",
+        )
     return manifest
 
 
@@ -189,7 +194,8 @@ class _Importer:
         wanted = sorted(set(names))
         found: dict[str, int] = {}
         for start in range(0, len(wanted), _PAGE):
-            query = select(runs.c.record_id, runs.c.id).where(runs.c.record_id.in_(wanted[start : start + _PAGE]))
+            keys = [run_key(name) for name in wanted[start : start + _PAGE]]
+            query = select(runs.c.record_id, runs.c.id).where(runs.c.record_key.in_(keys))
             found.update((row[0], row[1]) for row in self._connection.execute(query))
         return found
 
@@ -197,16 +203,18 @@ class _Importer:
         by_source: dict[str, list[tuple[Object, Job]]] = {}
         for item in page:
             by_source.setdefault(item.values.get("source", ""), []).append((item, _job(item)))
-        rows: dict[str, dict[str, Any]] = {}
+        found: dict[str, tuple[EncodedRun, int]] = {}
         for source, items in by_source.items():
             interner, join = self._interner(source)
             join.items = [item for item, _ in items]
-            class_ids = interner.ids_of(self._connection, [job for _, job in items])
-            for (item, job), class_id in zip(items, class_ids, strict=True):
-                rows[item.key] = {"class_id": class_id, **_columns(job), "stored_at": item.values["stored_at"]}
+            classed = interner.classed(self._connection, [encode_run(job) for _, job in items])
+            found.update((item.key, each) for (item, _), each in zip(items, zip(*classed, strict=True), strict=True))
         run_ids = dialect.allocate_run_ids(self._connection, runs, len(page))
-        listed = [{"id": run_id, **rows[item.key]} for run_id, item in zip(run_ids, page, strict=True)]
-        self._connection.execute(insert(runs), listed)
+        rows = [
+            row_of(*found[item.key], run_id, item.values["stored_at"])
+            for run_id, item in zip(run_ids, page, strict=True)
+        ]
+        insert_runs.run(self._connection, rows)
 
     def _interner(self, source: str) -> tuple[Interner, _Join]:
         if source not in self._interners:
@@ -222,7 +230,7 @@ class _Importer:
                 "run_id": self._known(run_ids, "run", item.values["record_id"]),
                 "digest": item.values["digest"],
                 "stored_at": item.values["stored_at"],
-                "job": encode(_job(item)),
+                "job": encode_whole(_job(item)),
             }
             for item in page
         ]
@@ -251,25 +259,9 @@ def _job(item: Object) -> Job:
     """The job of an object. Raises `SpoolError` where it is not the one that was exported."""
     try:
         job = job_of_values(item.values)
-        mark = digest(encode(job))
+        mark = digest(job)
     except (TypeError, ValueError, KeyError) as error:
         raise SpoolError(f"{item.kind} {item.key}: it is no job: {error}") from None
     if mark != item.values.get("digest"):
         raise SpoolError(f"{item.kind} {item.key}: it is not what was exported: its digest is another one")
     return job
-
-
-def _columns(job: Job) -> dict[str, Any]:
-    blob = encode(job)
-    return {
-        "record_id": job.record_id,
-        "finished": int(job.finished),
-        "end_time": job.end,
-        "wall_ms": job.wall_ms or 0,
-        "cpu_ms": cpu_total_ms(job),
-        "local_id": job.local_id,
-        "global_id": job.global_id,
-        "digest": digest(blob),
-        "job": blob,
-        "untold": untold(job),
-    }

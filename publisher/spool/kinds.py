@@ -17,13 +17,14 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, LargeBinary, Select, Table, Text, select
 
 from formats.job import Benchmark, Job
+from publisher.encoded_run import run_key
 from publisher.grid_identity import TOLD
 from publisher.spool.base import Kind, Object, Scalar, key_of
 from publisher.store import schema
 from publisher.store.admin import engine
-from publisher.store.classes import GRID_LOG, JOINED, decode
-from publisher.store.deliveries import CONFIRMED
+from publisher.store.classes import GRID_LOG, JOINED, decode, decode_facts
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, runs, sources, targets, versions
+from publisher.store.transitions import CONFIRMED
 
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"
@@ -183,7 +184,10 @@ def all_of(connection: Connection, kind: str) -> Iterator[Object]:
             .order_by(versions.c.run_id, versions.c.digest)
         )
         for record_id, mark, stored_at, blob in engine.rows(connection, query):
-            values = values_of_job(decode(bytes(blob))) | {"digest": bytes(mark), "stored_at": stored_at}
+            values = values_of_job(decode(bytes(blob), b"", f"{record_id}, an earlier version")) | {
+                "digest": bytes(mark),
+                "stored_at": stored_at,
+            }
             yield Object(kind, key_of(record_id, bytes(mark).hex()), values)
     else:
         each = TABLES[kind]
@@ -198,7 +202,7 @@ def some_of(connection: Connection, kind: str, keys: Sequence[tuple[str, str]]) 
         part = keys[start : start + _MANY]
         words = [word for word, _ in part]
         if kind == JOBS.name:
-            rows = connection.execute(_jobs().where(runs.c.record_id.in_(words)))
+            rows = connection.execute(_jobs().where(runs.c.record_key.in_([*map(run_key, words)])))
             found.update((each.key, each) for each in map(_job, rows))
         else:
             each = TABLES[kind]
@@ -211,7 +215,7 @@ def some_of(connection: Connection, kind: str, keys: Sequence[tuple[str, str]]) 
 
 def _chosen(kind: str, words: Sequence[str], names: Sequence[str]) -> ColumnElement[bool]:
     if kind == "deliveries":
-        of_runs = select(runs.c.id).where(runs.c.record_id.in_(words))
+        of_runs = select(runs.c.id).where(runs.c.record_key.in_([*map(run_key, words)]))
         of_targets = select(targets.c.id).where(targets.c.name.in_(names))
         return deliveries.c.target_id.in_(of_targets) & deliveries.c.run_id.in_(of_runs)
     return batches.c.id.in_([int(word) for word in words])
@@ -219,12 +223,13 @@ def _chosen(kind: str, words: Sequence[str], names: Sequence[str]) -> ColumnElem
 
 def _jobs() -> Select[Any]:
     joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
-    return select(sources.c.name, runs.c.stored_at, runs.c.digest, runs.c.job, classes.c.facts).select_from(joined)
+    columns = (sources.c.name, runs.c.record_id, runs.c.stored_at, runs.c.digest, runs.c.job, classes.c.facts)
+    return select(*columns).select_from(joined)
 
 
 def _job(row: Sequence[Any]) -> Object:
-    source, stored_at, mark, blob, facts = row
-    job = decode(bytes(blob))
+    source, record_id, stored_at, mark, blob, facts = row
+    job = decode(bytes(blob), bytes(facts), record_id)
     values = (
         values_of_job(job)
         | {"source": source, "stored_at": stored_at, "digest": bytes(mark)}
@@ -235,7 +240,7 @@ def _job(row: Sequence[Any]) -> Object:
 
 @lru_cache(maxsize=20_000)
 def _told(stored: bytes) -> Mapping[str, Any]:
-    facts: Job = decode(stored)
+    facts: Job = decode_facts(stored)
     mark = facts.extras.get(GRID_LOG)
     if mark != JOINED:
         return {"grid_log": mark} if mark is not None else {}

@@ -57,9 +57,10 @@ def unused_rules(config: Config, store: Store) -> Iterator[Finding]:
                 matching.update(enricher.matching(job_class.facts))
     for rule in rules:
         if rule not in used:
-            told = rule in matching
-            why = "gives nothing: the source or an earlier rule tells what it would" if told else "matches no job"
-            yield Finding(f"rule {rule}", "yellow", why, "Mend it or take it out" if not told else "")
+            is_shadowed = rule in matching
+            shadowed = "gives nothing: the source or an earlier rule gives what it would"
+            why = shadowed if is_shadowed else "matches no job"
+            yield Finding(f"rule {rule}", "yellow", why, "Fix it or remove it" if not is_shadowed else "")
 
 
 class _Periods:
@@ -124,7 +125,7 @@ def _could_collide(one: SourceSettings, other: SourceSettings, config: Config) -
     return same_site and one.local_id_prefix.lower() == other.local_id_prefix.lower()
 
 
-def wishes(config: Config, store: Store, found: Status) -> Iterator[Finding]:
+def targets_without_jobs(config: Config, store: Store, found: Status) -> Iterator[Finding]:
     """One finding for each target that wants no job of those that were collected. `found`: the status now."""
     ends = [source.last_job_end for source in found.sources.values() if source.last_job_end is not None]
     empty = [name for name, target in found.targets.items() if target.untouched]
@@ -257,14 +258,14 @@ def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iter
     try:
         opened = store()
     except PublisherError:
-        opened = None  # told with the store
+        opened = None  # reported with the store
     try:
         yield from check_host.modes(config, opened)
         if opened is not None:
             yield from check_host.collected(config, opened, now)
             yield from check_host.targets(config, opened, now)
             yield from check_host.machine_names(config, opened)
-            yield from wishes(config, opened, status(opened, config, lambda: now, assumed=False))
+            yield from targets_without_jobs(config, opened, status(opened, config, lambda: now, assumed=False))
             yield from unused_rules(config, opened)
     except PublisherError as error:
         yield Finding("rules", "red", error.message, error.hint)

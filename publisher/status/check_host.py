@@ -68,7 +68,7 @@ def _mode(file: Path) -> int | None:
     try:
         return stat.S_IMODE(file.stat().st_mode)
     except OSError:
-        return None  # told where it is read
+        return None  # reported where it is read
 
 
 def zones(config: Config) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def machine_names(config: Config, store: Store) -> Iterator[Finding]:
             host = _host_of(given.certificate)
             view = view_of(settings, config)
         except PublisherError:
-            continue  # told with the credentials
+            continue  # reported with the credentials
         with store.read() as connection:
             names = {
                 machine_name(enrichers.apply(each.source, each.facts), view)
@@ -154,7 +154,7 @@ def _suffix(host: str) -> list[str]:
 
 
 def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
-    """What each target was last told, where that is not well; and settings that hold back what should go."""
+    """The last error of each target; and settings that hold back what should go."""
     for name, found in status(store, config, lambda: now, assumed=False).targets.items():
         subject = f"target {name}"
         yield from _clock(subject, found.times_in_future)
@@ -227,7 +227,7 @@ def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, 
     try:
         ours = load_certificates(file)[0]
     except PublisherError:
-        return  # told with the credentials
+        return  # reported with the credentials
     chain = [ours]
     by_name = {one.subject: one for one in authorities}
     while chain[-1].issuer != chain[-1].subject and chain[-1].issuer in by_name and len(chain) < _LONGEST_CHAIN:
@@ -244,7 +244,7 @@ def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, 
         text = f"{file} cannot be used: {error}"
         yield Finding("certificate", "red", text, "Get a new certificate: every service will refuse this one")
     except RevocationError:
-        pass  # told with the lists
+        pass  # reported with the lists
 
 
 def _authorities(directory: Path) -> tuple[list[tuple[Path, list[x509.Certificate]]], list[str]]:

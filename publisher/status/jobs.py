@@ -8,13 +8,15 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, func, select
 
+from formats.reason import Reason
 from publisher.config.schema import Config
+from publisher.reason import ReasonCode, from_stored
 from publisher.sources.base import Window
 from publisher.store import batches, queries, runs
 from publisher.store.batches import BatchRow
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun
-from publisher.store.schema import ASSUMED, State, deliveries, targets
+from publisher.store.schema import State, deliveries, targets
 from publisher.store.schema import runs as runs_table
 
 _PAGE: Final = 1000
@@ -27,14 +29,14 @@ class Whereabouts(msgspec.Struct, frozen=True):
     state: State
     changed_at: int
     confirmed_at: int | None
-    reason: str | None
+    reason: Reason | None
     sent_digest: bytes | None
     batch: BatchRow | None
 
     @property
     def assumed(self) -> bool:
         """Whether it was delivered before us, as far as an earlier publisher's state says."""
-        return self.reason == ASSUMED
+        return self.reason is not None and self.reason.code == ReasonCode.ASSUMED
 
 
 class KnownRun(msgspec.Struct, frozen=True):
@@ -126,13 +128,13 @@ def known(connection: Connection, run: StoredRun, unwanted: Mapping[str, str] | 
 
 
 def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: int = 100) -> list[StoredRun]:
-    """The runs with this record id, local id or global id: the local id as the batch system or, behind the prefix of
-    its source (`prefixes`, by the source's name), the services know it. A run stands before its slaves."""
+    """The runs with this record id, local id or global id: the local id as the batch system or, after the prefix of
+    its source (`prefixes`, by the source's name), the services know it. A run comes before its slaves."""
     known = runs.find(connection, name, most)
     for prefix in sorted({prefix for prefix in prefixes.values() if prefix and name.startswith(prefix)}):
         local_id = name.removeprefix(prefix)
-        behind = runs.find(connection, local_id, most)
-        known += [run for run in behind if prefixes.get(run.source) == prefix and run.job.local_id == local_id]
+        of_services = runs.find(connection, local_id, most)
+        known += [run for run in of_services if prefixes.get(run.source) == prefix and run.job.local_id == local_id]
     return sorted({run.run_id: run for run in known}.values(), key=lambda run: run.job.slave)[:most]
 
 
@@ -150,7 +152,7 @@ def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
             state=State(row["state"]),
             changed_at=row["changed_at"],
             confirmed_at=row["confirmed_at"],
-            reason=row["reason"],
+            reason=from_stored(row["reason"], row["reason_parameters"]),
             sent_digest=row["sent_digest"],
             batch=batches.get(connection, row["batch_id"]) if row["batch_id"] is not None else None,
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from formats.reason import Reason
 from publisher.store import deliveries, queries, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -17,7 +18,7 @@ class ListedRecord(msgspec.Struct, frozen=True):
     target: str
     record_id: str
     end_time: int
-    reason: str
+    reason: Reason | None
 
 
 def count(store: Store, targets: Sequence[str], state: State) -> dict[str, int]:
@@ -35,7 +36,7 @@ def listed(store: Store, targets: Sequence[str], state: State, limit: int | None
     with store.read() as connection:
         rows = [(name, registry.get_target(connection, name)) for name in targets]
         return [
-            ListedRecord(name, record_id, end, reason or "")
+            ListedRecord(name, record_id, end, reason)
             for name, row in rows
             if row is not None
             for record_id, end, reason, _run_id in queries.listed(connection, row.id, state, limit)

@@ -41,7 +41,7 @@ class SourceStatus(msgspec.Struct, frozen=True):
 
 
 class TargetStatus(msgspec.Struct, frozen=True):
-    """A target: its ledger in numbers, and how it fares. Instants are epoch seconds."""
+    """A target: its ledger in numbers, and its last attempt. Instants are epoch seconds."""
 
     accepted: int
     confirmed: int

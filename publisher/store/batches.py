@@ -1,4 +1,4 @@
-"""Batches: the messages that were sent, with what the services answered.
+"""Batches: the messages that were sent, with the services' answers.
 
 Windows that are being sent again: one a target, from the request until nothing waits for the target any more.
 """
@@ -15,7 +15,7 @@ from publisher.store import deliveries, dialect
 from publisher.store.schema import BatchState, State, batches, resends
 
 ROOM_BYTES: Final = 256 * 1024
-"""Enough to record a message as in flight and what became of it, but for its runs."""
+"""Enough to record a message as in flight, and its outcome, without its runs."""
 ROOM_OF_RUN_BYTES: Final = 16 * 1024
 """Enough for a run of a message: a page of the table and one of an index, when it leaves and when it is settled."""
 ROOM_OF_NEXT_RUN_BYTES: Final = 1024
@@ -39,7 +39,7 @@ def open_batch(
     latest_end: int | None,
     now: int,
 ) -> int:
-    """Put down a batch as in flight; gives its id."""
+    """Record a batch as in flight; gives its id."""
     values = {
         "target_id": target_id,
         "uid": uid,
@@ -64,13 +64,13 @@ def close(
     receipt: Mapping[str, str] | None = None,
     answer: str | None = None,
 ) -> None:
-    """Put down what became of a batch: the receipt of an accepted one, the answer to another."""
+    """Record the outcome of a batch: the receipt of an accepted one, the answer to another."""
     text = msgspec.json.encode(receipt).decode() if receipt is not None else None
     _close.run(connection, [(int(state), now, text, answer, batch_id)])
 
 
 def close_open(connection: Connection, target_id: int, now: int, batch_ids: Iterable[int] | None = None) -> None:
-    """Close the batches of a run that ended before what became of them was put down; with ids, only these."""
+    """Close the batches of a run that ended before their outcome was recorded; with ids, only these."""
     chosen = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.IN_FLIGHT))
     if batch_ids is not None:
         chosen = and_(chosen, batches.c.id.in_(list(batch_ids)))
@@ -144,7 +144,7 @@ class Resend(msgspec.Struct, frozen=True):
     only_missing: bool
 
 
-def begin(connection: Connection, target_id: int, asked: Resend, now: int) -> None:
+def record_resend(connection: Connection, target_id: int, asked: Resend, now: int) -> None:
     """Remember a request, in place of an earlier one of this target: what that let wait still waits."""
     row = {
         "target_id": target_id,
@@ -156,7 +156,7 @@ def begin(connection: Connection, target_id: int, asked: Resend, now: int) -> No
     dialect.upsert(connection, resends, [row], keys=("target_id",))
 
 
-def asked_at(connection: Connection, target_id: int, asked: Resend) -> int | None:
+def resend_asked_at(connection: Connection, target_id: int, asked: Resend) -> int | None:
     """When the same was asked for, if that is not done yet."""
     query = select(resends.c.asked_at).where(
         resends.c.target_id == target_id,
@@ -168,12 +168,12 @@ def asked_at(connection: Connection, target_id: int, asked: Resend) -> int | Non
     return found
 
 
-def under_way(connection: Connection, target_id: int) -> bool:
+def is_resending(connection: Connection, target_id: int) -> bool:
     """Whether anything was asked for that is not done yet."""
     return connection.execute(select(resends.c.target_id).where(resends.c.target_id == target_id)).first() is not None
 
 
-def end_if_done(connection: Connection, target_id: int) -> None:
+def end_resend_if_done(connection: Connection, target_id: int) -> None:
     """Forget the request of a target for which nothing waits any more. Called after a run that went well."""
     counts = deliveries.of_target(connection, target_id)
     if not counts[State.WAITING] and not counts[State.IN_FLIGHT]:

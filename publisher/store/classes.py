@@ -13,36 +13,54 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select
 
 from formats import identity
 from formats.identity import DIGEST_BYTES, encode
 from formats.job import Job
-from publisher.encoded_run import LOCAL, SHARED, EncodedRun, class_key, class_needs_hosts, class_needs_local_user
-from publisher.errors import StoreCorruptError, StoreNewerError
+from publisher import encoded_run
+from publisher.encoded_run import EncodedRun, class_facts, class_key, encode_whole
+from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
 from publisher.store import dialect
 from publisher.store.schema import classes, runs, sources
 
 
-def decode(stored: bytes) -> Job:
-    """The job of its stored form. Raises `StoreNewerError` and `StoreCorruptError`."""
+def decode(stored: bytes, facts: bytes, run: str) -> Job:
+    """A run of its stored form and the facts of its class. `run`: its record id, or what else it is found by.
+
+    Raises `StoreNewerError` and `StoreCorruptError`, which name it.
+    """
     try:
-        return identity.decode(stored)
-    except identity.UnknownEncodingError as error:
-        raise StoreNewerError(
-            f"the store holds records of a later version of this program: {error}",
+        return encoded_run.decode_run(stored, facts)
+    except _UNREADABLE as error:
+        raise _unreadable(f"the record of run {run}", error) from error
+
+
+def decode_facts(facts: bytes, class_id: int | None = None) -> Job:
+    """The facts of a class. Raises as `decode`."""
+    try:
+        return identity.decode(facts)
+    except _UNREADABLE as error:
+        what = "the facts of a class of runs" if class_id is None else f"the facts of class {class_id}"
+        raise _unreadable(what, error) from error
+
+
+_UNREADABLE: Final = (identity.UnknownEncodingError, msgspec.DecodeError, UnicodeDecodeError)
+
+
+def _unreadable(what: str, error: Exception) -> StoreError:
+    if isinstance(error, identity.UnknownEncodingError):
+        return StoreNewerError(
+            f"the store was written by a later version of this program: {what}: {error}",
             hint="Install that version again; nothing was changed",
-        ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreCorruptError(
-            f"the store holds a record that cannot be read: {error}",
-            hint="Restore the store from a backup; keep the damaged file for study",
-        ) from error
+        )
+    return StoreCorruptError(
+        f"the store is damaged: {what} cannot be read: {error}",
+        hint="Restore the store from a backup; keep the damaged file for study",
+    )
 
 
 class Names(msgspec.Struct, frozen=True, gc=False):
@@ -53,37 +71,28 @@ class Names(msgspec.Struct, frozen=True, gc=False):
     global_id: str | None = None
 
 
-_VERSION: Final = bytes([identity.ENCODING_VERSION])
 _NAMES: Final = msgspec.msgpack.Decoder(Names)
 
 
-def names(stored: bytes) -> Names:
+def names(stored: bytes, run: str) -> Names:
     """What a job is called, of its stored form: the rest of it is not looked at. Raises as `decode`."""
-    if stored[:1] == _VERSION:
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):  # `decode` says what is wrong
-            return _NAMES.decode(memoryview(stored)[1:])
-    job = decode(stored)
-    return Names(job.local_id, job.name, job.global_id)
+    try:
+        return _NAMES.decode(encoded_run.unpack(stored)[1])
+    except _UNREADABLE as error:
+        raise _unreadable(f"the record of run {run}", error) from error
 
 
-_shared: Final = attrgetter(*SHARED)
-_local: Final = attrgetter(*LOCAL)
 _MOST_REMEMBERED: Final = 100_000
 """Class ids of one collect, at some 150 bytes each. A large cluster has more than a user and a size of job: where no
 benchmark is known, each of its hosts makes classes of its own, and to look up one costs as much as to store a run."""
 
-_PAGE: Final = 1_000
-"""Runs read at a time."""
-_MOST_ASKED: Final = 20_000
-"""Ids in one query; databases take some 32,000."""
-
 GRID_LOG: Final = "grid_log"
-"""The extra of a class that says what the grid log of its source told: `JOINED`, or `AWAITED`: nothing yet."""
+"""The extra of a class that says what the grid log of its source has of it: `JOINED`, or `AWAITED`: nothing yet."""
 JOINED: Final = "joined"
 AWAITED: Final = "awaited"
 
 Marked = tuple[Job, str | None]
-"""A run with what its grid log told, and `JOINED`, `AWAITED` or None."""
+"""A run with what its grid log has of it, and `JOINED`, `AWAITED` or None."""
 Join = Callable[[Connection, Sequence[Job]], Sequence[Marked]]
 
 
@@ -117,29 +126,37 @@ class Interner:
     def ids_of(self, connection: Connection, jobs: Sequence[Job]) -> list[int]:
         """The class id of each job, in order."""
         marked = self._join(connection, jobs) if self._join is not None else [(job, None) for job in jobs]
-        return self._ids_by_key(connection, [class_key(job, mark) for job, mark in marked], marked.__getitem__)
+        return self._ids_of_marked(connection, marked)
 
-    def ids_of_sealed(self, connection: Connection, found: Sequence[EncodedRun]) -> list[int]:
-        """The class id of each run, in order. Only those that are met for the first time are opened, without a join."""
-        if self._join is not None:
-            return self.ids_of(connection, [run.job() for run in found])
-        keys = [run.class_key or class_key(run.job()) for run in found]
-        return self._ids_by_key(connection, keys, lambda place: (found[place].job(), None))
+    def _ids_of_marked(self, connection: Connection, marked: Sequence[Marked]) -> list[int]:
+        keys = [class_key(job, mark) for job, mark in marked]
+        return self._ids_by_key(connection, keys, lambda place: encode(_facts_of(*marked[place])))
 
-    def _ids_by_key(self, connection: Connection, keys: list[bytes], marked: Callable[[int], Marked]) -> list[int]:
-        """The id of each key; `marked` gives the run of a place."""
+    def classed(self, connection: Connection, found: Sequence[EncodedRun]) -> tuple[list[EncodedRun], list[int]]:
+        """The runs as they are stored in their class, and the id of the class of each, in order.
+
+        Where a grid log gave a class other facts than were read, its runs keep all of theirs.
+        """
+        classed = [run.classed() for run in found]
+        if self._join is None:
+            keys = [run.class_key or b"" for run in classed]
+            return classed, self._ids_by_key(connection, keys, lambda place: classed[place].facts)
+        jobs = [run.job() for run in found]
+        marked = self._join(connection, jobs)
+        stored = [
+            msgspec.structs.replace(run, stored=encode_whole(job)) if mark == JOINED else run
+            for run, job, (_, mark) in zip(classed, jobs, marked, strict=True)
+        ]
+        return stored, self._ids_of_marked(connection, marked)
+
+    def _ids_by_key(self, connection: Connection, keys: list[bytes], facts_at: Callable[[int], bytes]) -> list[int]:
+        """The id of each key; `facts_at` gives the facts of a place, encoded."""
         if len(self._ids) > _MOST_REMEMBERED:
             self._ids.clear()
         places = {key: place for place, key in enumerate(keys) if key not in self._ids}
-        unknown = {key: marked(place) for key, place in places.items()}
+        unknown = {key: facts_at(place) for key, place in places.items()}
         self._classes = self._learn(connection, unknown) if unknown else {}
         return [self._ids[key] for key in keys]
-
-    def id_with_hosts(self, connection: Connection, facts: Job) -> int:
-        """The class id for the facts of another class and hosts beside them."""
-        joined = facts.extras.get(GRID_LOG)
-        mark = joined if isinstance(joined, str) else None
-        return self._ids_by_key(connection, [class_key(facts, mark)], lambda _place: (facts, mark))[0]
 
     def classes(self, connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
         """These classes; those that this interner met with the last jobs are not read again."""
@@ -149,24 +166,22 @@ class Interner:
             yield JobClass(class_id, self._source, self._classes[class_id])
         yield from classes_by_id(connection, sorted(asked - met))
 
-    def _learn(self, connection: Connection, unknown: dict[bytes, Marked]) -> dict[int, Job]:
-        """Ids for these; the facts of each by its id."""
-        facts = {key: _facts_of(job, mark) for key, (job, mark) in unknown.items()}
-        blobs = {key: encode(each) for key, each in facts.items()}
-        found = self._found(connection, list(blobs.values()))
-        missing = [blob for blob in blobs.values() if blob not in found]
+    def _learn(self, connection: Connection, unknown: dict[bytes, bytes]) -> dict[int, Job]:
+        """Ids for these facts by their keys; the facts of each by its id."""
+        found = self._found(connection, list(unknown.values()))
+        missing = [facts for facts in dict.fromkeys(unknown.values()) if facts not in found]
         if missing:
             ids = dialect.allocate_run_ids(connection, classes, len(missing))
             new = [
-                (class_id, self._source_id, blob, facts_digest(blob))
-                for class_id, blob in zip(ids, missing, strict=True)
+                (class_id, self._source_id, facts, facts_digest(facts))
+                for class_id, facts in zip(ids, missing, strict=True)
             ]
             if dialect.insert_missing_rows(connection, classes, new) == len(missing):
                 found.update(zip(missing, ids, strict=True))
             else:  # another publisher made some of them meanwhile
                 found.update(self._found(connection, missing))
-        self._ids.update({key: found[blob] for key, blob in blobs.items()})
-        return {self._ids[key]: each for key, each in facts.items()}
+        self._ids.update({key: found[facts] for key, facts in unknown.items()})
+        return {found[facts]: decode_facts(facts) for facts in unknown.values()}
 
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
         by_digest = {facts_digest(blob): blob for blob in blobs}
@@ -186,40 +201,7 @@ def facts_digest(facts: bytes) -> bytes:
 
 
 def _facts_of(job: Job, mark: str | None) -> Job:
-    facts: dict[str, Any] = dict(zip(SHARED, _shared(job), strict=True))
-    if mark is not None:
-        facts["extras"] = {GRID_LOG: mark}
-    if class_needs_local_user(job):
-        facts.update(zip(LOCAL, _local(job), strict=True))
-    if class_needs_hosts(job):
-        facts["hosts"] = job.hosts
-    return Job(record_id="", **facts)
-
-
-def add_hosts(connection: Connection) -> None:
-    """Give the runs of classes without hosts, where a benchmark rule may go by them, a class that has them.
-
-    Earlier versions kept hosts only for runs without any benchmark; now a benchmark that is not usable is none.
-    """
-    stale = {
-        each.id: each
-        for each in all_classes(connection)
-        if each.facts.benchmarks and not each.facts.hosts and class_needs_hosts(each.facts)
-    }
-    interners = {name: Interner(source_id, name) for source_id, name in _source_names(connection).items()}
-    ids = list(stale)
-    for start in range(0, len(ids), _MOST_ASKED):
-        query = select(runs.c.id, runs.c.class_id, runs.c.job).order_by(runs.c.id).limit(_PAGE)
-        query = query.where(runs.c.class_id.in_(ids[start : start + _MOST_ASKED]))
-        after = 0
-        while page := connection.execute(query.where(runs.c.id > after)).all():
-            for run_id, class_id, blob in page:
-                if hosts := decode(blob).hosts:
-                    before = stale[class_id]
-                    whole = msgspec.structs.replace(before.facts, hosts=hosts)
-                    changed = interners[before.source].id_with_hosts(connection, whole)
-                    connection.execute(update(runs).where(runs.c.id == run_id).values(class_id=changed))
-            after = page[-1].id
+    return class_facts(job) if mark is None else class_facts(job, extras={GRID_LOG: mark})
 
 
 def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
@@ -233,14 +215,14 @@ def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobCla
     for start in range(0, len(ids), 1000):
         query = _STORED.where(classes.c.id.in_(ids[start : start + 1000]))
         for class_id, source_id, facts in connection.execute(query):
-            yield JobClass(class_id, names[source_id], decode(facts))
+            yield JobClass(class_id, names[source_id], decode_facts(facts, class_id))
 
 
 def all_classes(connection: Connection) -> Iterator[JobClass]:
     """Every class with its source's name, by id."""
     names = _source_names(connection)
     for class_id, source_id, facts in connection.execute(_STORED.order_by(classes.c.id)):
-        yield JobClass(class_id, names[source_id], decode(facts))
+        yield JobClass(class_id, names[source_id], decode_facts(facts, class_id))
 
 
 _STORED: Final = select(classes.c.id, classes.c.source_id, classes.c.facts)

@@ -1,4 +1,4 @@
-"""Opening the store: made and migrated where needed, refused where it is newer than the program.
+"""Open the store: create or migrate it where needed, refuse it where its version is unknown to the program.
 
 `Store` is what the rest of the program holds. It gives transactions; the modules beside this one are functions over a
 connection, so that a cause and all its effects are in one transaction.
@@ -6,20 +6,34 @@ connection, so that a cause and all its effects are in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+import msgspec
 from sqlalchemy import Connection, Engine, inspect, text
 
 from publisher.errors import StoreError, StoreMissingError, StoreNewerError
 from publisher.store import dialect
 from publisher.store.schema import metadata
 
-MIGRATIONS: Final = Path(__file__).parent / "migrations"
-HEAD: Final = "0012"
-"""The newest migration; a test holds it against the scripts. Known here so that Alembic is loaded only to migrate."""
+Rows = TypeVar("Rows")
+Place = tuple[int, int]
+"""Where a page ended: end time and run id."""
+
+
+class SchemaVersion(msgspec.Struct, frozen=True):
+    """The version of the store that a program works with, and the folder of the migrations that lead to it.
+
+    `head` is the newest migration, known here so that Alembic is loaded only to migrate; a test compares both.
+    """
+
+    head: str
+    migrations: Path
+
+
+SCHEMA: Final = SchemaVersion("0001", Path(__file__).parent / "migrations")
 
 
 class TransactionObserver(Protocol):
@@ -81,6 +95,19 @@ class Store:
         if self._observer is not None:
             self._observer.commit()
 
+    def pages(self, page: Callable[[Connection, Place | None], tuple[Rows, Place | None]]) -> Iterator[Rows]:
+        """What `page` reads, page by page, each in a transaction of its own: memory does not grow with the rows.
+
+        `page` is given where the page before ended, None at first, and gives where this one did, None for the last.
+        """
+        after: Place | None = None
+        while True:
+            with self.read() as connection:
+                rows, after = page(connection, after)
+            yield rows
+            if after is None:
+                return
+
     def require_room(self, size_bytes: int) -> None:
         """Raise `StoreFullError` where so many bytes cannot be written; asked before a message leaves."""
         dialect.require_room(self._engine, size_bytes)
@@ -103,89 +130,99 @@ class Store:
         self._engine.dispose()
 
 
-def open_store(url: str, busy_timeout_s: float = 30.0, *, create: bool = True, read_only: bool = False) -> Store:
-    """Open the store, making or migrating it where needed; with `read_only`, neither, and nothing can be written.
+def open_store(
+    url: str,
+    busy_timeout_s: float = 30.0,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    schema: SchemaVersion = SCHEMA,
+) -> Store:
+    """Open the store, creating or migrating it where needed; with `read_only`, neither, and nothing can be written.
 
-    Raises `StoreNewerError` for a store of a later program, `StoreError` and its kinds where it cannot be used.
+    Raises `StoreNewerError` for a store of an unknown version, `StoreError` and its kinds where it cannot be used.
     """
     create = create and not read_only
     engine = dialect.make_engine(url, busy_timeout_s, create=create, read_only=read_only)
     try:
         with dialect.translated(engine):
             if read_only:
-                _require_up_to_date(engine)
+                _require_up_to_date(engine, schema)
                 is_new = False
             else:
-                is_new = _bring_up_to_date(engine, create=create)
+                is_new = _bring_up_to_date(engine, schema, create=create)
     except BaseException:
         engine.dispose()
         raise
     return Store(engine, is_new=is_new)
 
 
-def _bring_up_to_date(engine: Engine, *, create: bool) -> bool:
-    """Make or migrate what is there; True where there was nothing."""
+def _bring_up_to_date(engine: Engine, schema: SchemaVersion, *, create: bool) -> bool:
+    """Create or migrate the store; True where there was none."""
     with engine.connect() as connection:
-        present = _revision(connection)
-    if present == HEAD:
+        present = _version(connection)
+    if present == schema.head:
         return False
     if present is None and not create:
-        raise StoreMissingError(
-            f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it"
-        )
-    with dialect.transaction(engine, writes=True, sorts_on_disk=True, rebuilds_tables=True) as connection:
-        present = _revision(connection)  # another process may have migrated while we waited for the lock
-        if present == HEAD:
+        raise _missing(engine)
+    with dialect.transaction(engine, writes=True, sorts_on_disk=True) as connection:
+        present = _version(connection)  # another process may have migrated while we waited for the lock
+        if present == schema.head:
             return False
         if present is None:
-            _make(connection)
+            _create(connection, schema)
         else:
-            _migrate(connection, present, engine)
-    engine.dispose()  # other connections sort in memory, and check foreign keys
+            _migrate(connection, present, schema, engine)
+    engine.dispose()  # other connections sort in memory
     return present is None
 
 
-def _require_up_to_date(engine: Engine) -> None:
+def _require_up_to_date(engine: Engine, schema: SchemaVersion) -> None:
     with engine.connect() as connection:
-        present = _revision(connection)
+        present = _version(connection)
     if present is None:
-        raise StoreMissingError(
-            f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it"
-        )
-    if present != HEAD:
+        raise _missing(engine)
+    if present != schema.head:
         raise StoreError(
-            f"the store {dialect.place(engine)} has version {present}, this program {HEAD}, and it is only to be read",
-            hint="`usage-publisher status` brings an older one up to date",
+            f"the store {dialect.place(engine)} has version {present}, this program needs {schema.head}, and the "
+            "command only reads",
+            hint="`usage-publisher status` migrates the store, or says why it cannot",
         )
 
 
-def _revision(connection: Connection) -> str | None:
+def _missing(engine: Engine) -> StoreMissingError:
+    return StoreMissingError(f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it")
+
+
+def _version(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
 
 
-def _make(connection: Connection) -> None:
-    """A new store, as all migrations together would make it: a test holds it against them."""
+def _create(connection: Connection, schema: SchemaVersion) -> None:
+    """Create the tables that all migrations together would; a test compares both."""
     metadata.create_all(connection, checkfirst=False)
     key = "CONSTRAINT alembic_version_pkc PRIMARY KEY"
     connection.execute(text(f"CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, {key} (version_num))"))
-    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": schema.head})
 
 
-def _migrate(connection: Connection, present: str, engine: Engine) -> None:
+def _migrate(connection: Connection, present: str, schema: SchemaVersion, engine: Engine) -> None:
     from alembic import command  # noqa: PLC0415 - a third of a second at every start, needed once a version
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(schema.migrations).replace("%", "%%"))
     config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if present not in known:
         raise StoreNewerError(
-            f"the store {dialect.place(engine)} has version {present}, made by a later "
-            f"version of this program (this one knows {HEAD})",
-            hint="Install that version again; nothing was changed",
+            f"the store {dialect.place(engine)} has version {present}, which this program does not know (its own is "
+            f"{schema.head}): a later version of the program created it, or one from before the first release. "
+            "Nothing was changed",
+            hint="Install the version that created it, or read the sources again into a new store "
+            "(docs/stores.md, Versions)",
         )
     command.upgrade(config, "head")

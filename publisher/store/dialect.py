@@ -15,9 +15,10 @@ import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -46,11 +47,11 @@ from publisher.store import postgresql as server
 if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as ServerInsert
 
+_Value = TypeVar("_Value")
 _WRITES: Final = "publisher.writes"
 _SORTS_ON_DISK: Final = "publisher.sorts_on_disk"
-_REBUILDS_TABLES: Final = "publisher.rebuilds_tables"
 _COUNTED: Final = {"preserve_rowcount": True}
-"""How many rows an INSERT made is told only if asked for (PostgreSQL: -1 otherwise)."""
+"""How many rows an INSERT made is known only if asked for (PostgreSQL: -1 otherwise)."""
 _LOG_PAGES: Final = 4_000
 """Pages (of 4 KiB) after which SQLite puts its log into the database; each commit is synced to the disk in the log.
 Pages of indexes that many commits change, one after another, are then written to the database once for all of them."""
@@ -79,7 +80,7 @@ def make_engine(url: str, busy_timeout_s: float, *, create: bool, read_only: boo
     def _begin(connection: Connection) -> None:
         if connection.get_execution_options().get(_WRITES, False):
             if read_only:
-                raise StoreError(f"the store {server.place(parsed)} is only to be read here")
+                raise StoreError(f"the store {server.place(parsed)} is read-only here")
             server.take_write_lock(connection)
 
     return engine
@@ -96,7 +97,7 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     except OSError as error:
         raise _cannot_open(path, error) from error
     if mode & 0o077:
-        raise StoreError(f"the store {path} is open to other users", hint=f"Mend it with: chmod 600 {path}")
+        raise StoreError(f"the store {path} is open to other users", hint=f"Fix it with: chmod 600 {path}")
     engine = create_engine(url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
@@ -116,8 +117,6 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
         options = connection.get_execution_options()
         if options.get(_SORTS_ON_DISK, False):
             connection.exec_driver_sql("PRAGMA temp_store = FILE")
-        if options.get(_REBUILDS_TABLES, False):
-            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")
 
     return engine
@@ -140,16 +139,12 @@ def _cannot_open(path: Path, error: OSError) -> StoreError:
 
 
 @contextmanager
-def transaction(
-    engine: Engine, *, writes: bool, sorts_on_disk: bool = False, rebuilds_tables: bool = False
-) -> Iterator[Connection]:
+def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) -> Iterator[Connection]:
     """A transaction; a writing one holds the write lock from its beginning. Raises `StoreError` and its kinds.
 
-    `sorts_on_disk`: what SQLite sorts, of this connection from then on, does not grow in memory. `rebuilds_tables`:
-    SQLite, whose constraints are changed by making the table anew, does not check foreign keys in this connection from
-    then on.
+    `sorts_on_disk`: what SQLite sorts, of this connection from then on, does not grow in memory.
     """
-    options: dict[str, Any] = {_WRITES: writes, _SORTS_ON_DISK: sorts_on_disk, _REBUILDS_TABLES: rebuilds_tables}
+    options: dict[str, Any] = {_WRITES: writes, _SORTS_ON_DISK: sorts_on_disk}
     if engine.dialect.name != "sqlite":
         options |= server.WRITING if writes else server.READING
     with translated(engine), engine.connect().execution_options(**options) as connection, connection.begin():
@@ -172,7 +167,7 @@ def translated(engine: Engine) -> Iterator[None]:
 def require_room(engine: Engine, size_bytes: int) -> None:
     """Raise `StoreFullError` where the disk of an SQLite store has less free space; a server looks after its own.
 
-    A file system that does not tell its size is taken to have room.
+    A file system of unknown size is taken to have room.
     """
     if engine.dialect.name != "sqlite":
         return
@@ -365,6 +360,21 @@ class Lookup:
                 cursor: Any = result.cursor
                 found += cursor.fetchall()
         return found
+
+
+def chunks(values: Iterable[_Value], size: int = 1000) -> Iterator[list[_Value]]:
+    """Some of these at a time, in order: as many as one statement takes."""
+    left = iter(values)
+    while some := list(islice(left, size)):
+        yield some
+
+
+def rows_in(
+    connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
+) -> Iterator[Any]:
+    """The rows of a query whose column has one of these values, in no order: some values at a time."""
+    for some in chunks(values):
+        yield from connection.execute(query.where(column.in_(some)))
 
 
 def streamed(connection: Connection, query: Select[Any], size: int) -> Generator[list[Any], None, None]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from formats.identity import index_key
 from publisher.grid_identity import GridLogEntry, local_id
@@ -15,8 +15,6 @@ from publisher.store import dialect
 from publisher.store.admin import erase
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import classes, grid_jobs, grid_logs, grid_waits, runs, sources
-
-_MANY: Final = 500
 
 
 def cursor(connection: Connection, source_id: int) -> Cursor | None:
@@ -54,7 +52,7 @@ def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]
 def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) -> dict[str, list[GridLogEntry]]:
     """The entries kept under these keys."""
     found: dict[str, list[GridLogEntry]] = {}
-    for part in _parts(sorted(set(keys))):
+    for part in dialect.chunks(sorted(set(keys))):
         query = select(grid_jobs).where(grid_jobs.c.source_id == source_id, grid_jobs.c.key.in_(part))
         for row in connection.execute(query).mappings():
             fqans = msgspec.json.decode(row["fqans"], type=tuple[str, ...])
@@ -82,23 +80,20 @@ def wait(connection: Connection, source_id: int, found: Iterable[tuple[int, str,
 
 def forget(connection: Connection, run_ids: Sequence[Any]) -> None:
     """These runs have their entry, or need none."""
-    for part in _parts(run_ids):
+    for part in dialect.chunks(run_ids):
         connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(part)))
 
 
 def release(connection: Connection, run_ids: Sequence[int]) -> None:
     """These runs are no longer held; an entry that comes late is still theirs."""
-    for part in _parts(run_ids):
+    for part in dialect.chunks(run_ids):
         connection.execute(update(grid_waits).where(grid_waits.c.run_id.in_(part)).values(held=0))
 
 
 def waiting_for(connection: Connection, source_id: int, keys: Iterable[str]) -> list[StoredRun]:
     """The runs without an entry that have one of these keys."""
-    found: list[StoredRun] = []
-    for part in _parts(sorted(set(keys))):
-        query = _stored().where(grid_waits.c.source_id == source_id, grid_waits.c.key.in_(part))
-        found += [stored_run(row) for row in connection.execute(query)]
-    return found
+    query = _stored().where(grid_waits.c.source_id == source_id)
+    return [stored_run(row) for row in dialect.rows_in(connection, query, grid_waits.c.key, sorted(set(keys)))]
 
 
 def held(connection: Connection, source_id: int, end: int, limit: int) -> list[StoredRun]:
@@ -134,20 +129,7 @@ def local_ids(connection: Connection, run_ids: Sequence[int]) -> dict[int, str |
 
 
 def _column(connection: Connection, column: ColumnElement[Any], run_ids: Sequence[int]) -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    for part in _parts(run_ids):
-        found.update(
-            (row[0], row[1]) for row in connection.execute(select(runs.c.id, column).where(runs.c.id.in_(part)))
-        )
-    return found
-
-
-def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
-    """Give runs another class."""
-    statement = update(runs).where(runs.c.id == bindparam("run")).values(class_id=bindparam("class"))
-    if class_ids:
-        rows = [{"run": run_id, "class": class_id} for run_id, class_id in class_ids.items()]
-        connection.execute(statement, rows)
+    return dict(map(tuple, dialect.rows_in(connection, select(runs.c.id, column), runs.c.id, run_ids)))
 
 
 def _stored() -> Any:
@@ -157,7 +139,3 @@ def _stored() -> Any:
 def _joined(table: Any) -> Any:
     joined = table.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
     return select(*RUN_COLUMNS).select_from(joined)
-
-
-def _parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    return (values[start : start + _MANY] for start in range(0, len(values), _MANY))

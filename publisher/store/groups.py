@@ -1,4 +1,4 @@
-"""Summaries, reports and sync counts as last sent, by target, month or day, and key; and which months are marked.
+"""Summaries, reports and sync counts as last sent, by target, month or day, and key; and which months are due.
 
 The month of a group is a number: of a month (`formats.calendar`), for reports of a period (`formats.calendar`).
 """
@@ -6,26 +6,29 @@ The month of a group is a number: of a month (`formats.calendar`), for reports o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, func, literal, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from formats.calendar import Month, month_numbered, month_of
 from publisher.store import dialect
-from publisher.store.schema import State, groups
+from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
 
 SUMMARY: Final = "summary"
 SYNC: Final = "sync"
 UTILIZATION: Final = "utilization"
-REACH: Final = "reach"
-"""How far back the runs of a period reach: what reports of earlier ones are made of."""
-DUE: Final = "due"
-REFOLD: Final = "refold"
-KEPT_SYNC: Final = "kept-sync"
-"""What the sync counts of a month were when its jobs were purged: what comes later is added to them."""
-_NOT_SENT: Final = (DUE, REFOLD, KEPT_SYNC, REACH)
 _SNAPSHOTS: Final = (SUMMARY, UTILIZATION)
+
+
+class DueFor(StrEnum):
+    """What a month is due for. Stored as its text."""
+
+    SYNC = "sync"
+    """Its sync counts are to be made again."""
+    FOLD = "fold"
+    """Its runs are to be folded again into summaries or reports, although perhaps nothing waits."""
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -39,37 +42,31 @@ class GroupRow(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def mark(connection: Connection, target_id: int, what: str, end_times: Iterable[int], now: int) -> None:
-    """Mark the months of these ends: their sync counts are `DUE`, or their summaries must be folded anew (`REFOLD`)."""
+def mark_due(connection: Connection, target_id: int, purpose: DueFor, end_times: Iterable[int]) -> None:
+    """Let the months of these ends be due."""
     for month in {month_of(end) for end in end_times}:
-        row = {
-            "target_id": target_id,
-            "kind": what,
-            "month": month.number,
-            "key": "",
-            "state": int(State.WAITING),
-            "digest": b"",
-            "jobs": 1,
-            "body": b"",
-            "changed_at": now,
-        }
-        dialect.add_up(connection, groups, row, keys=("target_id", "kind", "month", "key"), column="jobs")
+        row = {"target_id": target_id, "purpose": purpose.value, "month": month.number, "times": 1}
+        dialect.add_up(connection, due_months, row, keys=("target_id", "purpose", "month"), column="times")
 
 
-def marked(connection: Connection, target_id: int, what: str) -> dict[Month, int]:
-    """The marked months, oldest first, each with how often it was marked."""
-    query = select(groups.c.month, groups.c.jobs).where(groups.c.target_id == target_id, groups.c.kind == what)
-    return {month_numbered(number): times for number, times in sorted(tuple(row) for row in connection.execute(query))}
+def months_due(connection: Connection, target_id: int, purpose: DueFor) -> dict[Month, int]:
+    """The months that are due, oldest first, each with how often that was said."""
+    query = (
+        select(due_months.c.month, due_months.c.times)
+        .where(due_months.c.target_id == target_id, due_months.c.purpose == purpose.value)
+        .order_by(due_months.c.month)
+    )
+    return {month_numbered(number): times for number, times in connection.execute(query)}
 
 
-def unmark(connection: Connection, target_id: int, what: str, month: Month, times: int) -> None:
-    """What a month was marked for is done, unless it was marked again meanwhile."""
+def end_due(connection: Connection, target_id: int, purpose: DueFor, month: Month, times: int) -> None:
+    """What a month was due for is done, unless it became due again meanwhile."""
     connection.execute(
-        delete(groups).where(
-            groups.c.target_id == target_id,
-            groups.c.kind == what,
-            groups.c.month == month.number,
-            groups.c.jobs == times,
+        delete(due_months).where(
+            due_months.c.target_id == target_id,
+            due_months.c.purpose == purpose.value,
+            due_months.c.month == month.number,
+            due_months.c.times == times,
         )
     )
 
@@ -92,7 +89,7 @@ def send_again(connection: Connection, target_id: int, months: Iterable[int], no
     """Let all groups of these months, by number, be sent again, changed or not."""
     connection.execute(
         update(groups)
-        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.kind.not_in(_NOT_SENT))
+        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)))
         .values(state=int(State.WAITING), changed_at=now)
     )
 
@@ -108,22 +105,28 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
     }
 
 
-def keep_sync(connection: Connection, month: Month, now: int) -> None:
+def keep_sync_counts(connection: Connection, month: Month) -> None:
     """Keep the sync counts of a month for every target, because its jobs are purged.
 
     They hold what was kept before, when other jobs of the month were.
     """
-    connection.execute(delete(groups).where(groups.c.kind == KEPT_SYNC, groups.c.month == month.number))
-    counts = select(
-        groups.c.target_id, literal(KEPT_SYNC), groups.c.month, groups.c.key, groups.c.state, groups.c.digest,
-        groups.c.jobs, groups.c.body, literal(now),
-    ).where(groups.c.kind == SYNC, groups.c.month == month.number)  # fmt: skip
-    columns = ("target_id", "kind", "month", "key", "state", "digest", "jobs", "body", "changed_at")
-    dialect.insert_from_select(connection, groups, columns, counts)
+    kept = purged_sync_counts
+    connection.execute(delete(kept).where(kept.c.month == month.number))
+    counts = select(groups.c.target_id, groups.c.month, groups.c.key, groups.c.body).where(
+        groups.c.kind == SYNC, groups.c.month == month.number
+    )
+    dialect.insert_from_select(connection, kept, dialect.column_names(kept.c), counts)
+
+
+def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> list[bytes]:
+    """The sync counts of a target that were kept of a month, in their JSON form."""
+    kept = purged_sync_counts
+    query = select(kept.c.body).where(kept.c.target_id == target_id, kept.c.month == month.number)
+    return [bytes(body) for body in connection.execute(query).scalars()]
 
 
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
-    """Forget groups of a month: others have taken their place."""
+    """Forget groups of a month: others replaced them."""
     connection.execute(
         delete(groups).where(
             groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key.in_(keys)
@@ -132,36 +135,21 @@ def forget(connection: Connection, target_id: int, kind: str, month: int, keys: 
 
 
 def reaches(connection: Connection, target_id: int) -> dict[int, bytes]:
-    """What was put down with `put_reach`, by the period's number."""
-    query = select(groups.c.month, groups.c.body).where(groups.c.target_id == target_id, groups.c.kind == REACH)
-    return {month: bytes(body) for month, body in connection.execute(query)}
+    """How far back the runs of periods reach, as recorded with `set_reaches`, by the period's number."""
+    query = select(report_reaches.c.period, report_reaches.c.reach).where(report_reaches.c.target_id == target_id)
+    return {period: bytes(reach) for period, reach in connection.execute(query)}
 
 
-def put_reach(connection: Connection, target_id: int, reached: Mapping[int, bytes], now: int) -> None:
-    """Put down how far back the runs of periods reach, by the period's number, in a form of the caller's."""
-    values = [
-        {
-            "target_id": target_id,
-            "kind": REACH,
-            "month": number,
-            "key": "",
-            "state": int(State.ACCEPTED),
-            "digest": b"",
-            "jobs": 0,
-            "body": body,
-            "batch_id": None,
-            "changed_at": now,
-        }
-        for number, body in reached.items()
-    ]
-    if values:
-        dialect.upsert(connection, groups, values, keys=("target_id", "kind", "month", "key"))
+def set_reaches(connection: Connection, target_id: int, reached: Mapping[int, bytes]) -> None:
+    """Record how far back the runs of periods reach, by the period's number, in a form of the caller's."""
+    rows = [{"target_id": target_id, "period": period, "reach": reach} for period, reach in reached.items()]
+    dialect.upsert(connection, report_reaches, rows, keys=("target_id", "period"))
 
 
-def take_off(
+def mark_in_flight(
     connection: Connection, target_id: int, kind: str, batch_id: int, rows: Iterable[GroupRow], now: int
 ) -> None:
-    """Put groups down as in flight in a batch."""
+    """Record groups as in flight in a batch."""
     values = [
         {
             "target_id": target_id,
@@ -182,7 +170,7 @@ def take_off(
 
 
 def settle(connection: Connection, target_id: int, batch_id: int, state: State, now: int) -> None:
-    """Put down what became of the groups of a batch."""
+    """Record the state that the groups of a batch got."""
     connection.execute(
         update(groups)
         .where(
@@ -209,3 +197,24 @@ def count_confirmed(connection: Connection, target_id: int) -> int:
         groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS), groups.c.confirmed_at.is_not(None)
     )
     return int(connection.execute(query).scalar_one())
+
+
+_confirm: Final = dialect.Bulk(
+    update(groups)
+    .where(
+        groups.c.target_id == bindparam("target"),
+        groups.c.kind == bindparam("of_kind"),
+        groups.c.month == bindparam("of_month"),
+        groups.c.key == bindparam("of_key"),
+        groups.c.state == bindparam("before"),
+    )
+    .values(confirmed_at=bindparam("confirmed_at")),
+    ("confirmed_at", "target", "of_kind", "of_month", "of_key", "before"),
+)
+
+
+def confirm(
+    connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str], now: int | None
+) -> None:
+    """Confirm groups of a month by their keys, where they are accepted; with `now` None take it back."""
+    _confirm.run(connection, [(now, target_id, kind, month, key, int(State.ACCEPTED)) for key in keys])

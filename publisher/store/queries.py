@@ -1,11 +1,11 @@
 """The ledger read: what waits, page by page with its runs; which ends are open; what ended when.
 
-What was sent to a target, run by run: the ledger as `reconcile` reads it, in pages, and the receipts behind it.
+What was sent to a target, run by run: the ledger as `reconcile` reads it, in pages, and its receipts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -21,13 +21,15 @@ from sqlalchemy import (
     bindparam,
     exists,
     func,
-    null,
     select,
     tuple_,
     update,
 )
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
+from formats.reason import Reason
+from publisher.encoded_run import run_key
+from publisher.reason import from_stored
 from publisher.store import dialect
 from publisher.store.classes import Names, names
 from publisher.store.deliveries import WHOLE, Shard, in_state
@@ -38,16 +40,32 @@ from publisher.store.schema import runs as runs_table
 _Span = TypeVar("_Span")
 
 
-class PendingDelivery(msgspec.Struct, frozen=True):
-    """A delivery, as a rule one that waits, with its run. `seen`: how often the run had changed when this was read.
+class SentVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The version of a run that was last sent. The service has it, or may have it, or an earlier one that was sent."""
 
-    `sent`: the digest of the version that the service has, or may have; known of those that wait or are in flight.
+    digest: bytes
+    may_be_one_of_several: bool = False
+
+    def is_known_as(self, digest: bytes) -> bool:
+        """Whether this version alone was sent."""
+        return self.digest == digest and not self.may_be_one_of_several
+
+
+def sent_version(digest: bytes | None, several: int) -> SentVersion | None:
+    """The version in the columns `sent_digest` and `may_be_one_of_several`."""
+    return None if digest is None else SentVersion(bytes(digest), bool(several))
+
+
+class PendingDelivery(msgspec.Struct, frozen=True):
+    """A delivery, as a rule one that waits, with its run. `revision`: that of the run when this was read.
+
+    `sent`: the version that the service has, or may have; known of those that wait or are in flight.
     """
 
     end_time: int
     run: StoredRun
-    seen: int = 0
-    sent: bytes | None = None
+    revision: int = 0
+    sent: SentVersion | None = None
 
 
 def with_runs() -> Select[Any]:
@@ -60,12 +78,12 @@ def with_runs() -> Select[Any]:
     return select(deliveries.c.end_time, *RUN_COLUMNS).select_from(joined)
 
 
-def _all_waiting(*columns: ColumnElement[Any], behind: ColumnElement[bool] | None = None) -> Select[Any]:
+def _all_waiting(*columns: ColumnElement[Any], after: ColumnElement[bool] | None = None) -> Select[Any]:
     return (
         select(deliveries.c.end_time, deliveries.c.run_id, *columns)
         .where(
             deliveries.c.target_id == bindparam("target"),
-            in_state(State.WAITING, behind),
+            in_state(State.WAITING, after),
             deliveries.c.run_id % bindparam("of", type_=BigInteger) == bindparam("index", type_=BigInteger),
         )
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
@@ -82,10 +100,12 @@ def place_of(connection: Connection, target_id: int, number: int, part: Shard = 
     return None if row is None else (row[0], row[1])
 
 
-def _waiting(*, behind: bool) -> Select[Any]:
+def _waiting(*, first: bool) -> Select[Any]:
     place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
-    after = tuple_(deliveries.c.end_time, deliveries.c.run_id) > place if behind else None
-    chosen = _all_waiting(deliveries.c.stale, deliveries.c.sent_digest, behind=after)
+    after = tuple_(deliveries.c.end_time, deliveries.c.run_id) > place if not first else None
+    chosen = _all_waiting(
+        deliveries.c.revision, deliveries.c.sent_digest, deliveries.c.may_be_one_of_several, after=after
+    )
     page = chosen.limit(bindparam("most", type_=Integer)).subquery("page")
     # Outer joins: the order in which they stand is the one in which they are done.
     joined = (
@@ -93,19 +113,20 @@ def _waiting(*, behind: bool) -> Select[Any]:
         .outerjoin(classes, runs.c.class_id == classes.c.id)
         .outerjoin(sources, classes.c.source_id == sources.c.id)
     )
-    return select(page.c.end_time, page.c.stale, page.c.sent_digest, *RUN_COLUMNS).select_from(joined)
+    before_run = (page.c.end_time, page.c.revision, page.c.sent_digest, page.c.may_be_one_of_several)
+    return select(*before_run, *RUN_COLUMNS).select_from(joined)
 
 
-_place: Final = itemgetter(0, 3)
+_place: Final = itemgetter(0, 4)
 """End time and run id, in a row that waits."""
-_first_waiting: Final = _waiting(behind=False)
-_next_waiting: Final = _waiting(behind=True)
+_first_waiting: Final = _waiting(first=True)
+_next_waiting: Final = _waiting(first=False)
 
 
 def waiting(
     connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int, part: Shard = WHOLE
 ) -> list[PendingDelivery]:
-    """The next deliveries that wait, oldest end time first, behind `after` (end time, run id): an index scan."""
+    """The next deliveries that wait, oldest end time first, after `after` (end time, run id): an index scan."""
     values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
     if after is None:
         query = _first_waiting.params(values)
@@ -113,7 +134,7 @@ def waiting(
         query = _next_waiting.params({**values, "end": after[0], "run": after[1]})
     rows = [row for found in dialect.streamed(connection, query, limit) for row in found]
     rows.sort(key=_place)  # by the database, all records would go through its sorter
-    return [PendingDelivery(row[0], stored_run(row[3:]), row[1], row[2]) for row in rows]
+    return [PendingDelivery(row[0], stored_run(row[4:]), row[1], sent_version(row[2], row[3])) for row in rows]
 
 
 def oldest_waiting(connection: Connection, target_id: int) -> int | None:
@@ -139,36 +160,42 @@ def _oldest(target_id: int, state: State) -> Select[Any]:
 
 def listed(
     connection: Connection, target_id: int, state: State, limit: int | None, after: tuple[int, int] | None = None
-) -> Iterator[tuple[str, int, str | None, int]]:
+) -> Iterator[tuple[str, int, Reason | None, int]]:
     """(record id, end time, reason, run id) of deliveries in an open state, oldest first; None: all of them."""
-    behind = None if after is None else _after(after)
+    place = None if after is None else _after(after)
     query = (
-        select(runs.c.record_id, deliveries.c.end_time, deliveries.c.reason, deliveries.c.run_id)
+        select(
+            runs.c.record_id,
+            deliveries.c.end_time,
+            deliveries.c.reason,
+            deliveries.c.reason_parameters,
+            deliveries.c.run_id,
+        )
         .join(runs, deliveries.c.run_id == runs.c.id)
-        .where(deliveries.c.target_id == target_id, in_state(state, behind))
+        .where(deliveries.c.target_id == target_id, in_state(state, place))
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
         .limit(limit)
     )
-    for row in connection.execute(query):
-        yield row[0], row[1], row[2], row[3]
+    for record_id, end_time, code, parameters, run_id in connection.execute(query):
+        yield record_id, end_time, from_stored(code, parameters), run_id
 
 
 def held_for(
     connection: Connection,
     target_id: int,
-    reason: str,
+    codes: Collection[str],
     bounds: tuple[int, int],
     after: tuple[int, int] | None,
     limit: int,
 ) -> tuple[list[PendingDelivery], tuple[int, int] | None]:
-    """The next of the deliveries that ended within bounds (the second exclusive) and are held for a reason that begins
-    so, by end time; and where to go on (end time, run id), None at the end."""
+    """The next of the deliveries that ended within bounds (the second exclusive) and are held for one of these reasons,
+    by end time; and where to go on (end time, run id), None at the end."""
     query = (
         with_runs()
         .where(
             deliveries.c.target_id == target_id,
             in_state(State.HELD, None if after is None else _after(after)),
-            deliveries.c.reason.startswith(reason, autoescape=True),
+            deliveries.c.reason.in_(codes),
             deliveries.c.end_time >= bounds[0],
             deliveries.c.end_time < bounds[1],
         )
@@ -182,6 +209,25 @@ def held_for(
 
 def _after(place: tuple[int, int]) -> ColumnElement[bool]:
     return tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*place)
+
+
+def _ended_page(
+    columns: Iterable[ColumnElement[Any]], bounds: tuple[int, int], after: tuple[int, int] | None, limit: int
+) -> Select[Any]:
+    """The next of the runs that ended within bounds (the second exclusive), by end time and id.
+
+    The lower bound is the end of the place: of two, SQLite may begin at the lesser one.
+    """
+    first, end = bounds if after is None else (after[0], bounds[1])
+    query = select(*columns).where(runs.c.end_time >= first, runs.c.end_time < end)
+    if after is not None:
+        query = query.where(tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    return query.order_by(runs.c.end_time, runs.c.id).limit(limit)
+
+
+def _next_place(rows: Sequence[Any], limit: int) -> tuple[int, int] | None:
+    """End time and run id of the last of these rows, which begin with them; None where there are no more."""
+    return (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
 
 
 def months_of(connection: Connection, target_id: int, state: State) -> list[Month]:
@@ -209,14 +255,14 @@ def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first
 
 
 def _spans(
-    ends: Select[Any], connection: Connection, span_of: Callable[[int], _Span], behind: Callable[[_Span], int]
+    ends: Select[Any], connection: Connection, span_of: Callable[[int], _Span], end_of: Callable[[_Span], int]
 ) -> list[_Span]:
     """The spans of time that the ends lie in; `ends` gives the first of them."""
     found: list[_Span] = []
     end = connection.execute(ends).scalars().first()
     while end is not None:
         found.append(span_of(end))
-        end = connection.execute(ends.where(ends.selected_columns[0] >= behind(found[-1]))).scalars().first()
+        end = connection.execute(ends.where(ends.selected_columns[0] >= end_of(found[-1]))).scalars().first()
     return found
 
 
@@ -239,18 +285,10 @@ def ended_in(
     """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
     exclusive), by end time; and where to go on (end time, run id), None at the end.
 
-    `changed_since`: only those that were put down or moved then or later; `only`: of runs for which this holds. Runs
+    `changed_since`: only those that were enqueued or moved then or later; `only`: of runs for which this holds. Runs
     are chosen first by the index over their ends, and their deliveries looked up, as in `publisher.store.queries`.
     """
-    first, behind = bounds
-    chosen = (
-        select(runs.c.id, runs.c.end_time)
-        .where(runs.c.end_time >= first, runs.c.end_time < behind)
-        .order_by(runs.c.end_time, runs.c.id)
-        .limit(limit)
-    )
-    if after is not None:
-        chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
+    chosen = _ended_page((runs.c.id, runs.c.end_time), bounds, after, limit)
     if only is not None:
         chosen = chosen.where(only)
     some = chosen.subquery("some")
@@ -264,21 +302,24 @@ def ended_in(
         .outerjoin(classes, runs.c.class_id == classes.c.id)
         .outerjoin(sources, classes.c.source_id == sources.c.id)
     )
-    columns = (some.c.end_time, some.c.id, deliveries.c.state, deliveries.c.stale, deliveries.c.end_time, *RUN_COLUMNS)
+    columns = (
+        some.c.end_time,
+        some.c.id,
+        deliveries.c.state,
+        deliveries.c.revision,
+        deliveries.c.end_time,
+        *RUN_COLUMNS,
+    )
     query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
     rows = connection.execute(query).all()
-    place = (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
-    return [
+    found = [
         (State(row[2]), PendingDelivery(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None
-    ], place
-
-
-KEPT_AS: Final = "the service keeps it under the id "
-"""How the reason of a delivery begins whose record the service knows by another id than it was sent with."""
+    ]
+    return found, _next_place(rows, limit)
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
-    """A run that a target wants, with how its delivery stands.
+    """A run that a target wants, with its delivery.
 
     `sent`: the service took a version of it, or may have; `changed`: that was another than the present one, whose sums
     these are. `batch_id` is None for what was delivered before us, as far as an import says. Sums in milliseconds.
@@ -293,19 +334,21 @@ class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     changed: bool
     confirmed: bool
     batch_id: int | None
-    sent_digest: bytes | None
-    reason: str | None
+    version: SentVersion | None
+    reason: Reason | None
     wall_ms: int
     cpu_ms: int
 
 
-_RUN = ("id", "record_id", "class_id", "end_time", "digest", "wall_ms", "cpu_ms")
+_RUN = ("end_time", "id", "record_id", "class_id", "digest", "wall_ms", "cpu_ms")
 _DELIVERY = (
     deliveries.c.state,
     deliveries.c.sent_digest,
+    deliveries.c.may_be_one_of_several,
     deliveries.c.confirmed_at,
     deliveries.c.batch_id,
     deliveries.c.reason,
+    deliveries.c.reason_parameters,
 )
 
 
@@ -318,16 +361,7 @@ def page(
     Runs are chosen first, and their deliveries looked up: the other way round the database would go through all
     deliveries of the target for every page.
     """
-    first, behind = bounds
-    chosen = (
-        select(*(runs.c[name] for name in _RUN))
-        .where(runs.c.end_time >= first, runs.c.end_time < behind)
-        .order_by(runs.c.end_time, runs.c.id)
-        .limit(limit)
-    )
-    if after is not None:
-        chosen = chosen.where(runs.c.end_time >= after[0], tuple_(runs.c.end_time, runs.c.id) > tuple_(*after))
-    some = chosen.subquery("some")
+    some = _ended_page((runs.c[name] for name in _RUN), bounds, after, limit).subquery("some")
     on = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
     query = (
         select(*(some.c[name] for name in _RUN), *_DELIVERY)
@@ -335,24 +369,24 @@ def page(
         .order_by(some.c.end_time, some.c.id)
     )
     rows = connection.execute(query).all()
-    place = (rows[-1].end_time, rows[-1].id) if len(rows) == limit else None
-    return [_sent(row) for row in rows if row.state is not None], place
+    return [_ledger_entry(row) for row in rows if row.state is not None], _next_place(rows, limit)
 
 
-def _sent(row: Sequence[Any]) -> LedgerEntry:
-    run_id, record_id, class_id, end, present, wall_ms, cpu_ms, state, mark, confirmed_at, batch_id, reason = row
+def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
+    end, run_id, record_id, class_id, present, wall_ms, cpu_ms, state, *sent, confirmed_at, batch_id, code, why = row
+    version = sent_version(*sent)
     return LedgerEntry(
         run_id,
         record_id,
         class_id,
         end,
         State(state),
-        sent=mark is not None or state == State.ACCEPTED,
-        changed=mark is not None and mark != present,
+        sent=version is not None or state == State.ACCEPTED,
+        changed=version is not None and not version.is_known_as(bytes(present)),
         confirmed=confirmed_at is not None,
         batch_id=batch_id,
-        sent_digest=mark,
-        reason=reason,
+        version=version,
+        reason=from_stored(code, why),
         wall_ms=wall_ms,
         cpu_ms=cpu_ms,
     )
@@ -360,15 +394,11 @@ def _sent(row: Sequence[Any]) -> LedgerEntry:
 
 def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
     """The receipts of these batches, of those that were taken and whose receipt is kept."""
-    ids = sorted(set(batch_ids))
-    for start in range(0, len(ids), 500):
-        query = select(batches.c.id, batches.c.receipt).where(
-            batches.c.id.in_(ids[start : start + 500]),
-            batches.c.state == int(BatchState.ACCEPTED),
-            batches.c.receipt.is_not(None),
-        )
-        for batch_id, receipt in connection.execute(query):
-            yield batch_id, msgspec.json.decode(receipt, type=dict[str, str])
+    query = select(batches.c.id, batches.c.receipt).where(
+        batches.c.state == int(BatchState.ACCEPTED), batches.c.receipt.is_not(None)
+    )
+    for batch_id, receipt in dialect.rows_in(connection, query, batches.c.id, sorted(set(batch_ids))):
+        yield batch_id, msgspec.json.decode(receipt, type=dict[str, str])
 
 
 def states_of_records(connection: Connection, target_id: int, record_ids: Sequence[str]) -> dict[str, State | None]:
@@ -377,7 +407,11 @@ def states_of_records(connection: Connection, target_id: int, record_ids: Sequen
     Records that are not known at all are left out.
     """
     joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
-    query = select(runs.c.record_id, deliveries.c.state).select_from(joined).where(runs.c.record_id.in_(record_ids))
+    query = (
+        select(runs.c.record_id, deliveries.c.state)
+        .select_from(joined)
+        .where(runs.c.record_key.in_([*map(run_key, record_ids)]))
+    )
     return {name: None if state is None else State(state) for name, state in connection.execute(query)}
 
 
@@ -391,7 +425,7 @@ def last_taken(connection: Connection, target_id: int) -> int | None:
 
 
 def is_purged(connection: Connection, month: int) -> bool:
-    """Whether the runs of a month were purged, so that nobody can tell any more what was sent."""
+    """Whether the runs of a month were purged, so that it is not known any more what was sent."""
     query = select(purged_months.c.month).where(purged_months.c.month == month)
     return connection.execute(query).first() is not None
 
@@ -402,12 +436,6 @@ def batches_of_groups(connection: Connection, target_id: int, kind: str, month: 
         groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.batch_id.is_not(None)
     )
     return {str(row[0]): row[1] for row in connection.execute(query)}
-
-
-def forget(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
-    """The service no longer has any version of these runs."""
-    query = update(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids))
-    connection.execute(query.values(sent_digest=null()))
 
 
 def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]], now: int) -> None:
@@ -421,18 +449,19 @@ def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tupl
         )
 
 
-def sent_digests(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, bytes]:
-    """By run id the digest of the version that a target has, or may have; runs that were never sent are left out."""
-    query = select(deliveries.c.run_id, deliveries.c.sent_digest).where(
-        deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids), deliveries.c.sent_digest.is_not(None)
+def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, SentVersion]:
+    """By run id the version that a target has, or may have; runs that were never sent are left out."""
+    query = select(deliveries.c.run_id, deliveries.c.sent_digest, deliveries.c.may_be_one_of_several).where(
+        deliveries.c.target_id == target_id, deliveries.c.sent_digest.is_not(None)
     )
-    return {run_id: bytes(digest) for run_id, digest in connection.execute(query)}
+    found = dialect.rows_in(connection, query, deliveries.c.run_id, run_ids)
+    return {run_id: SentVersion(bytes(digest), bool(several)) for run_id, digest, several in found}
 
 
 def runs_in(
     connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
 ) -> Iterator[tuple[StoredRun, int]]:
-    """Runs with their class ids by end time: from `from_` until `until` (exclusive), behind `after` (end, run id)."""
+    """Runs with their class ids by end time: from `from_` until `until` (exclusive), after `after` (end, run id)."""
     query = select(*RUN_COLUMNS, runs_table.c.class_id)
     for row in connection.execute(_ended_in(query, from_, until, after, limit)):
         yield stored_run(row[:-1]), row[-1]
@@ -475,4 +504,4 @@ def names_in(
     """What the runs are called that `runs_in` gives, in the same order, at a small part of its cost."""
     query = select(runs_table.c.id, sources.c.name, runs_table.c.end_time, runs_table.c.job)
     for run_id, source, end, blob in connection.execute(_ended_in(query, from_, until, after, limit)):
-        yield NamedRun(run_id, source, end, names(blob))
+        yield NamedRun(run_id, source, end, names(blob, f"number {run_id}"))

@@ -1,8 +1,8 @@
-"""Sources and targets as the store knows them: by name, with their cursor, wishes and fortunes.
+"""Sources and targets by name: cursors, counters, the settings that deliveries follow, the last attempt.
 
-What people did: republish, retry, waive, purge, import ... with who, when and to what.
+Actions of people: republish, retry, waive, purge, import ... with who, when and to what.
 
-Which troubles somebody was told of, so that he is told once.
+Notices: the problems that a mail was sent about, so that one is sent about each.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class SourceRow(msgspec.Struct, frozen=True):
 
 
 class TargetRow(msgspec.Struct, frozen=True):
-    """A target: the wishes its deliveries were put down by, and how it fared."""
+    """A target: the text of the settings that its deliveries follow, and its last attempt."""
 
     id: int
     name: str
     kind: str
-    wishes: str
+    filter_settings: str
     last_attempt: int | None
     last_success: int | None
     last_error: str | None
@@ -63,7 +63,7 @@ class TargetRow(msgspec.Struct, frozen=True):
 
 
 def source(connection: Connection, name: str, kind: str) -> SourceRow:
-    """The source of this name, put down where it is new. Needs a writing transaction."""
+    """The source of this name, recorded where it is new. Needs a writing transaction."""
     dialect.insert_missing(connection, sources, [{"name": name, "kind": kind}])
     found = get_source(connection, name)
     assert found is not None  # it was inserted in this transaction
@@ -124,10 +124,10 @@ def advance(
     connection.execute(update(sources).where(sources.c.id == source_id).values(values))
 
 
-def window_read(
+def count_window(
     connection: Connection, source_id: int, jobs: int, skipped: int, unreadable_new: int, last_job_end: int | None
 ) -> None:
-    """Count a page of a window that was read again, stored in this transaction; the source stands where it stood."""
+    """Count a page of a window that was read again, stored in this transaction; the cursor stays."""
     values = _counted(jobs, skipped, unreadable_new, last_job_end)
     connection.execute(update(sources).where(sources.c.id == source_id).values(values))
 
@@ -144,8 +144,8 @@ def _counted(jobs: int, skipped: int, unreadable_new: int, last_job_end: int | N
     return values
 
 
-def source_failed(connection: Connection, source_id: int, message: str) -> None:
-    """Remember that a source could not be read to its end, and why."""
+def record_failure(connection: Connection, source_id: int, message: str) -> None:
+    """Remember that a source could not be read to its end, and why: shown as it is, and never compared."""
     connection.execute(update(sources).where(sources.c.id == source_id).values(at_end=0, last_error=message))
 
 
@@ -321,22 +321,23 @@ def get_target(connection: Connection, name: str) -> TargetRow | None:
     return TargetRow(**dict(row) | {"assumes": None if assumes is None else tuple(msgspec.json.decode(assumes))})
 
 
-def new_target(connection: Connection, name: str, kind: str, wishes: str, assumes: Sequence[str]) -> TargetRow:
-    """Put down a target that is new. `assumes`: the sources of which an earlier publisher may have delivered."""
-    told = msgspec.json.encode(list(assumes)).decode()
-    connection.execute(insert(targets).values(name=name, kind=kind, wishes=wishes, assumes=told))
+def new_target(connection: Connection, name: str, kind: str, filter_settings: str, assumes: Sequence[str]) -> TargetRow:
+    """Record a target that is new. `assumes`: the sources of which an earlier publisher may have delivered."""
+    values = {"name": name, "kind": kind, "filter_settings": filter_settings}
+    connection.execute(insert(targets).values(**values, assumes=msgspec.json.encode(list(assumes)).decode()))
     found = get_target(connection, name)
     assert found is not None  # it was inserted in this transaction
     return found
 
 
-def set_wishes(connection: Connection, target_id: int, kind: str, wishes: str) -> None:
-    """Remember the wishes that the deliveries of a target now follow."""
-    connection.execute(update(targets).where(targets.c.id == target_id).values(kind=kind, wishes=wishes))
+def set_filter_settings(connection: Connection, target_id: int, kind: str, filter_settings: str) -> None:
+    """Remember the settings that the deliveries of a target now follow."""
+    values = {"kind": kind, "filter_settings": filter_settings}
+    connection.execute(update(targets).where(targets.c.id == target_id).values(values))
 
 
-def target_fared(connection: Connection, target_id: int, *, success: bool, error: str | None, now: int) -> None:
-    """Remember how an attempt to deliver went."""
+def record_attempt(connection: Connection, target_id: int, *, success: bool, error: str | None, now: int) -> None:
+    """Remember an attempt to deliver. `error` is shown as it is, and never compared."""
     values: dict[str, int | str | None] = {"last_attempt": now, "last_error": error}
     if success:
         values["last_success"] = now
@@ -358,27 +359,27 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 def who() -> str:
-    """The user who runs the program, and the one behind `sudo` where there is one."""
+    """The user who runs the program, and the one who called `sudo`, if any."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = f"uid {os.getuid()}"
-    behind = os.environ.get("SUDO_USER")
-    return f"{user} (as {behind})" if behind and behind != user else user
+    sudo_user = os.environ.get("SUDO_USER")
+    return f"{user} (as {sudo_user})" if sudo_user and sudo_user != user else user
 
 
-def note(connection: Connection, action: str, subject: str, detail: str, now: int) -> None:
-    """Put down what is done, in the transaction that does it."""
+def record_action(connection: Connection, action: str, subject: str, detail: str, now: int) -> None:
+    """Record what is done, in the transaction that does it."""
     connection.execute(insert(audit).values(at=now, who=who(), action=action, subject=subject, detail=detail))
 
 
-def count(connection: Connection) -> int:
-    """How many entries there are."""
+def count_actions(connection: Connection) -> int:
+    """How many actions were recorded."""
     return connection.execute(select(func.count()).select_from(audit)).scalar_one()
 
 
-def entries(connection: Connection, limit: int | None = 1000) -> list[AuditEntry]:
-    """The latest entries, newest first; None: all."""
+def actions(connection: Connection, limit: int | None = 1000) -> list[AuditEntry]:
+    """The latest actions, newest first; None: all."""
     query = (
         select(audit.c.at, audit.c.who, audit.c.action, audit.c.subject, audit.c.detail)
         .order_by(audit.c.id.desc())
@@ -387,17 +388,17 @@ def entries(connection: Connection, limit: int | None = 1000) -> list[AuditEntry
     return [AuditEntry(*row) for row in connection.execute(query)]
 
 
-def known(connection: Connection) -> dict[str, int]:
-    """When each trouble that goes on was told of, by its key."""
-    return {row.key: row.told_at for row in connection.execute(select(notices).order_by(notices.c.told_at))}
+def notified(connection: Connection) -> dict[str, int]:
+    """When a mail was sent about each problem that goes on, by its key."""
+    return {row.key: row.notified_at for row in connection.execute(select(notices).order_by(notices.c.notified_at))}
 
 
-def remember(connection: Connection, keys: Sequence[str], now: int) -> None:
-    """These were told of now."""
-    dialect.insert_missing(connection, notices, [{"key": key, "told_at": now} for key in keys])
+def record_notices(connection: Connection, keys: Sequence[str], now: int) -> None:
+    """A mail about these problems is sent now."""
+    dialect.insert_missing(connection, notices, [{"key": key, "notified_at": now} for key in keys])
 
 
-def forget(connection: Connection, keys: Sequence[str]) -> None:
-    """These are over."""
+def forget_notices(connection: Connection, keys: Sequence[str]) -> None:
+    """These problems are over."""
     if keys:
         connection.execute(delete(notices).where(notices.c.key.in_(keys)))

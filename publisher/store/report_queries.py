@@ -22,8 +22,8 @@ from publisher.store.schema import audit as audit_table
 from publisher.store.schema import classes, runs, sources
 from publisher.text import elapsed_s
 
-Rows = list[tuple[int, bytes]]
-"""Class id and stored job of some runs."""
+Rows = list[tuple[int, int, bytes]]
+"""Id, class id, and stored record of some runs."""
 
 
 _MOST: Final = 4
@@ -41,7 +41,7 @@ def stored_runs(
     ended = (runs.c.finished == 1) & (end >= from_)
     if until is not None:
         ended &= end < until
-    query = select(runs.c.class_id, runs.c.job).where(
+    query = select(runs.c.id, runs.c.class_id, runs.c.job).where(
         or_(ended, (runs.c.finished == 0) & runs.c.end_time.is_(None)) if running else ended
     )
     with closing(dialect.streamed(connection, query, size)) as pages:
@@ -99,7 +99,7 @@ class MarkedRuns(msgspec.Struct, frozen=True):
 def state_of(connection: Connection, now: int) -> State:
     """What changes whenever runs are stored, changed or purged, or persons forgotten; look-ups in indexes.
 
-    Within seconds of a collect it changes every second, because what is told of a collect is told to the second.
+    Within seconds of a collect it changes every second, because a collect is recorded to the second.
     """
     asked = (*ENDS, func.min(runs.c.id), func.max(runs.c.id))
     ends = [connection.execute(select(one)).scalar() for one in asked]  # one by one: two at once walk through all
@@ -154,7 +154,7 @@ def _marked(
                 marks = (
                     marks ^ np.array(lengths, np.int64) * _LENGTH_FACTOR ^ np.array(class_ids, np.int64) * _CLASS_FACTOR
                 )
-            rows = list(zip(class_ids, blobs[0], strict=True)) if blobs else []
+            rows = list(zip(ids, class_ids, blobs[0], strict=True)) if blobs else []
             yield MarkedRuns(np.array(ids, np.int64), marks, rows)
 
 
@@ -163,10 +163,10 @@ def runs_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[tuple[lis
     for start in range(0, len(ids), _IN_A_QUERY):
         query = select(runs.c.id, runs.c.class_id, runs.c.job).where(runs.c.id.in_(ids[start : start + _IN_A_QUERY]))
         page = connection.execute(query).all()
-        yield [row[0] for row in page], [(row[1], row[2]) for row in page]
+        yield [row[0] for row in page], [(row[0], row[1], row[2]) for row in page]
 
 
 def running_runs(connection: Connection) -> Rows:
     """What is stored of the runs that are not over."""
-    query = select(runs.c.class_id, runs.c.job).where(runs.c.finished == 0, runs.c.end_time.is_(None))
-    return [(row[0], row[1]) for row in connection.execute(query)]
+    query = select(runs.c.id, runs.c.class_id, runs.c.job).where(runs.c.finished == 0, runs.c.end_time.is_(None))
+    return [(row[0], row[1], row[2]) for row in connection.execute(query)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -11,37 +12,46 @@ from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from formats.identity import index_key, record_key
 from formats.job import Job
-from publisher.encoded_run import EncodedRun, class_key
+from publisher.encoded_run import EncodedRun, class_key, encode_whole, global_key, run_key
 from publisher.grid_identity import TOLD
 from publisher.store import dialect
-from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode
+from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode, decode_facts
 from publisher.store.schema import classes, runs, sources, versions
 
 _COLUMNS: Final = dialect.column_names(runs.c)
-_insert_runs: Final = dialect.Bulk(insert(runs), _COLUMNS)
-_CHANGED: Final = tuple(name for name in _COLUMNS if name not in {"id", "record_id"})
+insert_runs: Final = dialect.Bulk(insert(runs), _COLUMNS)
+"""Of rows as `row_of` makes them."""
 _update_runs: Final = dialect.Bulk(
-    update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _CHANGED}),
-    (*_CHANGED, "run"),
+    update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _COLUMNS}),
+    (*_COLUMNS, "run"),
 )
-_update_jobs: Final = dialect.Bulk(
+_update_records: Final = dialect.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(job=bindparam("job")), ("job", "run")
+)
+_update_classes: Final = dialect.Bulk(
+    update(runs).where(runs.c.id == bindparam("run")).values(class_id=bindparam("class_id"), job=bindparam("job")),
+    ("class_id", "job", "run"),
 )
 _update_marks: Final = dialect.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(mark=bindparam("mark")), ("mark", "run")
 )
 _known_runs: Final = dialect.Lookup(
-    (runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.record_id
+    (runs.c.record_key, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.record_key
 )
 _known_marks: Final = dialect.Lookup(
-    (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_id
+    (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_key
 )
 _by_local_id_and_end: Final = dialect.Lookup(
     (runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id, runs.c.end_time
 )
+_with_facts: Final = (
+    select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.stored_at, runs.c.job, classes.c.facts)
+    .select_from(runs.join(classes, runs.c.class_id == classes.c.id))
+    .where(runs.c.id.in_(bindparam("ids", expanding=True)))
+)
+_IN_A_QUERY: Final = 1000
 _MOST_REMEMBERED: Final = 20_000
 _versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
-_insert_versions: Final = dialect.Bulk(insert(versions), dialect.column_names(versions.c))
 
 
 class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +81,7 @@ class Upserted(msgspec.Struct, frozen=True):
 class StoredRun(msgspec.Struct, frozen=True):
     """A run as stored: `stored_at` is when this version was first stored, and so the record's createTime.
 
-    `job` is what was read, with what the grid log of its source told of it; `awaits_grid_log`: it told nothing yet.
+    `job` is what was read, with what the grid log of its source has of it; `awaits_grid_log`: it has nothing yet.
     """
 
     run_id: int
@@ -90,15 +100,15 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
     finished run is kept (`versions`). Core numbers, which are in no digest, are put beside an unchanged run that was
     read by a program that did not know them; and so is its mark, where it has none or another one.
     """
-    by_id = _last_of_each(found)
-    known = _known(connection, list(by_id))
+    by_key = _last_of_each(found)
+    known = _known(connection, list(by_key))
     new: list[EncodedRun] = []
     changed: list[tuple[EncodedRun, _Known]] = []
-    named: dict[int, bytes] = {}
+    with_cores: dict[int, EncodedRun] = {}
     marked: list[tuple[bytes, int]] = []
     unchanged = running = 0
-    for record_id, run in by_id.items():
-        before = known.get(record_id)
+    for key, run in by_key.items():
+        before = known.get(key)
         if before is None:
             new.append(run)
         elif before.digest != run.digest and (run.finished or not before.finished):
@@ -109,13 +119,13 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
                 marked.append((run.mark, before.run_id))
         else:
             running += 1
-        if run.names_cores and before is not None and before.digest == run.digest:
-            named[before.run_id] = run.stored
+        if run.has_core_numbers and before is not None and before.digest == run.digest:
+            with_cores[before.run_id] = run
     put = _insert_new(connection, interner, new, now) if new else []
     if changed:
         put += _change(connection, interner, changed, now)
-    if named:
-        _name_cores(connection, named)
+    if with_cores:
+        _set_core_numbers(connection, with_cores)
     _update_marks.run(connection, marked)
     finished_new = sum(item.fresh for item in put)
     running += sum(not item.finished for item in put)
@@ -123,16 +133,16 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
         put=put,
         new=finished_new,
         changed=sum(item.finished and not item.fresh for item in put),
-        unchanged=unchanged + len(found) - len(by_id),
+        unchanged=unchanged + len(found) - len(by_key),
         running=running,
     )
 
 
-def _last_of_each(found: Sequence[EncodedRun]) -> dict[str, EncodedRun]:
-    by_id = {run.record_id: run for run in found}
-    if len(by_id) < len(found):
-        by_id |= {run.record_id: run for run in found if run.finished}
-    return by_id
+def _last_of_each(found: Sequence[EncodedRun]) -> dict[bytes, EncodedRun]:
+    by_key = {run.key: run for run in found}
+    if len(by_key) < len(found):
+        by_key |= {run.key: run for run in found if run.finished}
+    return by_key
 
 
 class _Known(msgspec.Struct, frozen=True, gc=False):
@@ -142,10 +152,10 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
     mark: bytes | None
 
 
-def _known(connection: Connection, record_ids: list[str]) -> dict[str, _Known]:
+def _known(connection: Connection, keys: list[bytes]) -> dict[bytes, _Known]:
     return {
-        record_id: _Known(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
-        for record_id, run_id, digest, finished, mark in _known_runs.rows(connection, record_ids)
+        bytes(key): _Known(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
+        for key, run_id, digest, finished, mark in _known_runs.rows(connection, keys)
     }
 
 
@@ -153,85 +163,92 @@ def marks_of(connection: Connection, record_ids: Sequence[str]) -> dict[str, tup
     """Of these runs, by record id: the marks of those that are finished and have one, and when they ended."""
     return {
         record_id: (bytes(mark), end)
-        for record_id, mark, end, finished in _known_marks.rows(connection, record_ids)
+        for record_id, mark, end, finished in _known_marks.rows(connection, [*map(run_key, record_ids)])
         if finished and mark is not None and end is not None
     }
 
 
 def _insert_new(connection: Connection, interner: Interner, new: list[EncodedRun], now: int) -> list[UpsertedRun]:
-    class_ids = interner.ids_of_sealed(connection, new)
+    new, class_ids = interner.classed(connection, new)
     run_ids = dialect.allocate_run_ids(connection, runs, len(new))
-    rows = [
-        (
-            run_id,
-            run.record_id,
-            class_id,
-            int(run.finished),
-            run.end,
-            run.wall_ms,
-            run.cpu_ms,
-            run.local_id,
-            run.global_id,
-            run.digest,
-            now,
-            run.stored,
-            run.untold,
-            run.mark,
-        )
-        for run, class_id, run_id in zip(new, class_ids, run_ids, strict=True)
-    ]
-    _insert_runs.run(connection, rows)
-    return [
-        UpsertedRun(run_id, class_id, run.end, run.finished, run.finished)
-        for run, class_id, run_id in zip(new, class_ids, run_ids, strict=True)
-    ]
+    found = list(zip(new, class_ids, run_ids, strict=True))
+    insert_runs.run(connection, [row_of(run, class_id, run_id, now) for run, class_id, run_id in found])
+    return [UpsertedRun(run_id, class_id, run.end, run.finished, run.finished) for run, class_id, run_id in found]
 
 
 def _change(
     connection: Connection, interner: Interner, changed: list[tuple[EncodedRun, _Known]], now: int
 ) -> list[UpsertedRun]:
     _keep_versions(connection, [before.run_id for _, before in changed if before.finished])
-    class_ids = interner.ids_of_sealed(connection, [run for run, _ in changed])
-    rows = []
-    put = []
-    for (run, before), class_id in zip(changed, class_ids, strict=True):
-        told = (run.wall_ms, run.cpu_ms, run.local_id, run.global_id)
-        facts = (run.digest, now, run.stored, run.untold, run.mark)
-        rows.append((class_id, int(run.finished), run.end, *told, *facts, before.run_id))
-        put.append(
-            UpsertedRun(
-                before.run_id,
-                class_id,
-                run.end,
-                run.finished,
-                fresh=run.finished and not before.finished,
-                before=before.digest if before.finished else None,
-            )
+    found, class_ids = interner.classed(connection, [run for run, _ in changed])
+    run_ids = [before.run_id for _, before in changed]
+    rows = [row_of(*each, now) for each in zip(found, class_ids, run_ids, strict=True)]
+    _update_runs.run(connection, [(*row, row[0]) for row in rows])
+    return [
+        UpsertedRun(
+            before.run_id,
+            class_id,
+            run.end,
+            run.finished,
+            fresh=run.finished and not before.finished,
+            before=before.digest if before.finished else None,
         )
-    _update_runs.run(connection, rows)
-    return put
+        for (run, before), class_id in zip(changed, class_ids, strict=True)
+    ]
 
 
-def _name_cores(connection: Connection, named: dict[int, bytes]) -> None:
-    """Store these jobs, which are those that are stored but for their core numbers, where these are missing."""
-    run_ids = list(named)
+def row_of(run: EncodedRun, class_id: int, run_id: int, stored_at: int) -> tuple[Any, ...]:
+    """The row of a run: the columns of the table in their order."""
+    return (
+        run_id,
+        run.end,
+        run.wall_ms,
+        run.cpu_ms,
+        stored_at,
+        class_id,
+        int(run.finished),
+        run.incomplete_usage,
+        run.key,
+        run.digest,
+        run.mark,
+        run.record_id,
+        run.local_id,
+        run.global_key,
+        run.stored,
+    )
+
+
+def _set_core_numbers(connection: Connection, found: dict[int, EncodedRun]) -> None:
+    """Store the core numbers of these runs where they are missing, or are others."""
     rows = []
-    for start in range(0, len(run_ids), 1000):
-        query = select(runs.c.id, runs.c.job).where(runs.c.id.in_(run_ids[start : start + 1000]))
-        rows += [
-            (named[run_id], run_id) for run_id, stored in connection.execute(query) if bytes(stored) != named[run_id]
-        ]
-    _update_jobs.run(connection, rows)
+    for run_id, record_id, _digest, _stored_at, blob, facts in _rows_with_facts(connection, list(found)):
+        stored, core_numbers = decode(blob, facts, record_id), found[run_id].job().core_numbers
+        if stored.core_numbers != core_numbers:
+            rows.append((encode_whole(msgspec.structs.replace(stored, core_numbers=core_numbers)), run_id))
+    _update_records.run(connection, rows)
 
 
 def _keep_versions(connection: Connection, run_ids: list[int]) -> None:
-    kept = []
-    for run_id in run_ids:
-        row = connection.execute(select(runs.c.digest, runs.c.stored_at, runs.c.job).where(runs.c.id == run_id)).one()
-        known = select(versions.c.run_id).where(versions.c.run_id == run_id, versions.c.digest == row.digest)
-        if connection.execute(known).first() is None:
-            kept.append((run_id, row.digest, row.stored_at, row.job))
-    _insert_versions.run(connection, kept)
+    rows = [
+        {"run_id": run_id, "digest": digest, "stored_at": at, "job": encode_whole(decode(blob, facts, record_id))}
+        for run_id, record_id, digest, at, blob, facts in _rows_with_facts(connection, run_ids)
+    ]
+    dialect.insert_missing(connection, versions, rows)
+
+
+def _rows_with_facts(connection: Connection, run_ids: Sequence[int]) -> Iterator[Sequence[Any]]:
+    """Id, record id, digest, time of storing, record, and the facts of the class of these runs."""
+    for start in range(0, len(run_ids), _IN_A_QUERY):
+        yield from connection.execute(_with_facts, {"ids": run_ids[start : start + _IN_A_QUERY]}).all()
+
+
+def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
+    """Give runs another class, of which their grid log decides: their records keep what was read."""
+    rows = [
+        (class_ids[run_id], encode_whole(decode(blob, facts, record_id)), run_id)
+        for run_id, record_id, _digest, _stored_at, blob, facts in _rows_with_facts(connection, list(class_ids))
+    ]
+    _update_classes.run(connection, rows)
 
 
 RUN_COLUMNS: Final = (
@@ -247,76 +264,88 @@ RUN_COLUMNS: Final = (
 
 
 def stored_run(row: Sequence[Any]) -> StoredRun:
-    """A run from the columns `RUN_COLUMNS`. Raises `StoreNewerError` for a run that a later program stored."""
-    run_id, source, record_id, mark, stored_at, blob, facts = row
-    job, told = decode(blob), _told(facts)
-    if told is None:
-        return StoredRun(run_id, source, record_id, bytes(mark), stored_at, job)
-    if told.changes:
-        job = msgspec.structs.replace(job, **told.changes)
-    return StoredRun(run_id, source, record_id, bytes(mark), stored_at, job, awaits_grid_log=told.awaited)
+    """A run from the columns `RUN_COLUMNS`. Raises `StoreNewerError` for a run that a later program stored, and
+    `StoreCorruptError` for one that is damaged."""
+    run_id, source, record_id, digest, stored_at, blob, facts = row
+    job, joined = decode(blob, facts, record_id), _grid_facts(facts)
+    if joined is None:
+        return StoredRun(run_id, source, record_id, bytes(digest), stored_at, job)
+    if joined.values:
+        job = msgspec.structs.replace(job, **joined.values)
+    return StoredRun(run_id, source, record_id, bytes(digest), stored_at, job, awaits_grid_log=joined.awaited)
 
 
 def is_of_class(job: Job, facts: bytes) -> bool:
     """Whether a run as read is of the class with these facts, so that what is decided for the class is right for it."""
-    key, told = _class_of(facts)
-    if told is None:
+    key, joined = _class_of(facts)
+    if joined is None:
         return class_key(job) == key
-    return class_key(msgspec.structs.replace(job, **told.changes), AWAITED if told.awaited else JOINED) == key
+    return class_key(msgspec.structs.replace(job, **joined.values), AWAITED if joined.awaited else JOINED) == key
 
 
 @lru_cache(maxsize=5_000)
-def _class_of(stored: bytes) -> tuple[bytes, _Told | None]:
-    facts = decode(stored)
+def _class_of(stored: bytes) -> tuple[bytes, _GridFacts | None]:
+    facts = decode_facts(stored)
     mark = facts.extras.get(GRID_LOG)
-    return class_key(facts, None if mark is None else str(mark)), _told(stored)
+    return class_key(facts, None if mark is None else str(mark)), _grid_facts(stored)
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """What the grid log told of the runs of a class: kept with the class, beside the facts as read."""
+class _GridFacts(msgspec.Struct, frozen=True):
+    """What the grid log has of the runs of a class: kept with the class, beside the facts as read."""
 
-    changes: dict[str, Any]
+    values: dict[str, Any]
     awaited: bool
 
 
-_nothing_told: Final[set[int]] = set()
-"""Hashes of facts that can be read and of which no grid log told anything, as most: facts take ten times as much."""
+_without_grid_facts: Final[set[int]] = set()
+"""Hashes of facts that can be read and of which no grid log has anything, as most: facts take ten times as much."""
 
 
-def _told(stored: bytes) -> _Told | None:
+def _grid_facts(stored: bytes) -> _GridFacts | None:
     known = hash(stored)
-    if known in _nothing_told:
+    if known in _without_grid_facts:
         return None
-    if GRID_LOG not in decode(stored).extras:
-        if len(_nothing_told) >= _MOST_REMEMBERED:
-            _nothing_told.clear()
-        _nothing_told.add(known)
+    if GRID_LOG not in decode_facts(stored).extras:
+        if len(_without_grid_facts) >= _MOST_REMEMBERED:
+            _without_grid_facts.clear()
+        _without_grid_facts.add(known)
         return None
-    return _told_by(stored)
+    return _decoded_grid_facts(stored)
 
 
 @lru_cache(maxsize=5_000)
-def _told_by(stored: bytes) -> _Told | None:
-    facts = decode(stored)
+def _decoded_grid_facts(stored: bytes) -> _GridFacts | None:
+    facts = decode_facts(stored)
     if awaits_grid_log(facts):
-        return _Told({}, awaited=True)
+        return _GridFacts({}, awaited=True)
     if facts.extras.get(GRID_LOG) != JOINED:
         return None
-    return _Told({name: getattr(facts, name) for name in TOLD}, awaited=False)
+    return _GridFacts({name: getattr(facts, name) for name in TOLD}, awaited=False)
+
+
+_joined: Final = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
 
 
 def find(connection: Connection, name: str, limit: int = 100) -> list[StoredRun]:
     """Runs by record id, local id or global id; the runs of a requeued job share the latter two."""
-    key = index_key(name)
-    joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
-    query = (
-        select(*RUN_COLUMNS)
-        .select_from(joined)
-        .where(or_(runs.c.record_id == record_key(name), runs.c.local_id == key, runs.c.global_id == key))
-        .order_by(runs.c.id)
-        .limit(limit)
+    called = (
+        runs.c.record_key == run_key(record_key(name)),
+        runs.c.local_id == index_key(name),
+        runs.c.global_key == global_key(name),
     )
-    return [stored_run(row) for row in connection.execute(query)]
+    query = select(*RUN_COLUMNS).select_from(_joined).where(or_(*called)).order_by(runs.c.id)
+    found = (stored_run(row) for row in connection.execute(query))
+    return [*islice((run for run in found if _is_called(run, name)), limit)]
+
+
+def _is_called(run: StoredRun, name: str) -> bool:
+    """Two global ids may have one key."""
+    local_id = run.job.local_id
+    return (
+        name == run.job.global_id
+        or record_key(name) == run.record_id
+        or (local_id is not None and index_key(local_id) == index_key(name))
+    )
 
 
 def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]:
@@ -327,17 +356,17 @@ def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple
 def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
     """These runs."""
     found: list[StoredRun] = []
-    for start in range(0, len(run_ids), 1000):
-        joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
-        query = select(*RUN_COLUMNS).select_from(joined).where(runs.c.id.in_(run_ids[start : start + 1000]))
+    for start in range(0, len(run_ids), _IN_A_QUERY):
+        part = run_ids[start : start + _IN_A_QUERY]
+        query = select(*RUN_COLUMNS).select_from(_joined).where(runs.c.id.in_(part))
         found += [stored_run(row) for row in connection.execute(query)]
     return found
 
 
 def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
     """The record ids of these runs."""
-    for start in range(0, len(run_ids), 1000):
-        query = select(runs.c.record_id).where(runs.c.id.in_(run_ids[start : start + 1000])).order_by(runs.c.id)
+    for start in range(0, len(run_ids), _IN_A_QUERY):
+        query = select(runs.c.record_id).where(runs.c.id.in_(run_ids[start : start + _IN_A_QUERY])).order_by(runs.c.id)
         yield from connection.execute(query).scalars()
 
 
@@ -346,12 +375,11 @@ def digests_of(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple
     return ((run_id, bytes(digest)) for run_id, digest in _versions.rows(connection, run_ids))
 
 
-def version_of(connection: Connection, run_id: int, mark: bytes) -> Job | None:
+def version_of(connection: Connection, run_id: int, digest: bytes) -> Job | None:
     """An earlier (or the present) version of a run by its digest; None where it was not kept."""
-    query = (
-        select(runs.c.job)
-        .where(runs.c.id == run_id, runs.c.digest == mark)
-        .union_all(select(versions.c.job).where(versions.c.run_id == run_id, versions.c.digest == mark))
-    )
-    blob = connection.execute(query).scalars().first()
-    return decode(blob) if blob is not None else None
+    query = select(versions.c.job).where(versions.c.run_id == run_id, versions.c.digest == digest)
+    blob = connection.execute(query).scalar_one_or_none()
+    if blob is not None:
+        return decode(blob, b"", f"number {run_id}, an earlier version")
+    present = (row for row in _rows_with_facts(connection, [run_id]) if bytes(row[2]) == digest)
+    return next((decode(blob, facts, record_id) for _, record_id, _, _, blob, facts in present), None)

@@ -1,22 +1,26 @@
 """The tables of the store. What was read, what must be delivered where, what became of it, and who did what.
 
     sources      a source by its name, its cursor and counters
-    classes      facts that many runs share (who, where, which benchmark), interned: folding and wishes look at these
-    runs         one row a run: its record id, class, sums, whether they are told in full, the whole record as read, and
-                 the mark of what its source has of it, where the source gives marks
+    classes      facts that many runs share (who, where, which benchmark), interned: folds and target filters look here
+    runs         one row a run: its class, its end, wall and CPU time, whether these are complete, its record id and
+                 what it is found by, the record as read (`publisher.encoded_run`), and the mark of what its source has
+                 of it, where the source gives marks
     versions     earlier versions of runs that changed after they had been delivered
-    targets      a target by its name, and how it fared
+    targets      a target by its name, the settings that its deliveries follow, and its last attempt
     deliveries   the outbox and the ledger: one row for each run that a target wants
     counters     deliveries by target and state, kept in the transaction that changes them
     batches      the messages, with their receipts
     groups       summaries, reports and sync counts as last sent, by target and month
+    due_months   months whose sync counts are due, or whose runs are to be folded again, and how often that was said
+    report_reaches   how far back the runs of a period reach, which is what reports of earlier periods are made of
+    purged_sync_counts   the sync counts of a month when its jobs were purged: what comes later is added to them
     grid_logs    how far the grid log of a source was read
     grid_jobs    its entries: whose a local job is
     grid_waits   runs that have no entry; those of them that are held for one
     unreadable   input that is no record, with file, line and reason
     resends      windows that are being sent again
     audit        what people did
-    notices      of which troubles somebody was told by mail
+    notices      the problems that a mail was sent about
     purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were here, and were delivered
     erased       persons whose name was replaced, by what, and how to know the name again
     spool_changes   what spooling contexts have yet to write; filled by triggers where there are contexts
@@ -26,7 +30,7 @@ digest of them, over `formats.identity.index_key`, or over what the configuratio
 
 Instants are epoch seconds UTC. States are the numbers of `publisher.store.schema`.
 
-The states of a delivery: where a run is on its way to one target. They are disjoint, and there is no other place.
+A run wanted by a target has one delivery to it, in one of the states of `State`; there is no other place for it.
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ from sqlalchemy import (
     text,
 )
 
+from publisher.reason import ReasonCode
+
 
 class State(IntEnum):
     """Stored as its number; the numbers are part of the store's format and never change their meaning."""
@@ -59,7 +65,7 @@ class State(IntEnum):
     WAITING = 1
     IN_FLIGHT = 2
     ACCEPTED = 3
-    """Taken by the service (or assumed to have been, before us); whether it was confirmed stands beside."""
+    """Taken by the service (or assumed to have been, before us); whether it was confirmed is in another column."""
     REJECTED = 4
     HELD = 5
     WAIVED = 6
@@ -118,23 +124,26 @@ runs = Table(
     "runs",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("record_id", Text, nullable=False, unique=True),
-    Column("class_id", BigInteger, ForeignKey("classes.id"), nullable=False),
-    Column("finished", SmallInteger, nullable=False),
     Column("end_time", BigInteger),
     Column("wall_ms", BigInteger, nullable=False),
     Column("cpu_ms", BigInteger, nullable=False),
-    Column("local_id", Text),
-    Column("global_id", Text),
-    Column("digest", LargeBinary, nullable=False),
     Column("stored_at", BigInteger, nullable=False),
-    Column("job", LargeBinary, nullable=False),
-    Column("untold", SmallInteger, nullable=False, server_default="0"),
+    Column("class_id", Integer, ForeignKey("classes.id"), nullable=False),
+    Column("finished", SmallInteger, nullable=False),
+    Column("incomplete_usage", SmallInteger, nullable=False),
+    Column("record_key", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
     Column("mark", LargeBinary),
-    Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "untold"),
+    Column("record_id", Text, nullable=False),
+    Column("local_id", Text),
+    Column("global_key", LargeBinary),
+    Column("job", LargeBinary, nullable=False),
+    UniqueConstraint("record_key", name="runs_record_key"),
+    Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "incomplete_usage"),
     Index("runs_local_id", "local_id"),
-    Index("runs_global_id", "global_id"),
+    Index("runs_global_key", "global_key"),
 )
+"""What is long comes last, and what PostgreSQL aligns comes first, so that rows have no gaps."""
 
 versions = Table(
     "versions",
@@ -145,17 +154,44 @@ versions = Table(
     Column("job", LargeBinary, nullable=False),
 )
 
+
+@event.listens_for(metadata, "after_create")
+def _keep_as_compressed(_metadata: MetaData, connection: Connection, **_: object) -> None:
+    """Records are compressed when they come: a server need not try again."""
+    if connection.dialect.name == "postgresql":
+        for table in (runs, versions):
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ALTER COLUMN job SET STORAGE EXTERNAL")
+
+
 targets = Table(
     "targets",
     metadata,
     Column("id", RowId, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("kind", Text, nullable=False),
-    Column("wishes", Text, nullable=False),
+    Column("filter_settings", Text, nullable=False),
     Column("last_attempt", BigInteger),
     Column("last_success", BigInteger),
     Column("last_error", Text),
     Column("assumes", Text),
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("target_id", BigInteger, ForeignKey("targets.id"), nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("records", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("latest_end", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("closed_at", BigInteger),
+    Column("receipt", Text),
+    Column("answer", Text),
+    Index("batches_by_target", "target_id", "state", "latest_end"),
 )
 
 _OPEN = f"state <> {State.ACCEPTED.value}"
@@ -163,10 +199,7 @@ OPEN: ColumnElement[bool] = literal_column(f"deliveries.{_OPEN}")
 """The condition of the index over open deliveries, as it must stand in a query that is to use it: without the type
 Boolean, which SQLAlchemy would write `... = 1` for SQLite, whose planner then walks through all deliveries."""
 
-ASSUMED = "assumed"
-"""Why a delivery is accepted that was never sent from here: an earlier publisher delivered it, as far as its state, or
-somebody, says."""
-_ASSUMED = f"reason = '{ASSUMED}'"
+_ASSUMED = f"reason = '{ReasonCode.ASSUMED.value}'"
 ARE_ASSUMED: ColumnElement[bool] = literal_column(f"deliveries.{_ASSUMED}")
 """The condition of the index over assumed deliveries, as it must stand in a query that is to use it."""
 
@@ -178,11 +211,14 @@ deliveries = Table(
     Column("state", SmallInteger, nullable=False),
     Column("end_time", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False),
-    Column("stale", SmallInteger, nullable=False, server_default="0"),
+    Column("revision", SmallInteger, nullable=False, server_default="0"),
+    Column("unwanted", SmallInteger, nullable=False, server_default="0"),
     Column("confirmed_at", BigInteger),
     Column("batch_id", BigInteger, ForeignKey("batches.id")),
     Column("sent_digest", LargeBinary),
+    Column("may_be_one_of_several", SmallInteger, nullable=False, server_default="0"),
     Column("reason", Text),
+    Column("reason_parameters", Text),
     Index("deliveries_open", "target_id", "state", "end_time", "run_id", sqlite_where=text(_OPEN)),
     Index("deliveries_assumed", "target_id", sqlite_where=text(_ASSUMED)),
     sqlite_with_rowid=False,
@@ -206,24 +242,6 @@ counters = Table(
     sqlite_with_rowid=False,
 )
 
-batches = Table(
-    "batches",
-    metadata,
-    Column("id", RowId, primary_key=True),
-    Column("uid", Text, nullable=False),
-    Column("target_id", BigInteger, ForeignKey("targets.id"), nullable=False),
-    Column("state", SmallInteger, nullable=False),
-    Column("format", Text, nullable=False),
-    Column("records", Integer, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("latest_end", BigInteger),
-    Column("created_at", BigInteger, nullable=False),
-    Column("closed_at", BigInteger),
-    Column("receipt", Text),
-    Column("answer", Text),
-    Index("batches_by_target", "target_id", "state", "latest_end"),
-)
-
 groups = Table(
     "groups",
     metadata,
@@ -238,6 +256,35 @@ groups = Table(
     Column("batch_id", BigInteger, ForeignKey("batches.id")),
     Column("changed_at", BigInteger, nullable=False),
     Column("confirmed_at", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+due_months = Table(
+    "due_months",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("purpose", Text, primary_key=True),
+    Column("month", Integer, primary_key=True),
+    Column("times", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+report_reaches = Table(
+    "report_reaches",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("period", Integer, primary_key=True),
+    Column("reach", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+purged_sync_counts = Table(
+    "purged_sync_counts",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("month", Integer, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -364,6 +411,6 @@ notices = Table(
     "notices",
     metadata,
     Column("key", Text, primary_key=True),
-    Column("told_at", BigInteger, nullable=False),
+    Column("notified_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -36,7 +36,7 @@ _BEFORE_ALL: Final = -1
 """Less than every id."""
 
 _amounts: Final[ColumnElement[bool]] = and_(
-    runs.c.untold == 0, runs.c.wall_ms.between(0, LONGEST_MS), runs.c.cpu_ms.between(0, LONGEST_MS)
+    runs.c.incomplete_usage == 0, runs.c.wall_ms.between(0, LONGEST_MS), runs.c.cpu_ms.between(0, LONGEST_MS)
 )
 UNUSABLE: Final[ColumnElement[bool]] = not_(and_(_amounts, runs.c.end_time.between(0, LATEST_END)))
 """The runs that are in no sums here: each has to be looked at by itself."""
@@ -141,7 +141,7 @@ def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], pag
     first, behind = _usable_ends(bounds)
     summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < behind)
     query = (
-        select(deliveries.c.run_id, runs.c.class_id, deliveries.c.stale, summed)
+        select(deliveries.c.run_id, runs.c.class_id, deliveries.c.revision, summed)
         .select_from(deliveries.outerjoin(runs, runs.c.id == deliveries.c.run_id))
         .where(
             deliveries.c.target_id == target_id,

@@ -74,7 +74,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "kill collect": Fault("`kill -9` at any step of collecting"),
     "kill publish": Fault("`kill -9` at any step of publishing", "0", "1 000 to 1 200"),
     "kill republish": Fault("`kill -9` at any step of sending again"),
-    "kill migration": Fault("`kill -9` at any step of a store's migration"),
+    "kill creation": Fault("`kill -9` at any step of creating a store"),
     "kill purge": Fault("`kill -9` at any step of `store purge`"),
     "kill forget": Fault("`kill -9` at any step of `store forget`"),
     "kill export": Fault("`kill -9` at any step of `store export`"),

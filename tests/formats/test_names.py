@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.base import CannotRenderError
 from formats.job import Job
 from formats.names import dn_for, to_rfc2253, to_slash
+from formats.reason import CannotRenderError
 from formats.view import View
 
 ADA = "/DC=org/DC=example/O=Grid/CN=Ada Lovelace"

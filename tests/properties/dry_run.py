@@ -5,6 +5,7 @@ from __future__ import annotations
 from publisher.preview.diff import DiffRendering
 from publisher.preview.render import Rendering
 from publisher.publish.rehearse import rehearse
+from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
@@ -20,7 +21,7 @@ def assert_publishes_what_is_shown(site: Site, receiver: Receiver) -> None:
     renderings = {one: _rendering(site, one, name) for one in formats}
     shown = {one: sorted((each.uid, each.payload) for each in made.messages()) for one, made in renderings.items()}
     own = renderings[settings.records]
-    named = {held.record_id: held.reason for held in own.held if held.record_id in site.states(name)}
+    named = {held.record_id: sentence(held.reason) for held in own.held if held.record_id in site.states(name)}
     rehearsed = None
     if settings.type != "ams":  # messages for AMS are signed, and there is no certificate
         rehearsed = rehearse(site.publisher.store, site.config, name, site.publisher.tools)
@@ -44,7 +45,7 @@ def assert_publishes_what_is_shown(site: Site, receiver: Receiver) -> None:
     assert after - before <= named.keys() <= after, name
     assert named == {record_id: reasons[record_id] for record_id in named}, name
     assert explained == {record_id: named[record_id] for record_id in explained}, name
-    assert {held.record_id: held.reason for held in differing.held if held.record_id in named} == named, name
+    assert {held.record_id: sentence(held.reason) for held in differing.held if held.record_id in named} == named, name
     if rehearsed is not None:
         assert (rehearsed.records, rehearsed.messages) == (own.records, len(sent[settings.records])), name
     if settings.records in {"ogf-ur", "emi-car", "apel-job"}:

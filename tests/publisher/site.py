@@ -26,6 +26,7 @@ from publisher.messages.steps import BacklogLimits
 from publisher.publish.circuit import Circuits
 from publisher.publish.context import Tools
 from publisher.publish.publish import Delivery
+from publisher.reason import from_stored, sentence
 from publisher.sources import make_source
 from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store.database import open_store
@@ -321,12 +322,12 @@ class Site:
         return {record_id for record_id, found in self.states(target).items() if found is state}
 
     def reasons(self, target: str) -> dict[str, str | None]:
-        """Why each delivery stands as it does, where that is said."""
+        """Why each delivery is in its state, in words, where there is a reason."""
         query = (
-            "SELECT record_id, reason FROM deliveries JOIN runs ON runs.id = run_id "
+            "SELECT record_id, reason, reason_parameters FROM deliveries JOIN runs ON runs.id = run_id "
             "JOIN targets ON targets.id = target_id WHERE targets.name = ?"
         )
-        return dict(self.rows(query, target))
+        return {name: sentence(from_stored(*why)) or None for name, *why in self.rows(query, target)}
 
     def counted(self, target: str) -> dict[State, int]:
         """The counters that `status` reads; those of zero left out."""

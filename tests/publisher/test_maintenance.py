@@ -25,7 +25,7 @@ from tests.conftest import ROOT
 from tests.faults.full_disk import files_no_larger_than
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
-from tests.publisher.store.make_old_store import fill
+from tests.publisher.store.filled_site import fill
 from tests.publisher.store.server import Server
 
 
@@ -181,10 +181,10 @@ with Publisher.from_file(Path(config)) as publisher:
         engine.finish_backup = die
         publisher.keeper.backup(Path(place))
     if what == "purge":
-        purge.registry.note = die
+        purge.registry.record_action = die
         publisher.keeper.purge(Month(2026, 11))
     if what == "forget":
-        erase.registry.note = die
+        erase.registry.record_action = die
         publisher.keeper.forget("/DC=org/CN=Ada")
 """
 
@@ -245,11 +245,15 @@ def test_a_sound_store_has_nothing_red(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "subject", "told"),
     [
-        ("UPDATE runs SET digest = x'00' WHERE id = 1", "runs", "its digest is not that of its job"),
-        ("UPDATE runs SET wall_ms = wall_ms + 1 WHERE id = 2", "runs", "its columns are not those of its job"),
-        ("UPDATE runs SET class_id = class_id + 1 WHERE id = 2", "runs", "its class is not that of its job"),
-        ("UPDATE runs SET untold = 1 WHERE id = 2", "runs", "its columns are not those of its job"),
-        ("UPDATE versions SET job = x'01'", "versions", "digest is not that of its job"),
+        ("UPDATE runs SET digest = x'00' WHERE id = 1", "runs", "its digest is not that of its record"),
+        ("UPDATE runs SET wall_ms = wall_ms + 1 WHERE id = 2", "runs", "its columns are not those of its record"),
+        (
+            "UPDATE runs SET class_id = class_id + 1 WHERE id = 2",
+            "runs",
+            "its record with the facts of its class",
+        ),
+        ("UPDATE runs SET incomplete_usage = 1 WHERE id = 2", "runs", "its columns are not those of its record"),
+        ("UPDATE versions SET job = x'01'", "versions", "an earlier version cannot be read"),
         ("UPDATE classes SET facts = CAST(x'63' || id AS BLOB)", "classes", "class 1"),
         ("UPDATE classes SET digest = x'00' WHERE id = 1", "classes", "class 1"),
         ("DELETE FROM runs WHERE id = 1", "references", "deliveries whose run_id is in no row of runs"),

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from formats.base import CannotRenderError, Rendered
+from formats.base import Rendered
 from formats.job import Job
+from formats.reason import CannotRenderError, RuleCode
 from formats.view import View
 from publisher import plugins, sources
 from publisher.config import schema
 from publisher.errors import ConfigError, CredentialError, PublisherError, SourceError, TargetError, UnreachableError
 from publisher.finding import Finding
+from publisher.reason import sentence
 from publisher.sources.base import Cursor, Page, Source, Unreadable, Window
 from publisher.sources.plugin import AddedSource
 from publisher.store.schema import State
@@ -309,7 +311,7 @@ class Form:
             raise KeyError("queue")
         if number % 3 == 1:
             return Rendered(f'<r recordId="{job.record_id}">'.encode(), record_id=job.record_id)
-        raise CannotRenderError("vo", "this format insists on one")
+        raise CannotRenderError(RuleCode.ADD_ON, "vo", text="this format insists on one")
 
     def message(self, bodies: Sequence[bytes]) -> bytes:
         if self.message_fails:
@@ -368,8 +370,9 @@ def test_a_record_that_is_none(form: type[Form]) -> None:
     form.record = lambda *_: {"body": b"text"}  # type: ignore[assignment,return-value]
     assert made.record(make_job(1), 0).body == b"text"  # what has its form is one
     form.record = lambda *_: Rendered("text")  # type: ignore[assignment,arg-type,return-value]
-    with pytest.raises(CannotRenderError, match="failed at this record"):
+    with pytest.raises(CannotRenderError) as caught:
         made.record(make_job(1), 0)
+    assert "failed at this record" in sentence(caught.value.reason)
     form.message = lambda *_: "text"  # type: ignore[assignment,return-value]
     with pytest.raises(TargetError, match="failed as a format"):
         made.message([])

@@ -10,6 +10,7 @@ from publisher.api import Publisher
 from publisher.config import file as config_file
 from publisher.events import ignore
 from publisher.publish.context import Tools
+from publisher.reason import sentence
 from publisher.store.schema import State
 from tests.publisher.site import store_url_of
 
@@ -82,7 +83,7 @@ class Cluster:
     def held(self) -> dict[str, str]:
         """Why each record that is held is held."""
         with self.publisher() as publisher:
-            return {found.record_id: found.reason for found in publisher.listed(State.HELD)}
+            return {found.record_id: sentence(found.reason) for found in publisher.listed(State.HELD)}
 
     def counts(self) -> tuple[int, int, int]:
         """Jobs accepted, waiting and held."""

@@ -51,9 +51,9 @@ def plain(connection: Connection, value: Any) -> Any:
 
 
 def set_sequences(connection: Connection, tables: Sequence[Table]) -> None:
-    """Let the next ids of these tables be behind those that are there, after rows were put in with their ids."""
+    """Let the next ids of these tables be after those that are there, after rows were put in with their ids."""
     if connection.dialect.name == "sqlite":
-        return  # takes the one behind the greatest by itself
+        return  # takes the one after the greatest by itself
     for table in tables:
         last = connection.execute(select(func.max(table.c.id))).scalar_one()
         setting = text("SELECT setval(pg_get_serial_sequence(:table, 'id'), :last, :used)")
@@ -119,7 +119,7 @@ def _driver(engine: Engine) -> Iterator[sqlite3.Connection]:
 
 
 def back_up(engine: Engine, file: Path) -> None:
-    """Write a consistent copy of the store's file to `part_of(file)`, beside whoever is at work on it.
+    """Write a consistent copy of the store's file to `part_of(file)`, while others are at work on it.
 
     Raises `UsageError` for a store on a server, naming the command for it, and `StoreError` and its kinds.
     """

@@ -2,7 +2,7 @@
 
 Runs and their versions get new digests, and what was delivered of them is said to have the new ones, so nothing counts
 as changed and nothing is sent again. Summaries as last sent get the pseudonym in their keys for the same reason. Who
-asked for it is put down, without the name.
+asked for it is recorded, without the name.
 
 Persons who were erased: the pseudonym their jobs are kept under, and how their name is known when it is read again.
 
@@ -25,11 +25,12 @@ from formats.apel.fold import Group
 from formats.identity import digest, encode
 from formats.job import Job
 from formats.names import to_rfc2253, to_slash
-from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run
+from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
 from publisher.store import groups, registry
 from publisher.store.classes import JobClass, all_classes, decode, facts_digest
+from publisher.store.groups import DueFor
 from publisher.store.schema import (
     State,
     batches,
@@ -46,6 +47,7 @@ from publisher.store.schema import (
 from publisher.store.schema import audit as audit_table
 from publisher.store.schema import erased as erased_table
 from publisher.store.schema import groups as groups_table
+from publisher.text import utf8
 
 _HASH_BYTES: Final = 32
 _CACHED: Final = 50_000
@@ -82,29 +84,29 @@ def veiled(job: Job, names: Iterable[str], pseudonym: str) -> Job:
 
     Local users stay where mapping rules may look at them: who is paid for a job does not change with its user's name.
     """
-    told = {spelling: pseudonym for name in names for spelling in (name, to_slash(name), to_rfc2253(name))}
+    replacements = {spelling: pseudonym for name in names for spelling in (name, to_slash(name), to_rfc2253(name))}
     if job.local_user and not class_needs_local_user(job):
         job = msgspec.structs.replace(job, local_user=pseudonym)
     changes = {
         field: changed
         for field in job.__struct_fields__
-        if field != "record_id" and (changed := _replaced(value := getattr(job, field), told)) != value
+        if field != "record_id" and (changed := _replaced(value := getattr(job, field), replacements)) != value
     }
     return msgspec.structs.replace(job, **changes) if changes else job
 
 
-def _replaced(value: Any, told: dict[str, str]) -> Any:
+def _replaced(value: Any, replacements: dict[str, str]) -> Any:
     if isinstance(value, str):
-        for name, other in told.items():
+        for name, other in replacements.items():
             value = value.replace(name, other)
         return value
     if isinstance(value, tuple):
-        return tuple(_replaced(each, told) for each in value)
+        return tuple(_replaced(each, replacements) for each in value)
     if isinstance(value, dict):
-        return {_replaced(key, told): _replaced(each, told) for key, each in value.items()}
+        return {_replaced(key, replacements): _replaced(each, replacements) for key, each in value.items()}
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.replace(
-            value, **{field: _replaced(getattr(value, field), told) for field in value.__struct_fields__}
+            value, **{field: _replaced(getattr(value, field), replacements) for field in value.__struct_fields__}
         )
     return value
 
@@ -118,9 +120,9 @@ class PseudonymMap:
 
     def over(self, found: Sequence[EncodedRun]) -> Sequence[EncodedRun]:
         """The runs as they are stored."""
-        return [self.sealed(run) for run in found] if self._rows else found
+        return [self.encoded(run) for run in found] if self._rows else found
 
-    def sealed(self, run: EncodedRun) -> EncodedRun:
+    def encoded(self, run: EncodedRun) -> EncodedRun:
         """The run as it is stored."""
         if not self._rows:
             return run
@@ -174,7 +176,7 @@ _SALT_BYTES: Final = 32
 _PAGE: Final = 1000
 _UNSENT: Final = [int(state) for state in (State.WAITING, State.IN_FLIGHT)]
 _TEXTS: Final[tuple[tuple[Table, tuple[Column[Any], ...]], ...]] = (
-    (deliveries, (deliveries.c.reason,)),
+    (deliveries, (deliveries.c.reason_parameters,)),
     (batches, (batches.c.answer, batches.c.receipt)),
     (unreadable, (unreadable.c.reason,)),
     (sources, (sources.c.last_error,)),
@@ -220,9 +222,9 @@ def forget(
         if why is not None:
             raise UsageError(why, hint="Choose a pseudonym that the rule takes as well, with --as; nothing was changed")
     _require_sent(connection, [each.id for each in found], shown)
-    class_count = _rename_classes(connection, found, person, pseudonym)
-    run_count = _rename_runs(connection, person, pseudonym)
+    run_count = _rename_runs(connection, person, pseudonym)  # before the classes, whose facts runs are read with
     version_count = _rename_versions(connection, person, pseudonym)
+    class_count = _rename_classes(connection, found, person, pseudonym)
     group_count = sum(
         _rename_groups(connection, target_id, show, names, pseudonym) for target_id, show in shown.items()
     )
@@ -235,7 +237,9 @@ def forget(
     row = {"pseudonym": pseudonym, "salt": salt, "person": person_hash(person, salt), "erased_at": now}
     connection.execute(insert(erased_table).values(row))
     done = Forgotten(pseudonym, run_count, version_count, class_count, group_count, len(entries))
-    registry.note(connection, "forget", pseudonym, f"a person, in {run_count} runs and {group_count} summaries", now)
+    registry.record_action(
+        connection, "forget", pseudonym, f"a person, in {run_count} runs and {group_count} summaries", now
+    )
     return done
 
 
@@ -272,11 +276,11 @@ def _require_sent(connection: Connection, class_ids: Collection[int], shown: Map
             .select_from(groups_table)
             .where(
                 groups_table.c.target_id == target_id,
-                groups_table.c.kind.in_([groups.SUMMARY, groups.REFOLD]),
+                groups_table.c.kind == groups.SUMMARY,
                 groups_table.c.state != int(State.ACCEPTED),
             )
         ).scalar_one()
-        if waiting or unsent:
+        if waiting or unsent or groups.months_due(connection, target_id, DueFor.FOLD):
             name = connection.execute(select(targets.c.name).where(targets.c.id == target_id)).scalar_one()
             raise UsageError(
                 f"target {name} has not got its summaries yet ({waiting} jobs of the person wait): it would count them "
@@ -306,14 +310,20 @@ def _rename_classes(connection: Connection, found: Iterable[JobClass], person: s
 def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
     count = after = 0
     while True:
-        query = select(runs.c.id, runs.c.digest, runs.c.job).where(runs.c.id > after).order_by(runs.c.id).limit(_PAGE)
+        query = (
+            select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.job, classes.c.facts)
+            .join(classes, runs.c.class_id == classes.c.id)
+            .where(runs.c.id > after)
+            .order_by(runs.c.id)
+            .limit(_PAGE)
+        )
         page = connection.execute(query).all()
-        for run_id, mark, blob in page:
-            job = decode(bytes(blob))
+        for run_id, record_id, mark, blob, facts in page:
+            job = decode(blob, facts, record_id)
             if names := _names(job, person):
-                stored = encode(veiled(job, names, pseudonym))
-                fresh = digest(stored)
-                values = {"job": stored, "digest": fresh, "mark": None}  # a mark is of the name too
+                job = veiled(job, names, pseudonym)
+                fresh = digest(job)
+                values = {"job": encode_whole(job), "digest": fresh, "mark": None}  # a mark is of the name too
                 connection.execute(update(runs).where(runs.c.id == run_id).values(values))
                 _follow(connection, run_id, bytes(mark), fresh)
                 count += 1
@@ -328,16 +338,16 @@ def _rename_versions(connection: Connection, person: str, pseudonym: str) -> int
     for run_id, mark in keys:
         one = (versions.c.run_id == run_id) & (versions.c.digest == mark)
         row = connection.execute(select(versions.c.stored_at, versions.c.job).where(one)).one()
-        job = decode(bytes(row.job))
+        job = decode(row.job, b"", f"number {run_id}, an earlier version")
         names = _names(job, person)
         if not names:
             continue
-        stored = encode(veiled(job, names, pseudonym))
-        fresh = digest(stored)
+        job = veiled(job, names, pseudonym)
+        fresh = digest(job)
         connection.execute(delete(versions).where(one))
         there = (versions.c.run_id == run_id) & (versions.c.digest == fresh)
         if connection.execute(select(versions.c.run_id).where(there)).first() is None:
-            values = {"run_id": run_id, "digest": fresh, "stored_at": row.stored_at, "job": stored}
+            values = {"run_id": run_id, "digest": fresh, "stored_at": row.stored_at, "job": encode_whole(job)}
             connection.execute(insert(versions).values(values))
         _follow(connection, run_id, bytes(mark), fresh)
         count += 1
@@ -360,7 +370,7 @@ def _rename_groups(connection: Connection, target_id: int, show: Shown, names: I
     users = {show(name).casefold() for name in names}
     new = show(pseudonym)
     if new.casefold() in users:
-        return 0  # this service is not told names
+        return 0  # this service is sent no names
     mine = (groups_table.c.target_id == target_id) & (groups_table.c.kind == groups.SUMMARY)
     count = 0
     for row in connection.execute(select(groups_table).where(mine)).mappings().all():
@@ -379,14 +389,22 @@ def _rename_groups(connection: Connection, target_id: int, show: Shown, names: I
     return count
 
 
+def _spellings(name: str, pseudonym: str) -> list[tuple[str, str]]:
+    """A name and what takes its place, as text and, where that differs, inside JSON."""
+    pair = (name, pseudonym)
+    in_json = tuple(msgspec.json.encode(utf8(each)).decode()[1:-1] for each in pair)
+    return [pair] if in_json == pair else [pair, (in_json[0], in_json[1])]
+
+
 def _rename_in_texts(connection: Connection, name: str, pseudonym: str) -> None:
     for table, columns in _TEXTS:
         for column in columns:
-            connection.execute(
-                update(table)
-                .where(column.contains(name, autoescape=True))
-                .values({column.name: func.replace(column, name, pseudonym)})
-            )
+            for written, instead in _spellings(name, pseudonym):
+                connection.execute(
+                    update(table)
+                    .where(column.contains(written, autoescape=True))
+                    .values({column.name: func.replace(column, written, instead)})
+                )
     after = 0
     while True:
         query = (

@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, and_, delete, func, insert, inspect, or_, select
+from sqlalchemy import Connection, and_, func, inspect, or_, select
 
 from formats.identity import digest
 from formats.job import Job
-from publisher.encoded_run import cpu_total_ms, untold
+from publisher.encoded_run import encode_run
 from publisher.errors import StoreError
 from publisher.finding import Finding
-from publisher.store import registry
+from publisher.store import registry, transitions
 from publisher.store.admin import engine, purge
-from publisher.store.classes import decode, facts_digest
-from publisher.store.deliveries import CONFIRMED
+from publisher.store.classes import decode, decode_facts, facts_digest
 from publisher.store.runs import is_of_class
 from publisher.store.schema import (
     BatchState,
@@ -34,6 +33,7 @@ from publisher.store.schema import (
     targets,
     versions,
 )
+from publisher.store.transitions import CONFIRMED
 
 RESTORE: Final = (
     "Restore the store from a backup, or `store export` what is left of it; keep the damaged store for study"
@@ -67,11 +67,11 @@ def check(connection: Connection) -> Iterator[Finding]:
     lines = [f"{each.target}: {each.kept} {each.word} kept, {each.counted} counted" for each in wrong]
     yield _judge("counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right")
     yield _judge(
-        "runs", _told(_wrong_runs(connection)), "digests, columns and classes are those of the stored jobs", RESTORE
+        "runs", _first_of(_wrong_runs(connection)), "digests, columns and classes are those of the stored jobs", RESTORE
     )
-    yield _judge("versions", _told(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
-    yield _judge("classes", _told(_wrong_classes(connection)), "can be read", RESTORE)
-    yield _judge("deliveries", _told(_wrong_deliveries(connection)), "stand where their runs and batches are", RESTORE)
+    yield _judge("versions", _first_of(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
+    yield _judge("classes", _first_of(_wrong_classes(connection)), "can be read", RESTORE)
+    yield _judge("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their runs and batches", RESTORE)
     flying = connection.execute(
         select(func.count()).select_from(batches).where(batches.c.state == int(BatchState.IN_FLIGHT))
     ).scalar_one()
@@ -86,7 +86,7 @@ def _judge(subject: str, wrong: list[str], well: str, hint: str) -> Finding:
     return Finding(subject, "red", "; ".join(wrong), hint) if wrong else Finding(subject, "green", well)
 
 
-def _told(wrong: Iterator[str]) -> list[str]:
+def _first_of(wrong: Iterator[str]) -> list[str]:
     """The first few by name, and how many there are."""
     first: list[str] = []
     more = 0
@@ -145,7 +145,7 @@ def miscounted(connection: Connection) -> list[Miscounted]:
 
 
 def _counted(connection: Connection) -> Counter[tuple[int, int]]:
-    """How many deliveries there are, by target and counter; those in a state that there is not are told apart.
+    """How many deliveries there are, by target and counter; those in a state that there is not are counted apart.
 
     Grouped by the target alone, in the order of the table: by target and state, SQLite would first sort all of them, in
     memory.
@@ -165,49 +165,51 @@ def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
     """Set the counters to what counting gives, in a writing transaction; gives those that were wrong."""
     wrong = miscounted(connection)
     for each in wrong:
-        connection.execute(
-            delete(counters).where(counters.c.target_id == each.target_id, counters.c.state == each.state)
+        transitions.set_counter(connection, each.target_id, each.state, each.counted)
+        registry.record_action(
+            connection, "repair", each.target, f"{each.word}: {each.kept} kept, {each.counted} counted", now
         )
-        row = {"target_id": each.target_id, "state": each.state, "jobs": each.counted}
-        connection.execute(insert(counters).values(row))
-        registry.note(connection, "repair", each.target, f"{each.word}: {each.kept} kept, {each.counted} counted", now)
     return wrong
 
 
 def _wrong_runs(connection: Connection) -> Iterator[str]:
-    columns = (
-        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.untold, runs.c.digest,
-        runs.c.job, classes.c.facts,
+    asked = (
+        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms,
+        runs.c.incomplete_usage, runs.c.record_key, runs.c.global_key, runs.c.digest, runs.c.job, classes.c.facts,
     )  # fmt: skip
-    query = select(*columns).select_from(runs.outerjoin(classes, classes.c.id == runs.c.class_id))
-    for record_id, finished, end, wall_ms, cpu_ms, lacks, mark, blob, facts in engine.rows(connection, query):
-        stored = _bytes(blob)
-        if digest(stored) != _bytes(mark):
-            yield f"run {record_id}: its digest is not that of its job"
-            continue
+    query = select(*asked).select_from(runs.outerjoin(classes, classes.c.id == runs.c.class_id))
+    for record_id, *columns, stored_digest, blob, facts in engine.rows(connection, query):
         try:
-            job = decode(stored)
+            job = decode(_bytes(blob), b"" if facts is None else _bytes(facts), str(record_id))
         except StoreError as error:
-            yield f"run {record_id}: {error.message}"
+            yield error.message
             continue
-        told = (job.record_id, int(job.finished), job.end, job.wall_ms or 0, cpu_total_ms(job), untold(job))
-        if told != (record_id, finished, end, wall_ms, cpu_ms, lacks):
-            yield f"run {record_id}: its columns are not those of its job"
+        if digest(job) != _bytes(stored_digest):
+            yield f"run {record_id}: its digest is not that of its record with the facts of its class"
+            continue
+        run = encode_run(job, classed=False)
+        right = (run.finished, run.end, run.wall_ms, run.cpu_ms, run.incomplete_usage, run.key, run.global_key)
+        if (record_id, *columns) != (run.record_id, *right):
+            yield f"run {record_id}: its columns are not those of its record"
         elif facts is not None and not _is_of_class(job, _bytes(facts)):
-            yield f"run {record_id}: its class is not that of its job, and summaries go by the class"
+            yield f"run {record_id}: its class is not that of its record, and summaries go by the class"
 
 
 def _is_of_class(job: Job, facts: bytes) -> bool:
     try:
         return is_of_class(job, facts)
     except StoreError:
-        return True  # told of the class itself
+        return True  # reported with the class itself
 
 
 def _wrong_versions(connection: Connection) -> Iterator[str]:
     for run_id, mark, blob in engine.rows(connection, select(versions.c.run_id, versions.c.digest, versions.c.job)):
-        if digest(_bytes(blob)) != _bytes(mark):
-            yield f"an earlier version of run {run_id}: its digest is not that of its job"
+        name = f"number {run_id}, an earlier version"
+        try:
+            if digest(decode(_bytes(blob), b"", name)) != _bytes(mark):
+                yield f"run {name}: its digest is not that of its record"
+        except StoreError as error:
+            yield error.message
 
 
 def _wrong_classes(connection: Connection) -> Iterator[str]:
@@ -215,9 +217,9 @@ def _wrong_classes(connection: Connection) -> Iterator[str]:
         if facts_digest(_bytes(facts)) != _bytes(mark):
             yield f"class {class_id}: its digest is not that of its facts"
         try:
-            decode(_bytes(facts))
+            decode_facts(_bytes(facts), class_id)
         except StoreError as error:
-            yield f"class {class_id}: {error.message}"
+            yield error.message
 
 
 def _wrong_deliveries(connection: Connection) -> Iterator[str]:

@@ -1,20 +1,19 @@
 """purge: whole months out of the store, once every target has all that it wants of them.
 
 A month goes in one transaction with what must be kept of it (`publisher.store.admin.purge`) and with the entry that
-says who did it. The counters of `status` go on counting what was delivered; the receipt behind the last-sent end time
+says who did it. The counters of `status` go on counting what was delivered; the receipt of the last-sent end time
 stays.
 
 What is known of jobs that were purged: that they were here and in which version, and which months are gone.
 
 Keeps the promises that nothing counts twice and nothing is lost: a purged run that is read again is recognised by a
-hash of its record id and the digests of its versions, and is not put down anew. One that changed since, or a run of a
+hash of its record id and the digests of its versions, and is not enqueued again. One that changed since, or a run of a
 purged month that was never here, is stored, and held with the reason: the month is not whole in the store any more, and
 somebody must decide. A purged month is never summarised again.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -37,13 +36,16 @@ from sqlalchemy import (
 )
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
-from publisher.encoded_run import EncodedRun
+from formats.reason import Reason
+from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.grid_identity import local_id
-from publisher.store import dialect, groups, registry
+from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode
+from publisher.store import dialect, groups, registry, transitions
 from publisher.store.admin import engine
 from publisher.store.admin.erase import PseudonymMap
-from publisher.store.deliveries import CONFIRMED, move
+from publisher.store.deliveries import move
+from publisher.store.groups import DueFor
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import (
     OPEN,
@@ -62,13 +64,10 @@ from publisher.store.schema import (
     versions,
 )
 from publisher.store.schema import groups as groups_table
+from publisher.store.transitions import CONFIRMED
 
-PURGED: Final = "purged: "
-"""How the reasons begin with which something is held because of a purge; only a person releases it."""
-LATE: Final = f"{PURGED}the other jobs of its month were purged from the store"
-CHANGED_AFTER_PURGE: Final = f"{PURGED}the job changed after it was delivered and purged from the store"
-_KEY_BYTES: Final = 16
-_MANY: Final = 500
+LATE: Final = Reason.of(ReasonCode.PURGED_BEFORE_IT_CAME)
+CHANGED_AFTER_PURGE: Final = Reason.of(ReasonCode.CHANGED_AFTER_PURGE)
 
 
 class UnpurgedRuns(msgspec.Struct, frozen=True):
@@ -77,11 +76,6 @@ class UnpurgedRuns(msgspec.Struct, frozen=True):
     runs: Sequence[EncodedRun]
     unchanged: int = 0
     changed: frozenset[str] = frozenset()
-
-
-def key_of(record_id: str) -> bytes:
-    """What is kept of a purged run's record id: 16 bytes."""
-    return hashlib.blake2b(record_id.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
 def months(connection: Connection) -> frozenset[int]:
@@ -96,27 +90,24 @@ def runs_of_months(connection: Connection) -> dict[Month, int]:
 
 
 def drop_purged(connection: Connection, found: Sequence[EncodedRun], veil: PseudonymMap) -> UnpurgedRuns:
-    """Leave out what was purged and is unchanged, be it in an earlier version: a log tells all of them.
+    """Leave out what was purged and is unchanged, be it in an earlier version: a log has all of them.
 
     `veil` gives a run as it is stored where its person was erased.
     """
     if not found or not months(connection):
         return UnpurgedRuns(found)
-    listed = list({key_of(run.record_id): None for run in found})
+    listed = list({run.key: None for run in found})
     known: defaultdict[bytes, set[bytes]] = defaultdict(set)
-    for start in range(0, len(listed), _MANY):
-        query = select(purged_runs.c.run, purged_runs.c.digest).where(
-            purged_runs.c.run.in_(listed[start : start + _MANY])
-        )
-        for key, mark in connection.execute(query):
-            known[bytes(key)].add(bytes(mark))
+    query = select(purged_runs.c.run, purged_runs.c.digest)
+    for key, mark in dialect.rows_in(connection, query, purged_runs.c.run, listed):
+        known[bytes(key)].add(bytes(mark))
     kept: list[EncodedRun] = []
     changed: set[str] = set()
     for run in found:
-        marks = known.get(key_of(run.record_id))
+        marks = known.get(run.key)
         if marks is None or not run.finished:
             kept.append(run)
-        elif marks.isdisjoint({run.digest, veil.sealed(run).digest}):
+        elif marks.isdisjoint({run.digest, veil.encoded(run).digest}):
             kept.append(run)
             changed.add(run.record_id)
     return UnpurgedRuns(kept, len(found) - len(kept), frozenset(changed))
@@ -141,26 +132,23 @@ def hold_changed(
     if not changed:
         return 0
     stored = {item.run_id: item.fresh for item in put}
-    names = sorted(changed)
-    found: list[int] = []
-    for start in range(0, len(names), _MANY):
-        query = select(runs.c.id).where(runs.c.record_id.in_(names[start : start + _MANY]))
-        found += [run_id for run_id in connection.execute(query).scalars() if run_id in stored]
+    rows = dialect.rows_in(connection, select(runs.c.id), runs.c.record_key, [*map(run_key, sorted(changed))])
+    found = [run_id for (run_id,) in rows if run_id in stored]
     for target_id in target_ids:
         _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in found), now)
     return sum(stored[run_id] for run_id in found)
 
 
-def _hold(connection: Connection, target_id: int, found: Iterable[tuple[int, str]], now: int) -> None:
+def _hold(connection: Connection, target_id: int, found: Iterable[tuple[int, Reason]], now: int) -> None:
     move(connection, target_id, [(run_id, State.WAITING, State.HELD, why) for run_id, why in found], now)
 
 
-def require_unpurged(connection: Connection, first: int, behind: int) -> None:
+def require_unpurged(connection: Connection, first: int, end: int) -> None:
     """Raise `UsageError` for a window that holds jobs which were purged: it cannot be sent again whole."""
     inside = [
         str(month)
         for month in map(month_numbered, sorted(months(connection)))
-        if month_bounds(month)[0] < behind and month_bounds(month)[1] > first
+        if month_bounds(month)[0] < end and month_bounds(month)[1] > first
     ]
     if inside:
         raise UsageError(
@@ -172,26 +160,26 @@ def require_unpurged(connection: Connection, first: int, behind: int) -> None:
 def in_purged_month(connection: Connection, end_time: ColumnElement[int]) -> ColumnElement[bool]:
     """The condition that an instant lies in a month that was purged."""
     spans = list(_spans(sorted(months(connection))))
-    return or_(false(), *(and_(end_time >= first, end_time < behind) for first, behind in spans))
+    return or_(false(), *(and_(end_time >= first, end_time < end) for first, end in spans))
 
 
 def _spans(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First second and the second behind of each stretch of months without a gap."""
-    first = behind = None
+    """First second and the second after each stretch of months without a gap."""
+    first = end = None
     for number in numbers:
-        begin, end = month_bounds(month_numbered(number))
-        if behind != begin:
-            if first is not None and behind is not None:
-                yield first, behind
+        begin, stop = month_bounds(month_numbered(number))
+        if end != begin:
+            if first is not None and end is not None:
+                yield first, end
             first = begin
-        behind = end
-    if first is not None and behind is not None:
-        yield first, behind
+        end = stop
+    if first is not None and end is not None:
+        yield first, end
 
 
 def not_held_for_good() -> ColumnElement[bool]:
     """The condition that a held delivery may be released by something else than a person."""
-    return or_(deliveries.c.reason.is_(None), ~deliveries.c.reason.startswith(PURGED))
+    return or_(deliveries.c.reason.is_(None), deliveries.c.reason.not_in(ONLY_A_PERSON_RELEASES))
 
 
 def delivered(connection: Connection, target_id: int) -> dict[int, int]:
@@ -272,8 +260,8 @@ def _months(connection: Connection, end: int) -> Iterator[Month]:
 
 
 def _within(column: ColumnElement[Any], month: Month) -> ColumnElement[bool]:
-    first, behind = month_bounds(month)
-    return and_(column >= first, column < behind)
+    first, end = month_bounds(month)
+    return and_(column >= first, column < end)
 
 
 def _why_kept(connection: Connection, target_id: int, name: str, owed: Mapping[str, Owed], month: Month) -> str | None:
@@ -294,12 +282,14 @@ def _why_kept(connection: Connection, target_id: int, name: str, owed: Mapping[s
     of_month = and_(groups_table.c.target_id == target_id, in_month)
     settings = owed.get(name)
     if settings is not None:
-        kinds = [groups.SUMMARY, groups.UTILIZATION, groups.REFOLD] if settings.summaries else []
-        kinds += [groups.SYNC, groups.DUE] if settings.sync else []
+        kinds = [groups.SUMMARY, groups.UTILIZATION] if settings.summaries else []
+        kinds += [groups.SYNC] if settings.sync else []
         query_groups = select(func.count()).where(
             of_month, groups_table.c.kind.in_(kinds), groups_table.c.state != int(State.ACCEPTED)
         )
-        unsent = connection.execute(query_groups).scalar_one()
+        purposes = [DueFor.FOLD] * settings.summaries + [DueFor.SYNC] * settings.sync
+        due = sum(month in groups.months_due(connection, target_id, purpose) for purpose in purposes)
+        unsent = connection.execute(query_groups).scalar_one() + due
         there += [f"{unsent} summaries, reports or sync counts to be sent"] if unsent else []
     gone = "" if settings is not None else ", which is not configured any more"
     return f"target {name}{gone}: {', '.join(there)}" if there else None
@@ -313,7 +303,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
     target_ids = list(connection.execute(select(targets.c.id)).scalars())
     inside = _within(runs.c.end_time, month)
     query = (
-        select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.finished, runs.c.local_id, classes.c.source_id)
+        select(runs.c.id, runs.c.record_key, runs.c.digest, runs.c.finished, runs.c.local_id, classes.c.source_id)
         .join(classes, runs.c.class_id == classes.c.id)
         .where(inside)
         .order_by(runs.c.end_time, runs.c.id)
@@ -328,7 +318,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
             for state, jobs, seen in _take_deliveries(connection, target_id, ids):
                 delivered[target_id, state] += jobs
                 confirmed[target_id, state] += seen
-        finished = {row[0]: key_of(row[1]) for row in page if row[3]}
+        finished = {row[0]: bytes(row[1]) for row in page if row[3]}
         marks = [(row[0], bytes(row[2])) for row in page if row[3]]
         earlier = connection.execute(
             select(versions.c.run_id, versions.c.digest).where(versions.c.run_id.in_(finished))
@@ -343,8 +333,8 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
         total += len(page)
     note_deliveries(connection, month, ((*key, jobs, confirmed[key]) for key, jobs in delivered.items()))
     note_month(connection, month, total, now)
-    groups.keep_sync(connection, month, now)
-    registry.note(connection, "purge", str(month), f"{total} runs", now)
+    groups.keep_sync_counts(connection, month)
+    registry.record_action(connection, "purge", str(month), f"{total} runs", now)
     return total
 
 
@@ -359,9 +349,9 @@ def _take_deliveries(connection: Connection, target_id: int, ids: Sequence[int])
     if any(State(state) in UNDELIVERED for state, _, _ in found):
         raise StoreCorruptError(
             "a job's delivery has another end time than the job, and is undelivered; nothing of its month was purged",
-            hint="`usage-publisher store check` tells which",
+            hint="`usage-publisher store check` says which",
         )
-    connection.execute(delete(deliveries).where(chosen))
+    transitions.purge(connection, target_id, ids)
     return found
 
 
@@ -389,8 +379,8 @@ def _drop(connection: Connection, table: Table, ids: Sequence[int], *referring: 
     """Take rows out that nothing refers to; `referring`: the columns that could."""
     if ids:
         with engine.found_by(connection, *referring):
-            for start in range(0, len(ids), _PAGE):
-                connection.execute(delete(table).where(table.c.id.in_(ids[start : start + _PAGE])))
+            for some in dialect.chunks(ids):
+                connection.execute(delete(table).where(table.c.id.in_(some)))
 
 
 # --- messages and receipts
@@ -401,7 +391,7 @@ def _older(before: Month) -> ColumnElement[bool]:
 
 
 def _last_sent() -> ColumnElement[bool]:
-    """The batches that tell a target's last-sent end time."""
+    """The batches with a target's last-sent end time."""
     last = (
         select(batches.c.target_id, func.max(batches.c.latest_end).label("latest_end"))
         .where(batches.c.state == int(BatchState.ACCEPTED))
@@ -423,7 +413,7 @@ def _needless(before: Month) -> ColumnElement[bool]:
     return and_(_older(before), *(batches.c.id.not_in(each) for each in used), not_(_last_sent()))
 
 
-def _told(before: Month) -> ColumnElement[bool]:
+def _with_text(before: Month) -> ColumnElement[bool]:
     return and_(_older(before), or_(batches.c.receipt.is_not(None), batches.c.answer.is_not(None)))
 
 
@@ -434,7 +424,7 @@ def old_messages(connection: Connection, before: Month) -> int:
 
 def old_receipts(connection: Connection, before: Month) -> int:
     """How many messages were sent before a month of which the receipt or the answer is kept."""
-    return connection.execute(select(func.count()).select_from(batches).where(_told(before))).scalar_one()
+    return connection.execute(select(func.count()).select_from(batches).where(_with_text(before))).scalar_one()
 
 
 def purge_messages(connection: Connection, before: Month, now: int) -> int:
@@ -442,13 +432,15 @@ def purge_messages(connection: Connection, before: Month, now: int) -> int:
     ids = list(connection.execute(select(batches.c.id).where(_needless(before))).scalars())
     _drop(connection, batches, ids, deliveries.c.batch_id, groups_table.c.batch_id)
     if ids:
-        registry.note(connection, "purge", "messages", f"{len(ids)} messages sent before {before}", now)
+        registry.record_action(connection, "purge", "messages", f"{len(ids)} messages sent before {before}", now)
     return len(ids)
 
 
 def purge_receipts(connection: Connection, before: Month, now: int) -> int:
     """Take receipts and answers out of messages that were sent before a month; gives out of how many."""
-    count = connection.execute(update(batches).where(_told(before)).values(receipt=null(), answer=null())).rowcount
+    count = connection.execute(update(batches).where(_with_text(before)).values(receipt=null(), answer=null())).rowcount
     if count:
-        registry.note(connection, "purge", "receipts", f"receipts of {count} messages sent before {before}", now)
+        registry.record_action(
+            connection, "purge", "receipts", f"receipts of {count} messages sent before {before}", now
+        )
     return count

@@ -14,9 +14,9 @@ from formats.apel.fold import Fold, Group, SyncFold, normalised_seconds
 from formats.apel.job import ApelJobFormat, read_job
 from formats.apel.summary import SummaryFormat, SyncFormat, read_count, read_group
 from formats.apel.text import carried, parse
-from formats.base import CannotRenderError
 from formats.check.apel import check_text
 from formats.job import Benchmark, Job
+from formats.reason import CannotRenderError
 from formats.registry import UnknownFormatError, names_of, record_format, summary_format, sync_format
 from formats.text import duration_seconds
 from formats.view import View

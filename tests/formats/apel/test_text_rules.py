@@ -13,10 +13,10 @@ from formats.apel.job import ApelJobFormat, read_job
 from formats.apel.score import preferred_score, read_scores
 from formats.apel.summary import SummaryFormat, read_group
 from formats.apel.text import parse
-from formats.base import CannotRenderError
 from formats.check.apel import check_text
 from formats.check.message import inspect_message
 from formats.job import Benchmark, Job
+from formats.reason import CannotRenderError
 from formats.rules import (
     JOB_03,
     JOB_04,

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from formats.apel.fold import Fold
-from formats.base import CannotRenderError, Rendered
+from formats.base import Rendered
 from formats.job import Benchmark, Job
+from formats.reason import CannotRenderError
 from formats.registry import record_format
 from formats.rules import compared
 from formats.view import View

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.base import CannotRenderError
+from formats.reason import CannotRenderError
 from formats.registry import record_format
 from formats.view import View
 from tests.formats.golden_jobs import CREATED, GOLDEN

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.base import CannotRenderError, Note
+from formats.base import Note
+from formats.reason import CannotRenderError
 from formats.rules import NumberRule, TextRule
 from formats.xml.layout import Call, Duration, Instant, Number, Text, compiled, text_element, together
 from tests.strategies import any_int, any_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from formats.base import CannotRenderError
 from formats.job import Job
+from formats.reason import CannotRenderError
 from formats.registry import record_format
 from formats.view import View
 from formats.xml.read import CAR, UR, NotAMessageError, read, read_sums

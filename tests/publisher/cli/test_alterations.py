@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from formats.base import Note
+from formats.reason import Reason
 from publisher.cli.alterations import held_lines, note_lines
 from publisher.preview.render import HeldPreview, Noted
+from publisher.reason import ReasonCode
 
 
 def test_held_records_are_reported_by_reason() -> None:
-    held = [HeldPreview("a", "no benchmark"), HeldPreview("b", "no end"), HeldPreview("c", "no benchmark")]
+    texts = {"a": "no benchmark", "b": "no end", "c": "no benchmark"}
+    held = [HeldPreview(name, Reason.of(ReasonCode.WAIVED, text=text)) for name, text in texts.items()]
     assert list(held_lines(held)) == ["held: 2 records, the first a: no benchmark", "held: b: no end"]
     assert list(held_lines([])) == []
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from formats.reason import Reason
 from publisher.cli import output, progress
 from publisher.events import (
     BatchSettled,
@@ -18,6 +19,7 @@ from publisher.events import (
     RetryPlanned,
     TargetPaused,
 )
+from publisher.reason import ReasonCode
 
 
 class Terminal(io.StringIO):
@@ -99,7 +101,7 @@ def test_the_same_answer_is_not_reported_at_length_again(capsys: pytest.CaptureF
 
 def settled(watch: Observer, count: int, reason: str, state: str = "held", target: str = "neic") -> None:
     for number in range(1, count + 1):
-        watch(RecordSettled(target, f"ur-{number}", state, reason))
+        watch(RecordSettled(target, f"ur-{number}", state, Reason.of(ReasonCode.REFUSED, answer=reason)))
 
 
 def test_many_held_records_are_reported_by_reason_before_anything_else_is(capsys: pytest.CaptureFixture[str]) -> None:

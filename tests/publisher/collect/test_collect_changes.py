@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from publisher.reason import sentence
 from publisher.store.schema import State
 from publisher.targets.base import Refused, Transient, Unknown
 from tests.publisher.collect.one_source_site import KINDS, site_of
@@ -50,7 +51,7 @@ def test_a_run_that_changes_after_delivery_is_superseded_where_the_first_version
     assert service.posts == before
     known = site.publisher.job(make_job(1).record_id)[0]
     assert known.run.job.wall_ms == 7000
-    assert "keeps its first version" in (known.whereabouts[0].reason or "")
+    assert "keeps its first version" in sentence(known.whereabouts[0].reason)
 
 
 def test_a_changed_record_may_replace_a_rejected_one(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.apel.fold import SyncFold
-from formats.base import CannotRenderError
 from formats.job import Benchmark, Host, Job
+from formats.reason import CannotRenderError
 from formats.view import View
 from publisher.collect.enrich import Enrichers
 from publisher.collect.target_filter import TargetFilter

@@ -72,35 +72,6 @@ def test_jobs_with_an_unusable_benchmark_are_released_by_the_configured_one(tmp_
     assert site.counted("apel") == {State.ACCEPTED: 3}
 
 
-def test_classes_of_an_earlier_version_get_the_hosts_that_rules_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = ListSource("ce1")
-    unusable = (Benchmark("CloudMark", 5.0),)
-    source.add(
-        make_job(1, benchmarks=unusable, hosts=(Host("old1"),), end=OCTOBER + 1),
-        make_job(2, benchmarks=unusable, hosts=(Host("wn1"),), end=OCTOBER + 2, cores=2),
-        make_job(3, benchmarks=unusable, end=OCTOBER + 3),
-    )
-    service = SummaryReceiver("apel")
-    site = Site(tmp_path, [source], [service])
-    site.table["sources"]["ce1"] |= {"benchmark": SCORE, "benchmarks": [SCORE | {"value": 7, "host": "old*"}]}
-    site.configure("apel", records="apel-summary", sync=False)
-    with monkeypatch.context() as earlier:
-        earlier.setattr("publisher.collect.target_filter.RULES_VERSION", 1)
-        for module in ("publisher.encoded_run", "publisher.store.classes", "publisher.collect.enrich"):
-            earlier.setattr(f"{module}.class_needs_hosts", lambda job: not job.benchmarks)
-        site.collect()
-        site.publish()
-    assert site.counted("apel") == {State.HELD: 3}
-    site.reopen()
-    site.publish()
-    assert site.counted("apel") == {State.ACCEPTED: 3}
-    sent = "".join(message.payload.decode() for message in service.messages)
-    scores = re.findall(r"ServiceLevel: (\S+)\n.*?EarliestEndTime: (\d+)", sent, re.DOTALL)
-    assert {int(end) - OCTOBER: score for score, end in scores} == {1: "7", 2: "10.5", 3: "10.5"}
-
-
 @pytest.mark.parametrize("records", ["apel-job", "emi-car", "apel-summary"])
 def test_slurm_jobs_without_cpu_time_name_the_column_and_are_released_by_a_table_with_it(
     cluster: Cluster, records: str

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from publisher.reason import sentence
 from publisher.sources.base import Window
 from tests.publisher.torque_cluster import NOW, Cluster, torque_line
 
@@ -278,7 +279,7 @@ def test_render_holds_what_publish_holds(cluster: GridCluster) -> None:
             assert message.records == 1
             assert b"NumberOfJobs: 2" not in message.payload
             held = ["user_dn: no grid log entry yet: see sources.ce1.grid_log"] if form != "apel-sync" else []
-            assert [item.reason for item in rendering.held] == held  # a count holds nothing, it leaves out
+            assert [sentence(item.reason) for item in rendering.held] == held  # a count holds nothing, it leaves out
 
 
 @settings(max_examples=8)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.job import Job
+from publisher.reason import sentence
 from publisher.store.schema import State
 from publisher.text import iso
 from tests.publisher.receivers import Receiver
@@ -123,7 +124,7 @@ def test_what_is_held_for_want_of_a_benchmark_is_released_when_one_is_configured
     assert (delivery.sent.accepted, delivery.sent.held) == (1, 1)
     held = site.publisher.listed(State.HELD)
     assert [(item.target, item.record_id) for item in held] == [("neic", make_job(1).record_id)]
-    assert "benchmark" in held[0].reason.lower()
+    assert "benchmark" in sentence(held[0].reason)
     site.publish()
     assert site.counted("neic") == {State.ACCEPTED: 1, State.HELD: 1}
     site.table["sources"]["ce1"]["benchmark"] = {"type": "HEPscore23", "value": 9.0}
@@ -154,10 +155,10 @@ def test_what_an_earlier_version_held_for_its_rules_is_released_by_the_upgrade(
 def test_settings_that_say_only_where_and_how_plan_nothing_anew(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path, *make_jobs(2))
     site.collect()
-    before = site.rows("SELECT wishes FROM targets")
+    before = site.rows("SELECT filter_settings FROM targets")
     site.configure("neic", batch_records=7, timeout="9s", url="https://other.example.org", attempts=2)
     site.publish()
-    assert site.rows("SELECT wishes FROM targets") == before
+    assert site.rows("SELECT filter_settings FROM targets") == before
 
 
 wishes = st.fixed_dictionaries(

@@ -23,7 +23,7 @@ from publisher.sources.base import Cursor, Known, Page, Window
 from publisher.store.admin.backup import copy
 from publisher.store.admin.integrity import check
 from publisher.store.database import open_store
-from publisher.store.schema import State
+from publisher.store.schema import State, runs
 from tests.generators.arc_database import ArcWriter, create
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOW, ListSource, Site
@@ -32,6 +32,7 @@ from tests.store_contents import Contents, contents_of
 
 ALL = Window(0, None)
 ROWS = 40
+_RECORD_ID, _MARK = (list(runs.c.keys()).index(name) for name in ("record_id", "mark"))
 SEPTEMBER = Window(1_788_220_800, 1_790_812_800)
 
 
@@ -383,10 +384,10 @@ def test_after_any_change_the_store_is_as_if_every_row_was_read(
     quick, marked = _read_in(with_marks, window, chosen, forgets=False)
     slow, read = _read_in(without, window, chosen, forgets=True)
     assert quick == slow
-    anew = {row[1]: row[-1] for row in read["runs"]}
+    anew = {row[_RECORD_ID]: row[_MARK] for row in read["runs"]}
     for row in marked["runs"]:
-        assert anew[row[1]] in {row[-1], None}, "what was read has the mark of what it is now"
+        assert anew[row[_RECORD_ID]] in {row[_MARK], None}, "what was read has the mark of what it is now"
     for contents in (marked, read):
-        contents["runs"] = [row[:-1] for row in contents["runs"]]
+        contents["runs"] = [(*row[:_MARK], *row[_MARK + 1 :]) for row in contents["runs"]]
         contents["unreadable"] = [(*row[:2], *row[3:-1]) for row in contents["unreadable"]]  # without the folder
     assert marked == read

@@ -8,7 +8,6 @@ import pytest
 
 from publisher.collect.collect import Collected
 from publisher.config.services import Notices
-from publisher.messages.completeness import NOT_WHOLE
 from publisher.observe.mail import problems
 from publisher.sources.base import Cursor, Page, Recovered, Unreadable, Window
 from publisher.status.check_host import collected
@@ -84,7 +83,7 @@ def test_the_months_that_it_may_hold_jobs_of_are_not_whole(tmp_path: Path) -> No
     assert service.total()[0] == 1, "October alone"
     assert site.in_state("apel", State.HELD) == {make_job(1).record_id}
     (reason,) = filter(None, site.reasons("apel").values())
-    assert reason.startswith(NOT_WHOLE)
+    assert "the month is not known whole" in reason
     assert LOG in reason
     assert len(site.in_state("neic", State.ACCEPTED)) == 2, "records of jobs go"
     site.publisher.settle_unreadable("it was empty")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from formats.calendar import month_of
-from publisher.messages.completeness import NOT_WHOLE, why_not_whole
+from publisher.messages.completeness import why_not_whole
+from publisher.reason import INCOMPLETE, sentence
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import NOW, ListSource, Site
 
@@ -24,7 +25,9 @@ def test_sources_that_do_not_know_their_first_day(tmp_path: Path, unsure: int, n
     month = month_of(NOW)
     site = site_of(tmp_path, unsure)
     found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month)
-    assert found == f"{NOT_WHOLE}{named} every job from {month} on; {setting}.complete_since"
+    assert (
+        sentence(found) == f"the month is not known whole: {named} every job from {month} on; {setting}.complete_since"
+    )
 
 
 def test_sources_that_know_their_first_day(tmp_path: Path) -> None:
@@ -46,4 +49,6 @@ def test_a_source_that_was_not_read_comes_first(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("unsure", complete_since=None), unread], [Receiver("neic")])
     site.collect()
     found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month_of(NOW))
-    assert found == f"{NOT_WHOLE}source unread was not yet read to its end"
+    assert found is not None
+    assert found.code in INCOMPLETE
+    assert sentence(found) == "the month is not known whole: source unread was not yet read to its end"

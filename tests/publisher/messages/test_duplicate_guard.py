@@ -9,6 +9,7 @@ import pytest
 
 from formats.job import Job
 from publisher.preview.render import Rendering
+from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from tests.publisher.receivers import Receiver, SummaryReceiver
@@ -36,7 +37,7 @@ def rendered(site: Site, window: Window | None = None) -> tuple[int, dict[str, s
     """Records that the dry run shows, and what it holds."""
     rendering = Rendering(site.publisher.store, site.config, "emi-car", "apel", window or Window(), site.now)
     list(rendering.messages())
-    return rendering.records, {held.record_id: held.reason for held in rendering.held}
+    return rendering.records, {held.record_id: sentence(held.reason) for held in rendering.held}
 
 
 def test_the_second_is_held_with_both_named_and_the_dry_run_says_the_same(tmp_path: Path) -> None:

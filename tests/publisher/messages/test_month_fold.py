@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, delete, insert, select, update
 
 from formats.apel.fold import LATEST_END, LONGEST_MS, Fold
-from formats.base import CannotRenderError
 from formats.calendar import Month, month_bounds
 from formats.job import Benchmark, Host, Job
+from formats.reason import CannotRenderError
 from publisher.collect.run_preparer import RunPreparer
 from publisher.config.file import parse
 from publisher.config.schema import Config
-from publisher.encoded_run import encode_run
+from publisher.encoded_run import encode_run, run_key
 from publisher.grid_identity import GridLogEntry
 from publisher.messages.due import NOT_DUE, ended_in
 from publisher.messages.item import Members, view_of
 from publisher.messages.month_fold import MonthFolder
+from publisher.reason import sentence
 from publisher.store import sums
 from publisher.store.classes import AWAITED, JOINED, Interner, Marked
 from publisher.store.database import Store, open_store
@@ -218,7 +219,7 @@ def fill(store: Store, known: Sequence[Known]) -> None:
         rows = [
             {
                 "target_id": TARGET, "run_id": ids[one.job.record_id], "state": int(one.state),
-                "end_time": one.job.end, "changed_at": 0, "stale": one.seen,
+                "end_time": one.job.end, "changed_at": 0, "revision": one.seen,
             }
             for one in known if one.state is not None
         ]  # fmt: skip
@@ -240,11 +241,13 @@ def folded_one_by_one(
             continue
         run = delivery.run
         try:
-            place, name = members, fold.add(demand.prepare(run)).text
+            name = fold.add(demand.prepare(run)).text
         except CannotRenderError as error:
-            place, name = held, str(error)
+            some = held.setdefault(sentence(error.reason), Members.packed())
+        else:
+            some = members.setdefault(name, Members.packed())
         if state is State.WAITING:
-            place.setdefault(name, Members.packed()).add(run.run_id, delivery.seen)
+            some.add(run.run_id, delivery.revision)
     return members, held, owed
 
 
@@ -263,7 +266,7 @@ def assert_folds_alike(store: Store, site: tuple[Month, Config, list[Known]]) ->
     members, held, owed = folded_one_by_one(store, demand, month, plain)
     assert list(quick.fold.groups()) == list(plain.groups())
     assert sorted_members(quick.members) == sorted_members(members)
-    assert sorted_members(quick.held) == sorted_members(held)
+    assert sorted_members({sentence(why): some for why, some in quick.held.items()}) == sorted_members(held)
     with store.read() as connection:
         by_class = sums.owed_by_class(connection, TARGET, month_bounds(month), PAGE)
         of_runs = {row[0]: row[1] for row in connection.execute(select(runs.c.id, runs.c.class_id))}
@@ -297,9 +300,11 @@ def _many(store: Store, number: int, first: int) -> None:
     with store.write() as connection:
         row = dict(connection.execute(select(runs)).mappings().one())
         copies = range(row["id"] + 1, row["id"] + number)
-        connection.execute(
-            insert(runs), [row | {"id": at, "record_id": f"ur-{at}", "end_time": first + at % 9999} for at in copies]
-        )
+        copied = [
+            row | {"id": at, "record_id": f"ur-{at}", "record_key": run_key(f"ur-{at}"), "end_time": first + at % 9999}
+            for at in copies
+        ]
+        connection.execute(insert(runs), copied)
         delivered = dict(connection.execute(select(ledger)).mappings().one())
         connection.execute(insert(ledger), [delivered | {"run_id": at, "end_time": first + at % 9999} for at in copies])
 

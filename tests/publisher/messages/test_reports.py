@@ -16,6 +16,7 @@ from formats.utilization.measure import Bins, Ran, Tally
 from formats.utilization.report import UtilizationReport, check_report, read_report
 from publisher.config.schema import Selected
 from publisher.messages.entries import KEYS
+from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Refused, Transient
@@ -312,7 +313,7 @@ def test_render_shows_the_very_messages(tmp_path: Path) -> None:
     rendering = site.publisher.rendering("utilization", "portal", Window())
     shown = [message.payload for message in rendering.messages()]
     assert [held.record_id for held in rendering.held] == ["2026-11"]
-    assert "not over" in rendering.held[0].reason
+    assert "not over" in sentence(rendering.held[0].reason)
     site.publish()
     assert [message.payload for message in portal.messages] == shown
     assert list(site.publisher.rendering("utilization", "portal", Window()).messages()) == []

@@ -143,7 +143,7 @@ def test_taking_over_by_time(shadowed: Inside) -> None:
     ("words", "said"),
     [
         (("nosuch",), "no target"),
-        (("files", "--against", "nosuch"), "there is no nosuch"),
+        (("files", "--against", "nosuch"), "nosuch does not exist"),
         (("files", "--against", "old-summaries"), "no record of ogf-ur"),
         (("files", "--take-over"), "--against"),
         (("files", "--delivered-until", "2026-11-01"), "--take-over"),

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from formats.reason import Reason
 from publisher.config.services import Log
 from publisher.errors import ConfigError
 from publisher.events import BatchInFlight, BatchSettled, RecordSettled, RetryPlanned, TargetPaused
 from publisher.observe.log import LogFile
+from publisher.reason import ReasonCode
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -75,7 +77,8 @@ def test_a_problem_that_is_not_an_event_is_a_warning_of_the_run(tmp_path: Path) 
 @pytest.mark.parametrize("kind", ["text", "json"])
 def test_what_comes_from_outside_stays_in_its_line(tmp_path: Path, kind: str) -> None:
     log = made(tmp_path / "log", format=kind)
-    log(RecordSettled("neic", "ur-\x1b[31m\n", "rejected", 'no "quotes"\r\nlevel=info event=forged \u2028 \udcff'))
+    answer = 'no "quotes"\r\nlevel=info event=forged \u2028 \udcff'
+    log(RecordSettled("neic", "ur-\x1b[31m\n", "rejected", Reason.of(ReasonCode.REFUSED, answer=answer)))
     log.close()
     text = (tmp_path / "log").read_text(encoding="utf-8")
     assert len(text.splitlines()) == 1

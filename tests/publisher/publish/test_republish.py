@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from publisher.errors import TargetBusyError
+from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.admin import purge
 from publisher.store.schema import State
@@ -148,12 +149,15 @@ def test_what_a_person_alone_releases_stays_held(tmp_path: Path) -> None:
     site.collect()
     site.publish()
     with site.publisher.store.write() as connection:
-        connection.execute(text("UPDATE deliveries SET reason = :why WHERE reason IS NOT NULL"), {"why": purge.LATE})
+        connection.execute(
+            text("UPDATE deliveries SET reason = :why, reason_parameters = NULL WHERE reason IS NOT NULL"),
+            {"why": purge.LATE.code},
+        )
     plan = site.publisher.plan_republish("apel", WINDOW)
     assert (plan.held, plan.rekeyed, plan.to_send) == (0, 1, JOBS)
     again(site)
     assert site.in_state("apel", State.HELD) == {make_job(60).record_id}
-    assert site.reasons("apel")[make_job(60).record_id] == purge.LATE
+    assert site.reasons("apel")[make_job(60).record_id] == sentence(purge.LATE)
 
 
 @pytest.mark.parametrize("shared", [False, True])

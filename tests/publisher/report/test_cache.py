@@ -161,7 +161,7 @@ def test_what_is_new_changed_gone_or_renamed_is_made_good(tmp_path: Path) -> Non
         with site.publisher.store.write() as connection:
             gone = runs.c.record_id.in_([job.record_id for job in jobs[:5]])
             connection.execute(update(runs).where(gone).values(end_time=None, finished=0))
-            registry.note(connection, "forget", "x", "y", 1)
+            registry.record_action(connection, "forget", "x", "y", 1)
 
     changed(forget)
     assert kept.reads == before
@@ -203,7 +203,7 @@ def test_a_problem_in_preparing_is_reported_once_and_reports_continue(tmp_path: 
     kept.prepare()
     kept.wait()
     (told,) = said
-    assert "could not be prepared: the store holds a record that cannot be read" in told
+    assert "could not be prepared: the store is damaged: the record of run number 2 cannot be read" in told
     early = {"stop": make_job(1).end, "by": ("owner",)}
     for _ in range(2):
         assert asked(site.publisher, "totals", early, kept) == asked(site.publisher, "totals", early)

@@ -87,7 +87,10 @@ def test_months_of_runs(tmp_path: Path) -> None:
     assert list(site.publisher.archive(tmp_path / "archive")) == ["2026-11", "2027-01"]
 
 
-@pytest.mark.parametrize(("stored", "error"), [(b"\x02\x80", StoreNewerError), (b"\x01\xc1", StoreCorruptError)])
+@pytest.mark.parametrize(
+    ("stored", "error"),
+    [(b"\x63\x80", StoreNewerError), (b"\x01\xc1", StoreCorruptError), (b"\x03\x80", StoreCorruptError)],
+)
 def test_what_cannot_be_read_whole_is_not_read_in_part(tmp_path: Path, stored: bytes, error: type[Exception]) -> None:
     site = collected(tmp_path, *make_jobs(3))
     with site.publisher.store.write() as connection:

@@ -17,7 +17,7 @@ from publisher.store.schema import State
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, Site, make_job
 from tests.publisher.spool.test_formats import full_job
-from tests.publisher.store.make_old_store import fill
+from tests.publisher.store.filled_site import fill
 from tests.publisher.torque_cluster import NOW, Cluster, torque_line
 
 pytestmark = pytest.mark.either_store

@@ -9,7 +9,7 @@ import pytest
 
 from formats.job import Job
 from publisher.finding import Finding
-from publisher.status.check import wishes
+from publisher.status.check import targets_without_jobs
 from publisher.text import iso
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import NOW, ListSource, Site, make_job
@@ -24,7 +24,7 @@ def found(tmp_path: Path, job: Job, **settings: Any) -> list[Finding]:
     site = Site(tmp_path, [source], [Receiver("neic")])
     site.configure("neic", **settings)
     site.collect()
-    return list(wishes(site.config, site.publisher.store, site.publisher.status()))
+    return list(targets_without_jobs(site.config, site.publisher.store, site.publisher.status()))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_sources_that_are_not_its_own(tmp_path: Path) -> None:
     site = Site(tmp_path, [given, silent], [Receiver("neic")])
     site.configure("neic", sources=["ce2"])
     site.collect()
-    (finding,) = wishes(site.config, site.publisher.store, site.publisher.status())
+    (finding,) = targets_without_jobs(site.config, site.publisher.store, site.publisher.status())
     assert "not among its `sources`" in finding.message
 
 
@@ -62,7 +62,7 @@ def test_before_anything_was_collected_nothing_is_missed(tmp_path: Path) -> None
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("neic")])
     site.configure("neic", local_jobs="skip")
     site.collect()
-    assert list(wishes(site.config, site.publisher.store, site.publisher.status())) == []
+    assert list(targets_without_jobs(site.config, site.publisher.store, site.publisher.status())) == []
 
 
 def test_a_new_target_that_is_not_planned_yet_misses_nothing(tmp_path: Path) -> None:
@@ -73,4 +73,4 @@ def test_a_new_target_that_is_not_planned_yet_misses_nothing(tmp_path: Path) -> 
     site.table["targets"]["second"] = dict(site.table["targets"]["neic"])
     site.reopen()
     assert site.publisher.status().targets["second"].untouched
-    assert list(wishes(site.config, site.publisher.store, site.publisher.status())) == []
+    assert list(targets_without_jobs(site.config, site.publisher.store, site.publisher.status())) == []

@@ -6,15 +6,15 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from publisher.store.database import MIGRATIONS
+from publisher.store.database import SCHEMA
 
 
-def migrate_from_nothing(url: str, to: str = "head") -> None:
-    """Run all migrations, or those up to one, over an empty database."""
+def migrate_from_nothing(url: str) -> None:
+    """Run all migrations over an empty database."""
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("script_location", str(SCHEMA.migrations))
     engine = create_engine(url)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, to)
+        command.upgrade(config, "head")
     engine.dispose()

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psycopg
 
-from publisher.store.database import HEAD, open_store
+from publisher.store.database import SCHEMA, open_store
 from publisher.store.schema import metadata
 
 PASSWORD: Final = "5wordfish"
@@ -42,7 +42,7 @@ _EMPTY: Final = (
         + (f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), 1, false);" if "id" in table.c else "")
         for table in reversed(metadata.sorted_tables)
     )
-    + f"UPDATE alembic_version SET version_num = '{HEAD}'"
+    + f"UPDATE alembic_version SET version_num = '{SCHEMA.head}'"
 )
 
 

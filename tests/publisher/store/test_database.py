@@ -111,7 +111,7 @@ def _publish_until_the_disk_is_full(site: Site) -> None:
     for _ in range(50):  # the free space in the last pages is used up first
         site.publish()
         with site.publisher.store.write() as connection:
-            registry.note(connection, "fill", "disk", "x" * 100_000, site.now)
+            registry.record_action(connection, "fill", "disk", "x" * 100_000, site.now)
 
 
 def test_a_read_only_store_is_reported_and_nothing_is_sent(site: Site) -> None:
@@ -179,7 +179,7 @@ def test_a_transaction_is_all_or_nothing(site: Site) -> None:
 
 def _note_and_fail(site: Site) -> None:
     with site.publisher.store.write() as connection:
-        registry.note(connection, "x", "y", "z", 1)
+        registry.record_action(connection, "x", "y", "z", 1)
         raise RuntimeError
 
 

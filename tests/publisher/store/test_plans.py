@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import Connection, Engine, Table, event, insert
 
 from formats.calendar import Month
-from formats.identity import digest, encode
 from publisher.config import file
+from publisher.encoded_run import encode_run
 from publisher.status import jobs
 from publisher.status.status import status
 from publisher.store import deliveries, groups, in_flight, queries, sums
 from publisher.store.admin import integrity, purge
 from publisher.store.database import Store, open_store
-from publisher.store.runs import marks_of, named
+from publisher.store.runs import marks_of, named, row_of
 from publisher.store.schema import State, batches, classes, runs, sources, targets
 from publisher.store.schema import deliveries as delivery_table
 from publisher.store.schema import groups as summaries
@@ -39,10 +39,10 @@ OPEN: Final[dict[str, Question]] = {
     "plan, place": lambda connection: queries.place_of(connection, 1, 10),
     "plan, next page": lambda connection: queries.waiting(connection, 1, BEHIND, 10),
     "in flight": lambda connection: in_flight.in_flight(connection, 1),
-    "land": lambda connection: in_flight.land(connection, 1, 1, 0, keeps_first=True),
-    "leave": lambda connection: in_flight.leave(connection, 1, 1, State.WAITING, None, 0),
+    "mark accepted": lambda connection: in_flight.mark_accepted(connection, 1, 1, 0, keeps_first=True),
+    "mark not accepted": lambda connection: in_flight.mark_not_accepted(connection, 1, 1, State.WAITING, None, 0),
     "not taken": lambda connection: in_flight.not_taken(connection, 1, 1, {}),
-    "put back": lambda connection: in_flight.put_back(connection, 1, State.IN_FLIGHT, 0),
+    "let wait": lambda connection: in_flight.let_wait(connection, 1, State.IN_FLIGHT, 0),
     "oldest": lambda connection: queries.oldest_open(connection, 1),
     "months": lambda connection: queries.months_of(connection, 1, State.HELD),
 }
@@ -110,22 +110,22 @@ def on_postgresql(postgresql: Server) -> Iterator[Store]:
 
 def _fill(store: Store) -> None:
     """Thousands of delivered runs, and a few that are open."""
-    blob = encode(make_job(1))
-    mark = digest(blob)
+    job = encode_run(make_job(1))
+    mark, facts = job.digest, job.facts
     open_states = (State.WAITING, State.IN_FLIGHT, State.HELD)
     ended = [(number, NOVEMBER + 3600 + number) for number in range(1, RUNS + 1)]
     rows: dict[Table, tuple[str, list[tuple[object, ...]]]] = {
         sources: ("id name kind", [(1, "ce1", "arc")]),
-        classes: ("id source_id facts digest", [(1, 1, blob, b"1")]),
-        targets: ("id name kind wishes", [(1, "spool", "directory", "{}"), (2, "other", "directory", "{}")]),
+        classes: ("id source_id facts digest", [(1, 1, facts, b"1")]),
+        targets: ("id name kind filter_settings", [(1, "spool", "directory", "{}"), (2, "other", "directory", "{}")]),
         batches: (
             "id uid target_id state format records bytes latest_end created_at",
             [(number, str(number), 1, 2, "emi-car", 10, 1, NOVEMBER, 0) for number in range(1, 400)],
         ),
         runs: (
-            "id record_id class_id finished end_time wall_ms cpu_ms local_id global_id digest stored_at job",
+            " ".join(runs.c.keys()),
             [
-                (number, f"ur-{number:04}", 1, 1, end, 1000, 1000, str(number), f"{number:04}", mark, 0, blob)
+                row_of(encode_run(make_job(number, record_id=f"ur-{number:04}", end=end)), 1, number, 0)
                 for number, end in ended
             ],
         ),
@@ -140,7 +140,7 @@ def _fill(store: Store) -> None:
         summaries: (
             "target_id kind month key state digest jobs body changed_at",
             [
-                (target, groups.SUMMARY, 24_000 + number % 40, str(number), State.ACCEPTED, mark, 1, blob, 0)
+                (target, groups.SUMMARY, 24_000 + number % 40, str(number), State.ACCEPTED, mark, 1, facts, 0)
                 for target in (1, 2)
                 for number in range(1000)
             ],

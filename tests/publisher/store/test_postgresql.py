@@ -10,9 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, select
+from sqlalchemy import create_engine
 
-from formats.identity import encode
 from publisher.errors import (
     StoreBusyError,
     StoreError,
@@ -21,15 +20,13 @@ from publisher.errors import (
     StoreNewerError,
     StoreUnreachableError,
 )
-from publisher.sources.base import Unreadable
 from publisher.store import registry
-from publisher.store.classes import facts_digest
-from publisher.store.database import HEAD, open_store
-from publisher.store.schema import State, classes
+from publisher.store.database import SCHEMA, open_store
+from publisher.store.schema import State
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Program
 from tests.publisher.receivers import Receiver
-from tests.publisher.site import ListSource, Site, make_job, make_jobs, stores_on
+from tests.publisher.site import ListSource, Site, make_jobs, stores_on
 from tests.publisher.store.migrating import migrate_from_nothing
 from tests.publisher.store.server import PASSWORD, Server
 
@@ -80,26 +77,6 @@ def test_a_new_store_is_as_all_migrations_make_it(postgresql: Server, bare: str)
     postgresql.run("DROP DATABASE migrated WITH (FORCE)")
 
 
-def test_classes_and_unreadable_input_of_an_older_store_get_their_digests(postgresql: Server, bare: str) -> None:
-    migrate_from_nothing(postgresql.url(bare), "0010")
-    facts = [encode(make_job(number)) for number in range(3_000)]
-    with psycopg.connect(postgresql.url(bare)) as session, session.cursor() as cursor:
-        cursor.execute("INSERT INTO sources (id, name, kind) VALUES (1, 'ce1', 'arc')")
-        cursor.executemany("INSERT INTO classes (source_id, facts) VALUES (1, %s)", [(each,) for each in facts])
-        cursor.execute(
-            'INSERT INTO unreadable (source_id, file, line, "offset", reason, raw, seen_at) '
-            "VALUES (1, 'accounting', 3, -1, 'no end time', %s, 0)",
-            (b"x:y\xff",),
-        )
-    store = open_store(postgresql.url(bare))
-    with store.write() as connection:
-        found = connection.execute(select(classes.c.facts, classes.c.digest)).all()
-        assert {bytes(row.facts): bytes(row.digest) for row in found} == {each: facts_digest(each) for each in facts}
-        piece = Unreadable("accounting", 3, None, "no end time", b"x:y\xff")
-        assert registry.keep_unreadable(connection, 1, [piece], 1) == 0
-    store.close()
-
-
 def test_a_missing_store_is_reported_and_not_made_by_commands_that_only_read(postgresql: Server, bare: str) -> None:
     with pytest.raises(StoreMissingError):
         open_store(postgresql.url(bare), create=False)
@@ -120,7 +97,7 @@ def test_a_store_that_cannot_be_made_whole_is_not_made(postgresql: Server, bare:
     open_store(postgresql.url(bare)).close()
 
 
-def test_a_store_of_a_later_program_is_refused(postgresql: Server, bare: str) -> None:
+def test_a_store_of_an_unknown_version_is_refused(postgresql: Server, bare: str) -> None:
     store = open_store(postgresql.url(bare))
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
@@ -143,7 +120,7 @@ def test_several_processes_that_make_the_store_at_once_make_it_once(postgresql: 
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
     for child in children:
         out, err = child.communicate(timeout=60)
-        assert (out.decode().strip(), child.returncode) == (HEAD, 0), err
+        assert (out.decode().strip(), child.returncode) == (SCHEMA.head, 0), err
 
 
 # --- troubles
@@ -219,7 +196,7 @@ def test_what_the_server_says_has_its_kind_and_nothing_is_sent(site: Site, code:
 
 def test_nul_which_a_service_may_answer_does_not_stop_anything(site: Site) -> None:
     with site.publisher.store.write() as connection:
-        registry.note(connection, "retry", "sgas", "no\0thing", 1)
+        registry.record_action(connection, "retry", "sgas", "no\0thing", 1)
     assert site.publisher.audit()[0].detail == "no\ufffdthing"
 
 
@@ -229,22 +206,22 @@ def test_nul_which_a_service_may_answer_does_not_stop_anything(site: Site) -> No
 def test_one_writes_at_a_time_and_another_is_refused_after_a_while(site: Site) -> None:
     other = open_store(site.store_url, 0.05)
     with site.publisher.store.write() as connection:
-        registry.note(connection, "a", "b", "c", 1)
+        registry.record_action(connection, "a", "b", "c", 1)
         with pytest.raises(StoreBusyError) as caught, other.write():
             raise AssertionError
     assert caught.value.retry_helps
     with other.write() as connection:
-        assert [entry.action for entry in registry.entries(connection)] == ["a"]
+        assert [entry.action for entry in registry.actions(connection)] == ["a"]
     other.close()
 
 
 def test_a_reader_sees_one_state(site: Site) -> None:
     store = site.publisher.store
     with store.read() as reading:
-        assert registry.entries(reading) == []
+        assert registry.actions(reading) == []
         with store.write() as connection:
-            registry.note(connection, "a", "b", "c", 1)
-        assert registry.entries(reading) == []
+            registry.record_action(connection, "a", "b", "c", 1)
+        assert registry.actions(reading) == []
 
 
 def test_a_lock_is_for_one_at_a_time(site: Site) -> None:
@@ -304,7 +281,7 @@ def test_a_process_that_lost_the_lock_writes_nothing_more(site: Site, postgresql
             with pytest.raises(StoreUnreachableError), store.write():
                 raise AssertionError
     with store.write() as connection:
-        registry.note(connection, "a", "b", "c", 1)
+        registry.record_action(connection, "a", "b", "c", 1)
 
 
 def _host(folder: Path, shared: Path, fixtures: Path, url: str) -> Program:

@@ -23,7 +23,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def write(store: Store) -> None:
     with store.write() as connection:
-        registry.note(connection, "test", "subject", "detail", 0)
+        registry.record_action(connection, "test", "subject", "detail", 0)
 
 
 def test_it_is_read_and_not_written(url: str) -> None:
@@ -31,12 +31,12 @@ def test_it_is_read_and_not_written(url: str) -> None:
     write(written)
     reader = open_store(url, read_only=True)
     with reader.read() as connection:
-        assert len(registry.entries(connection)) == 1
+        assert len(registry.actions(connection)) == 1
     with pytest.raises(StoreError):
         write(reader)
     write(written)
     with reader.read() as connection:
-        assert len(registry.entries(connection)) == 2
+        assert len(registry.actions(connection)) == 2
     written.close()
     reader.close()
 
@@ -50,7 +50,7 @@ def test_it_is_not_made(tmp_path: Path) -> None:
 def test_it_is_not_brought_up_to_date(url: str) -> None:
     old = open_store(url)
     with old.write() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0000'"))
     old.close()
-    with pytest.raises(StoreError, match="only to be read"):
+    with pytest.raises(StoreError, match="only reads"):
         open_store(url, read_only=True)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Table, event
 
-from formats.identity import digest, encode
-from publisher.errors import StoreCorruptError, StoreNewerError
-from publisher.sources.base import Unreadable
-from publisher.store.database import HEAD, MIGRATIONS, open_store
-from publisher.store.schema import State
-from tests.conftest import ROOT
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
+from publisher.store.database import SCHEMA, SchemaVersion, open_store
+from tests.publisher.receivers import Receiver
 from tests.publisher.site import ListSource, Site, make_job
+from tests.publisher.store.filled_site import fill
 from tests.publisher.store.migrating import migrate_from_nothing
-
-BOTH: dict[str, Any] = {"cpu_user_ms": 7, "cpu_system_ms": 0}
-OLD = sorted(path.stem for path in (ROOT / "fixtures" / "store").glob("*.sql"))
 
 
 def test_the_program_knows_its_newest_migration() -> None:
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+    config.set_main_option("script_location", str(SCHEMA.migrations))
+    assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA.head]
 
 
 def _shape(file: Path) -> dict[str, Any]:
@@ -55,136 +49,53 @@ def test_a_new_store_is_as_all_migrations_make_it(tmp_path: Path) -> None:
     assert _shape(tmp_path / "new.db") == _shape(tmp_path / "migrated.db")
 
 
-def test_every_version_has_a_store_to_read() -> None:
-    assert OLD
-    assert OLD[-1] <= HEAD
+SECOND = """
+import os
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
 
 
-def old_site(fixtures: Path, version: str, folder: Path) -> Site:
-    """A site whose store was written by an older program."""
-    file = folder / "store.db"
-    file.touch(mode=0o600)
-    connection = sqlite3.connect(file)
-    connection.executescript((fixtures / "store" / f"{version}.sql").read_text("utf-8"))
-    connection.close()
-    services = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("sums")]
-    return Site(folder, [ListSource("ce1")], services)
+def upgrade() -> None:
+    op.execute("CREATE TABLE of_the_second_version (id INTEGER)")
+    if os.environ.get("POWER_FAILS"):
+        raise RuntimeError("the power failed")
+"""
 
 
-@pytest.mark.parametrize("version", OLD)
-def test_a_store_of_an_older_program_is_read_and_gone_on_with(fixtures: Path, tmp_path: Path, version: str) -> None:
-    site = old_site(fixtures, version, tmp_path)
-    site.sources["ce1"].log = [make_job(0)] * 12  # read before, all of it
-    status = site.publisher.status()
-    assert status.sources["ce1"].jobs == 9
-    assert status.targets["sgas"].waived == 1
-    assert status.targets["sgas"].rejected == 1
-    assert status.targets["apel"].held == 1
-    known = site.publisher.job(make_job(9).record_id)[0]
-    assert known.run.job.name == "B\u00f8 & <S\u00f8n>"
-    assert known.run.job == make_job(9, vo=None, user_dn=None, name="B\u00f8 & <S\u00f8n>")
-    assert site.publisher.unreadable()[0].raw == b"x:y\xff"
-    assert site.publisher.audit()[0].action == "waive rejected"
-    site.publish()
-    for name in ("sgas", "apel", "sums"):
-        assert site.in_state(name, State.WAITING) == set()
-    assert set(site.receivers["sgas"].held) == {make_job(10).record_id}, "nothing that was delivered goes again"
-    site.assert_counters_right()
-    assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
+@pytest.fixture
+def next_schema(tmp_path: Path) -> SchemaVersion:
+    """A made-up later version of the schema, with a migration to it."""
+    shutil.copytree(SCHEMA.migrations, tmp_path / "migrations")
+    (tmp_path / "migrations" / "versions" / "0002_second.py").write_text(SECOND, "utf-8")
+    return SchemaVersion("0002", tmp_path / "migrations")
 
 
-def test_the_sums_of_older_runs_are_marked_as_those_of_new_ones(fixtures: Path, tmp_path: Path) -> None:
-    site = old_site(fixtures, "0001", tmp_path)
-    kept = (
-        {"wall_ms": None},
-        {"cpu_ms": None},
-        {"cpu_ms": None, "cpu_user_ms": 7},
-        {"cpu_ms": 0},
-        {"cpu_ms": None, **BOTH},
-    )
-    for number, facts in enumerate(kept, 1):
-        _damage(site, "UPDATE runs SET job = ? WHERE id = ?", encode(make_job(number, **facts)), number)
-    _damage(site, "UPDATE runs SET job = x'01ff00' WHERE id = 9")
-    site.publisher.status()
-    assert site.rows("SELECT id FROM runs WHERE untold = 1 ORDER BY id") == [(1,), (2,), (3,), (8,), (9,)]
+def test_an_older_store_is_migrated_with_all_that_is_in_it(tmp_path: Path, next_schema: SchemaVersion) -> None:
+    url = f"sqlite:///{fill(tmp_path).store_file}"
+    before = dump(tmp_path / "store.db")
+    with pytest.raises(StoreError, match=r"0001.*0002"):
+        open_store(url, read_only=True, schema=next_schema)
+    assert dump(tmp_path / "store.db") == before
+    open_store(url, schema=next_schema).close()
+    after = dump(tmp_path / "store.db")
+    assert {line for line in before if "alembic_version" not in line} < set(after)
+    assert any("of_the_second_version" in line for line in after)
+    open_store(url, read_only=True, schema=next_schema).close()
 
 
-def test_a_migration_over_runs_that_is_cut_off_leaves_the_store_as_it_was(
-    fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_migration_that_is_cut_off_leaves_the_store_as_it_was(
+    tmp_path: Path, next_schema: SchemaVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from alembic import op
-
-    site = old_site(fixtures, "0001", tmp_path)
-    before = dump(site.store_file)
-    with monkeypatch.context() as cut:
-        real = op.create_index
-
-        def fail_at_the_last(name: str, *args: object, **names: object) -> None:
-            if name == "runs_by_end":
-                raise RuntimeError("the power went")
-            real(name, *args, **names)  # type: ignore[arg-type]
-
-        cut.setattr(op, "create_index", fail_at_the_last)
-        with pytest.raises(RuntimeError):
-            site.publisher.status()
-    assert dump(site.store_file) == before
-    site.reopen()
-    assert site.publisher.status().sources["ce1"].jobs == 9
-    assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
-
-
-def test_a_migration_to_digests_that_is_cut_off_leaves_the_store_as_it_was(
-    fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from alembic import op
-
-    site = old_site(fixtures, "0001", tmp_path)
-    before = dump(site.store_file)
-    real = op.rename_table
-    for table in ("classes_new", "unreadable_new"):
-        with monkeypatch.context() as cut:
-
-            def fail_at_one(name: str, *args: str, table: str = table) -> None:
-                if name == table:
-                    raise RuntimeError("the power went")
-                real(name, *args)
-
-            cut.setattr(op, "rename_table", fail_at_one)
-            with pytest.raises(RuntimeError):
-                site.publisher.status()
-        assert dump(site.store_file) == before
-        site.reopen()
-    site.publisher.status()
-    assert site.rows("SELECT version_num FROM alembic_version") == [(HEAD,)]
-    assert site.rows("PRAGMA foreign_key_check") == []
-    assert {finding.level for finding in site.publisher.keeper.check()} == {"green"}
-
-
-def test_classes_and_unreadable_input_of_an_older_store_are_known_again(fixtures: Path, tmp_path: Path) -> None:
-    site = old_site(fixtures, "0001", tmp_path)
-    site.publisher.status()
-    classes = site.rows("SELECT COUNT(*) FROM classes")
-    site.sources["ce1"].log = [make_job(0)] * 12  # read before
-    site.sources["ce1"].add(make_job(20), Unreadable("accounting", 3, 77, "no end time", b"x:y\xff"))
-    site.collect()
-    assert site.rows("SELECT COUNT(*) FROM classes") == classes
-    assert len(site.publisher.unreadable()) == 1
-
-
-@pytest.mark.parametrize("name", ["record_id", "local_id", "global_id"])
-def test_long_ids_of_an_older_store_are_those_that_are_read_now(fixtures: Path, tmp_path: Path, name: str) -> None:
-    site = old_site(fixtures, "0001", tmp_path)
-    job = msgspec.structs.replace(make_job(1, wall_s=50), **{name: "x" * 5_000})
-    stored = encode(job)
-    _damage(
-        site, "UPDATE runs SET record_id = ?, local_id = ?, global_id = ?, job = ?, digest = ? WHERE id = 1",
-        job.record_id, job.local_id, job.global_id, stored, digest(stored),
-    )  # fmt: skip
-    site.sources["ce1"].log = [make_job(0)] * 12
-    site.sources["ce1"].add(job)
-    assert site.collect()["ce1"].unchanged == 1
-    assert len(site.publisher.job("x" * 5_000)) == 1
-    assert site.rows("SELECT COUNT(*) FROM runs WHERE length(record_id) > 1000") == [(0,)]
+    url = f"sqlite:///{fill(tmp_path).store_file}"
+    before = dump(tmp_path / "store.db")
+    monkeypatch.setenv("POWER_FAILS", "1")
+    with pytest.raises(RuntimeError):
+        open_store(url, schema=next_schema)
+    assert dump(tmp_path / "store.db") == before
+    monkeypatch.delenv("POWER_FAILS")
+    open_store(url, schema=next_schema).close()
 
 
 def dump(file: Path) -> list[str]:
@@ -195,11 +106,12 @@ def dump(file: Path) -> list[str]:
         connection.close()
 
 
-def test_a_store_of_a_later_program_is_refused_with_nothing_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["9999", "0012"])  # of a later program; from before the first release
+def test_a_store_of_an_unknown_version_is_refused_with_nothing_changed(tmp_path: Path, version: str) -> None:
     file = tmp_path / "store.db"
     open_store(f"sqlite:///{file}").close()
     connection = sqlite3.connect(file)
-    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
     connection.execute("CREATE TABLE of_the_future (id INTEGER)")
     connection.commit()
     connection.close()
@@ -207,7 +119,8 @@ def test_a_store_of_a_later_program_is_refused_with_nothing_changed(tmp_path: Pa
     with pytest.raises(StoreNewerError) as caught:
         open_store(f"sqlite:///{file}")
     assert caught.value.exit_code == 5
-    assert "9999" in str(caught.value)
+    assert version in str(caught.value)
+    assert "new store" in str(caught.value.hint)
     assert dump(file) == before
 
 

@@ -1,4 +1,4 @@
-"""The first tables."""
+"""The tables of the first released schema."""
 
 from __future__ import annotations
 
@@ -34,25 +34,30 @@ def upgrade() -> None:
         sa.Column("id", _ROW_ID, primary_key=True),
         sa.Column("source_id", sa.BigInteger(), sa.ForeignKey("sources.id"), nullable=False),
         sa.Column("facts", sa.LargeBinary(), nullable=False),
-        sa.UniqueConstraint("source_id", "facts", name="classes_facts"),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.UniqueConstraint("source_id", "digest", name="classes_facts"),
     )
     op.create_table(
         "runs",
         sa.Column("id", _ROW_ID, primary_key=True),
-        sa.Column("record_id", sa.Text(), nullable=False, unique=True),
-        sa.Column("class_id", sa.BigInteger(), sa.ForeignKey("classes.id"), nullable=False),
-        sa.Column("finished", sa.SmallInteger(), nullable=False),
         sa.Column("end_time", sa.BigInteger()),
         sa.Column("wall_ms", sa.BigInteger(), nullable=False),
         sa.Column("cpu_ms", sa.BigInteger(), nullable=False),
-        sa.Column("local_id", sa.Text()),
-        sa.Column("global_id", sa.Text()),
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("stored_at", sa.BigInteger(), nullable=False),
+        sa.Column("class_id", sa.Integer(), sa.ForeignKey("classes.id"), nullable=False),
+        sa.Column("finished", sa.SmallInteger(), nullable=False),
+        sa.Column("incomplete_usage", sa.SmallInteger(), nullable=False),
+        sa.Column("record_key", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("mark", sa.LargeBinary()),
+        sa.Column("record_id", sa.Text(), nullable=False),
+        sa.Column("local_id", sa.Text()),
+        sa.Column("global_key", sa.LargeBinary()),
         sa.Column("job", sa.LargeBinary(), nullable=False),
+        sa.UniqueConstraint("record_key", name="runs_record_key"),
     )
-    op.create_index("runs_end_time", "runs", ["end_time"])
-    op.create_index("runs_global_id", "runs", ["global_id"])
+    op.create_index("runs_by_end", "runs", ["end_time", "id", "class_id", "wall_ms", "cpu_ms", "incomplete_usage"])
+    op.create_index("runs_global_key", "runs", ["global_key"])
     op.create_index("runs_local_id", "runs", ["local_id"])
     op.create_table(
         "versions",
@@ -61,15 +66,19 @@ def upgrade() -> None:
         sa.Column("stored_at", sa.BigInteger(), nullable=False),
         sa.Column("job", sa.LargeBinary(), nullable=False),
     )
+    if op.get_bind().dialect.name == "postgresql":
+        for table in ("runs", "versions"):
+            op.execute(f"ALTER TABLE {table} ALTER COLUMN job SET STORAGE EXTERNAL")
     op.create_table(
         "targets",
         sa.Column("id", _ROW_ID, primary_key=True),
         sa.Column("name", sa.Text(), nullable=False, unique=True),
         sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("wishes", sa.Text(), nullable=False),
+        sa.Column("filter_settings", sa.Text(), nullable=False),
         sa.Column("last_attempt", sa.BigInteger()),
         sa.Column("last_success", sa.BigInteger()),
         sa.Column("last_error", sa.Text()),
+        sa.Column("assumes", sa.Text()),
     )
     op.create_table(
         "batches",
@@ -94,19 +103,27 @@ def upgrade() -> None:
         sa.Column("state", sa.SmallInteger(), nullable=False),
         sa.Column("end_time", sa.BigInteger(), nullable=False),
         sa.Column("changed_at", sa.BigInteger(), nullable=False),
-        sa.Column("stale", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("revision", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("unwanted", sa.SmallInteger(), nullable=False, server_default="0"),
         sa.Column("confirmed_at", sa.BigInteger()),
         sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
         sa.Column("sent_digest", sa.LargeBinary()),
+        sa.Column("may_be_one_of_several", sa.SmallInteger(), nullable=False, server_default="0"),
         sa.Column("reason", sa.Text()),
+        sa.Column("reason_parameters", sa.Text()),
         sqlite_with_rowid=False,
     )
+    condition = sa.text("reason = 'assumed'")
+    op.create_index(
+        "deliveries_assumed", "deliveries", ["target_id"], sqlite_where=condition, postgresql_where=condition
+    )
+    condition = sa.text("state <> 3")
     op.create_index(
         "deliveries_open",
         "deliveries",
         ["target_id", "state", "end_time", "run_id"],
-        sqlite_where=sa.text("state <> 3"),
-        postgresql_where=sa.text("state <> 3"),
+        sqlite_where=condition,
+        postgresql_where=condition,
     )
     op.create_table(
         "counters",
@@ -127,8 +144,61 @@ def upgrade() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
         sa.Column("changed_at", sa.BigInteger(), nullable=False),
+        sa.Column("confirmed_at", sa.BigInteger()),
         sqlite_with_rowid=False,
     )
+    op.create_table(
+        "due_months",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("purpose", sa.Text(), primary_key=True),
+        sa.Column("month", sa.Integer(), primary_key=True),
+        sa.Column("times", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "report_reaches",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("period", sa.Integer(), primary_key=True),
+        sa.Column("reach", sa.LargeBinary(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "purged_sync_counts",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("month", sa.Integer(), primary_key=True),
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "grid_logs",
+        sa.Column("source_id", sa.BigInteger(), sa.ForeignKey("sources.id"), primary_key=True),
+        sa.Column("cursor", sa.Text(), nullable=False),
+    )
+    op.create_table(
+        "grid_jobs",
+        sa.Column("source_id", sa.BigInteger(), sa.ForeignKey("sources.id"), primary_key=True),
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("at", sa.BigInteger(), primary_key=True),
+        sa.Column("lrms_id", sa.Text(), primary_key=True),
+        sa.Column("user_dn", sa.Text()),
+        sa.Column("fqans", sa.Text(), nullable=False),
+        sa.Column("submit_host", sa.Text()),
+        sa.Column("token_subject", sa.Text()),
+        sa.Column("token_issuer", sa.Text()),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "grid_waits",
+        sa.Column("run_id", sa.BigInteger(), sa.ForeignKey("runs.id"), primary_key=True),
+        sa.Column("source_id", sa.BigInteger(), sa.ForeignKey("sources.id"), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("end_time", sa.BigInteger(), nullable=False),
+        sa.Column("held", sa.SmallInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("grid_waits_held", "grid_waits", ["source_id", "held", "end_time"])
+    op.create_index("grid_waits_key", "grid_waits", ["source_id", "key"])
     op.create_table(
         "unreadable",
         sa.Column("id", _ROW_ID, primary_key=True),
@@ -139,7 +209,18 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("raw", sa.LargeBinary(), nullable=False),
         sa.Column("seen_at", sa.BigInteger(), nullable=False),
-        sa.UniqueConstraint("source_id", "file", "line", "offset", "raw", name="unreadable_place"),
+        sa.Column("unread_from", sa.BigInteger()),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.UniqueConstraint("source_id", "digest", name="unreadable_place"),
+    )
+    op.create_table(
+        "resends",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("begins", sa.BigInteger(), nullable=False),
+        sa.Column("ends", sa.BigInteger(), nullable=False),
+        sa.Column("only_missing", sa.SmallInteger(), nullable=False),
+        sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "audit",
@@ -149,4 +230,46 @@ def upgrade() -> None:
         sa.Column("action", sa.Text(), nullable=False),
         sa.Column("subject", sa.Text(), nullable=False),
         sa.Column("detail", sa.Text(), nullable=False),
+    )
+    op.create_table(
+        "purged_months",
+        sa.Column("month", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("runs", sa.BigInteger(), nullable=False),
+        sa.Column("purged_at", sa.BigInteger(), nullable=False),
+    )
+    op.create_table(
+        "purged_runs",
+        sa.Column("run", sa.LargeBinary(), primary_key=True),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "purged_deliveries",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("month", sa.Integer(), primary_key=True),
+        sa.Column("state", sa.SmallInteger(), primary_key=True),
+        sa.Column("jobs", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "erased",
+        sa.Column("pseudonym", sa.Text(), primary_key=True),
+        sa.Column("salt", sa.LargeBinary(), nullable=False),
+        sa.Column("person", sa.LargeBinary(), nullable=False),
+        sa.Column("erased_at", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "spool_changes",
+        sa.Column("kind", sa.Text(), primary_key=True),
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("target", sa.Text(), primary_key=True),
+        sa.Column("times", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "notices",
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("notified_at", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
     )

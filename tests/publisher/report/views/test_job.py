@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from formats.identity import encode
 from publisher.api import Publisher
+from publisher.encoded_run import encode_run, encode_whole
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -44,11 +44,10 @@ def test_jobs_found_by_a_pattern_are_those_that_reading_every_run_finds(every_so
 
 def test_names_of_what_cannot_be_read_are_not_guessed() -> None:
     job = make_job(1, local_id="4711", name="fit", global_id=None)
-    stored = encode(job)
-    assert names(stored) == Names("4711", "fit", None)
+    stored = encode_run(job).stored
+    assert names(stored, "number 1") == names(encode_whole(job), "number 1") == Names("4711", "fit", None)
     with pytest.raises(StoreNewerError):
-        names(b"\x63" + stored[1:])
-    with pytest.raises(StoreCorruptError):
-        names(stored[:-1])
-    with pytest.raises(StoreCorruptError):
-        names(b"")
+        names(b"\x63" + stored[1:], "number 1")
+    for damaged in (stored[:-1], b""):
+        with pytest.raises(StoreCorruptError, match="number 1"):
+            names(damaged, "number 1")

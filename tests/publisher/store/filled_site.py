@@ -1,13 +1,7 @@
-"""Writes fixtures/store/VERSION.sql: a store of this version with something of everything, for later programs to read.
-
-python -m tests.publisher.store.make_old_store FILE
-"""
+"""A site whose store has something of everything."""
 
 from __future__ import annotations
 
-import sqlite3
-import sys
-import tempfile
 from pathlib import Path
 
 from formats.job import Job
@@ -37,18 +31,3 @@ def fill(folder: Path) -> Site:
     source.add(make_job(1, wall_s=50), make_job(10))
     site.collect()
     return site
-
-
-def main(file: Path) -> None:
-    """Write the dump."""
-    with tempfile.TemporaryDirectory() as folder:
-        site = fill(Path(folder))
-        site.reopen()
-        connection = sqlite3.connect(site.store_file)
-        lines = [line for line in connection.iterdump() if "sqlite_stat" not in line]
-        file.write_text("\n".join(lines) + "\n", "utf-8")
-        connection.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,0 +1,131 @@
+"""Why a record cannot be rendered, as a code with parameters; the sentence is made when it is shown.
+
+A code is stored and never changes its meaning. Parameters are field names, values, and the key of the receiver's rule
+that was broken (`formats.rules`): from it the sentence has the limit and its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from formats.rules import BY_KEY, Rule, key_of
+
+Parameter = str | int
+
+
+class RuleCode(StrEnum):
+    """A rule of a format that a record breaks."""
+
+    ADD_ON = "add-on"
+    """A rule of an add-on's format; the add-on's words are the parameter `text`."""
+    BAD_TIMES = "bad-times"
+    CREATE_TIME = "create-time-out-of-range"
+    END_BEFORE_START = "end-before-start"
+    END_IN_FUTURE = "end-in-future"
+    MISSING = "missing"
+    MISSING_OR_NULL = "missing-or-null"
+    NO_BENCHMARK = "no-benchmark"
+    NO_CPU_TIME_IN_SLURM = "no-cpu-time-in-slurm"
+    NO_HASH_KEY = "no-hash-key"
+    NO_HOST_NAME = "no-host-name"
+    NO_JOB_ID = "no-job-id"
+    NO_SITE = "no-site"
+    NOT_ASCII = "not-ascii"
+    NOT_HOST_NAME = "not-host-name"
+    NOT_IN_SOURCE = "not-in-source"
+    NOT_PUBLISHED = "status-not-published"
+    OUT_OF_RANGE = "out-of-range"
+    TOO_LONG = "too-long"
+    SIGNED_CARRIAGE_RETURN = "signed-carriage-return"
+    SIGNED_ENCRYPTED_TYPE = "signed-encrypted-type"
+    SIGNED_NOT_ASCII = "signed-not-ascii"
+    SIGNED_NUL = "signed-nul"
+    UNUSABLE_BENCHMARK = "unusable-benchmark"
+
+
+_NOT_IN_SOURCE: Final = "{field}: the source does not have it, and APEL refuses a record without it"
+_SET_BENCHMARK: Final = (
+    "APEL takes {taken} with a score from 0.001 to {largest}. Set `benchmark`, or a rule that matches in `benchmarks`, "
+    "of the source"
+)
+UNSIGNABLE: Final[Mapping[RuleCode, str]] = {
+    RuleCode.SIGNED_CARRIAGE_RETURN: "it has a carriage return without a line feed, which no signature survives",
+    RuleCode.SIGNED_ENCRYPTED_TYPE: "it contains the text application/pkcs7-mime, so the receiver would take it as "
+    "encrypted",
+    RuleCode.SIGNED_NOT_ASCII: "it is not ASCII, which stops the receiver",
+    RuleCode.SIGNED_NUL: "it has a NUL byte",
+}
+"""Why the receiver would reject a signed message, or stop at it."""
+RULE_SENTENCES: Final[Mapping[str, str]] = {
+    RuleCode.ADD_ON: "{field}: {text}",
+    RuleCode.BAD_TIMES: "{field}: start {start} and end {end} must be from 1970 on, before the year 10000, and the end "
+    "not before the start (APEL refuses the message)",
+    RuleCode.CREATE_TIME: "{field}: {value} is outside the years 1 to 9999",
+    RuleCode.END_BEFORE_START: "{field}: {end} is before StartTime {start}; APEL refuses the whole message",
+    RuleCode.END_IN_FUTURE: "{field}: {end} lies in the future (APEL refuses the message)",
+    RuleCode.MISSING: "{field}: there is none",
+    RuleCode.MISSING_OR_NULL: "{field}: there is none, or it is a word that the server takes for none",
+    RuleCode.NO_BENCHMARK: "{field}: the run has no usable benchmark; " + _SET_BENCHMARK,
+    RuleCode.NO_CPU_TIME_IN_SLURM: _NOT_IN_SOURCE
+    + ". Read the jobs from sacct, or from a table with a header line, the column TotalCPU, and the lines of the "
+    "steps. CPUTimeRAW is the time that was allocated, not the time that was used; a completion log has no CPU time",
+    RuleCode.NO_HASH_KEY: "{field}: names are to be hashed for this receiver, and there is no key to do it with",
+    RuleCode.NO_HOST_NAME: "{field}: the run has no endpoint and no cluster: set `machine_name` of the target",
+    RuleCode.NO_JOB_ID: "{field}: there is none, nor a global id",
+    RuleCode.NO_SITE: "{field}: the site has no name in the configuration",
+    RuleCode.NOT_ASCII: "{field}: {value} is not ASCII, and `ascii_names` does not alter what is in APEL's key",
+    RuleCode.NOT_HOST_NAME: "{field}: {value} is not a host name of at most {longest} characters ({source}): set "
+    "`machine_name` of the target",
+    RuleCode.NOT_IN_SOURCE: _NOT_IN_SOURCE,
+    RuleCode.NOT_PUBLISHED: "{field}: a run that is {status} is not published",
+    RuleCode.OUT_OF_RANGE: "{field}: {value} is not in {least}..{largest} ({source})",
+    RuleCode.TOO_LONG: "{field}: {length} characters; at most {longest} ({source})",
+    **{code: f"{{field}}: no message with this record can be signed: {why}" for code, why in UNSIGNABLE.items()},
+    RuleCode.UNUSABLE_BENCHMARK: "{field}: {unusable} is not a usable benchmark; " + _SET_BENCHMARK,
+}
+
+
+class Reason(msgspec.Struct, frozen=True, array_like=True):
+    """Why a record is in its state: a code, and parameters by name in alphabetical order."""
+
+    code: str
+    parameters: tuple[tuple[str, Parameter], ...] = ()
+
+    @staticmethod
+    def of(code: StrEnum, **parameters: Parameter) -> Reason:
+        """A reason with these parameters."""
+        return Reason(code.value, tuple(sorted(parameters.items())))
+
+    def filled_in(self, sentences: Mapping[str, str]) -> str:
+        """The sentence of this reason, of sentences by code; what an unknown one has, as it is."""
+        values = dict(self.parameters)
+        rule = BY_KEY.get(str(values.pop("rule", "")))
+        known = msgspec.structs.asdict(rule) if rule is not None else {}
+        try:
+            return sentences[self.code].format_map({**known, **values})
+        except KeyError:  # a code, or a rule, of another version of the program
+            return ", ".join([self.code, *(f"{name} {value}" for name, value in self.parameters)])
+
+
+def _named(rule: Rule) -> dict[str, Parameter]:
+    """A rule as parameters: its key, or its limits and source where it is one of an add-on."""
+    key = key_of(rule)
+    if key is not None:
+        return {"rule": key}
+    return {name: value for name, value in msgspec.structs.asdict(rule).items() if name != "field"}
+
+
+class CannotRenderError(ValueError):
+    """A run lacks, or has unusable, a value that the format cannot do without. The record is held with this reason."""
+
+    def __init__(self, code: StrEnum, field: str, rule: Rule | None = None, **parameters: Parameter) -> None:
+        """`rule`: the receiver's rule that is broken, if it is one of `formats.rules`."""
+        if rule is not None:
+            parameters |= _named(rule)
+        self.field = field
+        self.reason = Reason.of(code, field=field, **parameters)
+        super().__init__(self.reason.filled_in(RULE_SENTENCES))

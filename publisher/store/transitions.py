@@ -1,0 +1,229 @@
+"""Changes of the state of deliveries: the only statements that write a state, or the counters of states.
+
+Each goes with its counters in one transaction, so that `status` never counts, and withdraws the confirmation of what is
+no longer accepted: only what is accepted can be confirmed. Counters follow the rows that a statement really touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    literal,
+    literal_column,
+    null,
+    update,
+)
+
+from formats.reason import Reason
+from publisher.reason import ReasonCode, stored
+from publisher.store import dialect
+from publisher.store.runs import UpsertedRun
+from publisher.store.schema import State, counters, deliveries
+
+CONFIRMED: Final = 101
+"""Not a state: confirmed deliveries are accepted ones, counted a second time."""
+ASSUMED: Final = Reason.of(ReasonCode.ASSUMED)
+
+ZERO: Final[ColumnElement[int]] = literal_column("0")
+ONE: Final[ColumnElement[int]] = literal_column("1")
+_BEFORE: Final = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.state == bindparam("before"))
+_MOVED: Final[Mapping[str, ColumnElement[Any]]] = {
+    "state": bindparam("after"),
+    "changed_at": bindparam("now"),
+    "revision": ZERO,
+    "unwanted": ZERO,
+}
+_REASON: Final = ("reason", "reason_parameters")
+_WITH_REASON: Final = {**_MOVED, **{name: bindparam(name) for name in _REASON}}
+_WITHOUT_REASON: Final = {**_MOVED, **{name: null() for name in _REASON}}
+_CONFIRMED: Final = deliveries.c.confirmed_at.is_not(None)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What happens to deliveries of a target that are in the state `before`, at an instant, and why."""
+
+    target_id: int
+    before: State
+    after: State
+    now: int
+    reason: Reason | None = None
+
+
+class Selection:
+    """Which deliveries change, prepared: those for which a condition with these parameters holds."""
+
+    def __init__(
+        self,
+        condition: ColumnElement[bool],
+        parameters: Sequence[str],
+        also: Mapping[str, ColumnElement[Any]] | None = None,
+    ) -> None:
+        """`also`: columns that are set besides, by name; their parameters are among those of the condition."""
+        of = ("target", "before", *parameters)
+        moving = update(deliveries).where(_BEFORE, condition)
+        with_reason = moving.values({**_WITH_REASON, **(also or {})})
+        without_reason = moving.values({**_WITHOUT_REASON, **(also or {})})
+        withdrawing = update(deliveries).where(_BEFORE, condition, _CONFIRMED).values(confirmed_at=null())
+        self.moving_with_reason = dialect.Bulk(with_reason, (*_REASON, "after", "now", *of))
+        self.moving = dialect.Bulk(without_reason, ("after", "now", *of))
+        self.withdrawing = dialect.Bulk(withdrawing, of)
+
+
+ONE_RUN: Final = Selection(and_(deliveries.c.run_id == bindparam("run"), deliveries.c.unwanted == ZERO), ("run",))
+"""A run, unless it is in flight and no longer wanted."""
+ONE_UNCHANGED: Final = Selection(
+    and_(
+        deliveries.c.run_id == bindparam("run"),
+        deliveries.c.revision == bindparam("seen"),
+        deliveries.c.unwanted == ZERO,
+    ),
+    ("run", "seen"),
+)
+"""A run at a revision."""
+
+
+def transition(
+    connection: Connection,
+    change: Change,
+    which: Selection | ColumnElement[bool],
+    rows: Iterable[tuple[Any, ...]] = ((),),
+) -> int:
+    """Change the state of deliveries; gives of how many. `rows`: values of the parameters of a prepared selection."""
+    before, after = int(change.before), int(change.after)
+    if isinstance(which, Selection):
+        listed = list(rows)
+        if change.before is State.ACCEPTED:
+            withdrawn = which.withdrawing.run(connection, [(change.target_id, before, *row) for row in listed])
+            _count(connection, change.target_id, CONFIRMED, -withdrawn)
+        fixed = (after, change.now, change.target_id, before)
+        if change.reason is None:
+            moved = which.moving.run(connection, [fixed + row for row in listed])
+        else:
+            why = stored(change.reason)
+            moved = which.moving_with_reason.run(connection, [(*why, *fixed, *row) for row in listed])
+    else:
+        chosen = and_(deliveries.c.target_id == change.target_id, deliveries.c.state == before, which)
+        if change.before is State.ACCEPTED:
+            withdraw_where(connection, change.target_id, chosen)
+        values = {"after": after, "now": change.now, **dict(zip(_REASON, stored(change.reason), strict=True))}
+        moved = connection.execute(update(deliveries).where(chosen).values(_WITH_REASON), values).rowcount
+    if change.before is not change.after:
+        _count(connection, change.target_id, before, -moved)
+        _count(connection, change.target_id, after, moved)
+    return moved
+
+
+_NEW: Final = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
+_insert: Final = dialect.Bulk(insert(deliveries).values({name: bindparam(name) for name in _NEW}), _NEW)
+
+
+def enqueue(connection: Connection, target_id: int, rows: Iterable[tuple[UpsertedRun, State]], now: int) -> None:
+    """Record deliveries of runs that this target did not have; what is accepted at once is assumed to be delivered."""
+    listed = [
+        (target_id, run.run_id, int(state), run.end_time, now, ASSUMED.code if state is State.ACCEPTED else None)
+        for run, state in rows
+    ]
+    _insert.run(connection, listed)
+    for state, jobs in Counter(row[2] for row in listed).items():
+        _count(connection, target_id, state, jobs)
+
+
+def enqueue_from(
+    connection: Connection,
+    target_id: int,
+    state: State,
+    found: Select[tuple[int, int]],
+    now: int,
+    reason: Reason | None,
+) -> None:
+    """Record deliveries of the runs that a query gives, with their ends, leaving out those that are there."""
+    code, parameters = stored(reason)
+    run_id, end_time = found.selected_columns
+    query = found.with_only_columns(
+        literal(target_id), run_id, literal(int(state)), end_time, literal(now), literal(code, Text),
+        literal(parameters, Text), maintain_column_froms=True,
+    )  # fmt: skip
+    filled = dialect.insert_from_select(connection, deliveries, (*_NEW, "reason_parameters"), query)
+    _count(connection, target_id, int(state), filled)
+
+
+def remove(connection: Connection, target_id: int, gone: Iterable[tuple[int, State]]) -> None:
+    """Take back deliveries of runs that the target no longer wants and never got: (run id, state it has)."""
+    for run_id, state in gone:
+        remove_where(connection, target_id, state, deliveries.c.run_id == run_id)
+
+
+def remove_where(connection: Connection, target_id: int, state: State, which: ColumnElement[bool]) -> int:
+    """Take back the deliveries in a state for which a condition holds; gives how many."""
+    chosen = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state), which)
+    if state is State.ACCEPTED:
+        withdraw_where(connection, target_id, chosen)
+    gone = connection.execute(delete(deliveries).where(chosen)).rowcount
+    _count(connection, target_id, int(state), -gone)
+    return gone
+
+
+def purge(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
+    """Take out the deliveries of purged runs. The counters go on counting them."""
+    connection.execute(delete(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids)))
+
+
+def set_counter(connection: Connection, target_id: int, number: int, jobs: int) -> None:
+    """Set a counter, of a state by its number or of what is `CONFIRMED`, to what counting gave."""
+    row = {"target_id": target_id, "state": number, "jobs": jobs}
+    dialect.upsert(connection, counters, [row], keys=("target_id", "state"))
+
+
+def _count(connection: Connection, target_id: int, number: int, jobs: int) -> None:
+    """Add a difference to a counter."""
+    if jobs:
+        row = {"target_id": target_id, "state": number, "jobs": jobs}
+        dialect.add_up(connection, counters, row, keys=("target_id", "state"), column="jobs")
+
+
+_one: Final = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == bindparam("run"))
+_ACCEPTED: Final[ColumnElement[int]] = literal_column(str(int(State.ACCEPTED)))
+_confirm: Final = dialect.Bulk(
+    update(deliveries)
+    .where(_one, deliveries.c.state == _ACCEPTED, deliveries.c.confirmed_at.is_(None))
+    .values(confirmed_at=bindparam("confirmed_at")),
+    ("confirmed_at", "target", "run"),
+)
+_withdraw: Final = dialect.Bulk(
+    update(deliveries).where(_one, _CONFIRMED).values(confirmed_at=null()), ("target", "run")
+)
+
+
+def confirm(connection: Connection, target_id: int, run_ids: Iterable[int], now: int) -> int:
+    """Confirm deliveries that are accepted, and were not confirmed before; gives how many."""
+    confirmed = _confirm.run(connection, [(now, target_id, run_id) for run_id in run_ids])
+    _count(connection, target_id, CONFIRMED, confirmed)
+    return confirmed
+
+
+def withdraw(connection: Connection, target_id: int, run_ids: Iterable[int]) -> int:
+    """Take back the confirmations of these runs' deliveries; gives how many there were."""
+    withdrawn = _withdraw.run(connection, [(target_id, run_id) for run_id in run_ids])
+    _count(connection, target_id, CONFIRMED, -withdrawn)
+    return withdrawn
+
+
+def withdraw_where(connection: Connection, target_id: int, which: ColumnElement[bool]) -> int:
+    """Take back the confirmations of the deliveries of a target for which a condition holds; gives how many."""
+    statement: Update = update(deliveries).where(deliveries.c.target_id == target_id, which, _CONFIRMED)
+    withdrawn = connection.execute(statement.values(confirmed_at=null())).rowcount
+    _count(connection, target_id, CONFIRMED, -withdrawn)
+    return withdrawn

@@ -1,0 +1,83 @@
+"""The dictionary with which stored runs are compressed, trained on invented records of all sources.
+
+    python -m tests.generators.dictionary        (or: make dictionary)
+
+What is in a dictionary is in every store and can be erased from none, so nothing but invented names may be in it: the
+records are those of the generators here, read by the sources as those of a site are. A site's own dictionary would save
+little (`docs/capacity.md`).
+
+A dictionary that stores use is never made again. Make a new one where the fields of records have changed much, under a
+new number, with forms of its own in `publisher.encoded_run`, and leave the old one and its forms as they are.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zstandard
+
+from formats.job import Job
+from publisher.config.schema import SourceSettings
+from publisher.encoded_run import DICTIONARY, own_facts
+from publisher.sources import make_source
+from tests.bench import inputs
+from tests.bench.measure import Bench
+from tests.generators.arc_database import create
+
+BYTES: Final = 32_768
+"""Half as much costs 1 % more bytes a record, twice as much saves 1 %."""
+_EACH: Final = 1_500
+_WHOLE_OF: Final = 8
+"""Of so many records one is given with the facts of its class, as earlier versions are stored."""
+
+
+def sources(folder: Path, each: int) -> Iterator[tuple[str, Path]]:
+    """Files of all kinds of source with so many invented records, by the kind."""
+    bench = Bench(folder, folder, each)
+    for kind in ("clean", "varied"):
+        path = folder / f"arc-{kind}.db"
+        create(path, each, seed=7, kind=kind)
+        yield "arc", path
+    yield "gridengine", inputs.gridengine_colon(bench)
+    yield "gridengine", inputs.gridengine_jsonl(bench)
+    yield "torque", inputs.torque_day(bench)
+    yield "pbs", inputs.pbs_day(bench)
+    yield "dqs", inputs.act_file(bench)
+    yield "slurm", inputs.sacct_table(bench)
+    yield "htcondor", inputs.condor_history(bench)
+    yield "lsf", inputs.lsb_acct(bench)
+
+
+def jobs(each: int = _EACH) -> Iterator[Job]:
+    """The invented records, as the sources read them."""
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, path in sources(Path(folder), each):
+            settings = SourceSettings(type=kind, path=path, timezone="UTC", cluster="fixture")
+            for page in make_source("invented", settings).pages({}):
+                yield from page.jobs
+
+
+def samples(each: int = _EACH) -> list[bytes]:
+    """What is compressed of the records, in no order."""
+    encode = msgspec.msgpack.Encoder(order="deterministic").encode
+    found = [encode(job if number % _WHOLE_OF == 0 else own_facts(job)) for number, job in enumerate(jobs(each))]
+    random.Random(1).shuffle(found)
+    return found
+
+
+def main() -> None:
+    """Write the dictionary. Refuses to replace the one that stores use."""
+    if DICTIONARY.exists():
+        sys.exit(f"{DICTIONARY} is there; stores need it. Read `tests/generators/dictionary.py` first.")
+    DICTIONARY.write_bytes(zstandard.train_dictionary(BYTES, samples(), level=3).as_bytes())
+    print(f"{DICTIONARY}: {DICTIONARY.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Runs as they are stored: whatever a source gives comes back whole, and what is damaged is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import assume, given
+
+from formats.identity import UnknownEncodingError, decode, digest, encode
+from formats.job import Benchmark, Host, Job
+from publisher.encoded_run import (
+    DICTIONARY,
+    MOST_RECORD_BYTES,
+    OWN,
+    PLAIN,
+    WHOLE,
+    class_facts,
+    class_key,
+    decode_run,
+    encode_run,
+    encode_whole,
+    run_key,
+    unpack,
+)
+from publisher.errors import StoreCorruptError, StoreNewerError
+from publisher.store.classes import decode as decode_stored
+from tests.generators.dictionary import jobs as invented_jobs
+from tests.generators.dictionary import samples
+from tests.publisher.site import make_job
+from tests.strategies import jobs, often, plain_jobs
+
+DICTIONARY_DIGEST = "04ff6f5f047d8b3c865c786f78448114fd2075141708a3adab1a6cae772ce4a9"
+STORED_OWN = bytes.fromhex(
+    "0320b82502000402de000cb730a4303030a1a3626f623102e68ea3e68eade68f11000186a0cdc3500efcbb440e6a531111045690"
+    "735b6fa3c4e1881327f21b6dc57d08aaafae5ab79b96"
+)
+STORED_WHOLE = bytes.fromhex(
+    "026088003503006402b730a4303030a1aea3626f62af3102e68ea3e68eade68f11000186a0cdc3502c66666666666618fcec420e"
+    "8ed53351338962f2635f79a4006e72b4d659ac3fe19418fe1854d94b3c3175f70e228c0811b428119ae04450fce662710845f517"
+    "e75e15f49f"
+)
+_PIECE = 8
+_HEAD = 160
+"""Of a dictionary: its number, and tables of how often bytes come. Pieces of what it was trained on follow."""
+
+
+@cache
+def invented() -> list[Job]:
+    """Some records of every source."""
+    return list(invented_jobs(60))
+
+
+def assert_comes_back(job: Job) -> None:
+    run, unclassed = encode_run(job), encode_run(job, classed=False)
+    assert (run.stored[0], unclassed.stored[0], encode_whole(job)[0]) == (OWN, PLAIN, WHOLE)
+    kept = run.job()
+    assert encode(kept) == encode(msgspec.structs.replace(job, record_id=run.record_id))
+    assert encode(unclassed.job()) == encode(unclassed.classed().job()) == encode(kept)
+    assert unclassed.classed() == run
+    assert encode(decode_run(encode_whole(kept), b"")) == encode(kept)
+    assert (run.digest, run.key) == (digest(kept), run_key(kept.record_id))
+    assert (run.class_key, run.facts) == (class_key(kept), encode(class_facts(kept)))
+
+
+@often
+@given(jobs() | plain_jobs())
+def test_any_run_comes_back_whole(job: Job) -> None:
+    try:
+        job = decode(encode(job))  # as sources give them: floats are floats
+    except (UnicodeEncodeError, OverflowError, msgspec.ValidationError):
+        assume(False)
+    assert_comes_back(job)
+
+
+def test_runs_of_every_source_come_back_whole() -> None:
+    found = invented()
+    assert len({job.system for job in found}) == 8
+    for job in found:
+        assert_comes_back(job)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"local_user": "bob", "project": "p"},
+        {"local_user": "bob", "vo": None},
+        {"local_user": "bob", "user_dn": None, "token_subject": "s"},
+        {"hosts": (Host("n1", 2),), "benchmarks": ()},
+        {"hosts": (Host("n1", 2),), "benchmarks": (Benchmark("CloudMark", 5.0),), "vo": None},
+        {"status": "running", "end": None, "slave": True},
+        {"benchmarks": (Benchmark("HEPSPEC", -0.0),)},
+    ],
+)
+def test_what_the_class_has_is_left_out_and_put_back(facts: dict[str, object]) -> None:
+    job = make_job(1, **facts)
+    assert_comes_back(job)
+    left_out, packed = unpack(encode_run(job).stored)
+    assert left_out
+    for name, value in msgspec.msgpack.decode(packed).items():
+        in_class = getattr(class_facts(job), name, None)
+        assert name in {"record_id", "system", "status"} or value != msgspec.to_builtins(in_class) or not value
+
+
+def test_runs_of_another_class_are_read_with_its_facts() -> None:
+    """Which `store check` finds by the digest."""
+    run, other = encode_run(make_job(1)), encode_run(make_job(2, queue="short"))
+    assert digest(decode_run(run.stored, other.facts)) != run.digest
+
+
+def test_threads_do_not_get_in_each_others_way() -> None:
+    found = invented() * 4
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(encode_run, found))
+        assert list(pool.map(lambda run: run.job(), runs)) == found
+
+
+def test_what_is_stored_once_is_read_for_ever() -> None:
+    job = make_job(1, local_user="bob", hosts=(Host("n1", 2),))
+    facts = encode(class_facts(job))
+    assert (
+        decode_run(
+            bytes.fromhex(
+                "0320b82502000402de000cb730a4303030a1a3626f623102e68ea3e68eade68f11000186a0cdc3500efcbb440e6a531111045690735b6fa3c4e1881327f21b6dc57d08aaafae5ab79b96"
+            ),
+            facts,
+        )
+        == job
+    )
+    assert (
+        decode_run(
+            bytes.fromhex(
+                "026088003503006402b730a4303030a1aea3626f62af3102e68ea3e68eade68f11000186a0cdc3502c66666666666618fcec420e8ed53351338962f2635f79a4006e72b4d659ac3fe19418fe1854d94b3c3175f70e228c0811b428119ae04450fce662710845f517e75e15f49f"
+            ),
+            b"",
+        )
+        == job
+    )
+    assert decode_run(STORED_OWN, facts) == job
+    assert decode_run(STORED_WHOLE, b"") == job
+    assert decode_run(encode(job), b"") == job
+
+
+# --- damage
+
+
+def frame_of(content: bytes, *, tells_size: bool = True) -> bytes:
+    """A stored run of any content."""
+    made = zstandard.ZstdCompressor(write_content_size=tells_size).compress(content)
+    return bytes([WHOLE]) + made[4:]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (b"", "no bytes"),
+        (encode_whole(make_job(1))[:-1], "decompressed"),
+        (encode_whole(make_job(1))[:9], "decompressed"),
+        (bytes([WHOLE]), "decompressed"),
+        (bytes([OWN]) + b"nothing like a frame", "decompressed"),
+        (encode(make_job(1))[:-1], "truncated"),
+        (frame_of(b"\xff" * 30), "Expected"),
+        (frame_of(b"x" * 100, tells_size=False), "bytes when decompressed"),
+        (frame_of(bytes(MOST_RECORD_BYTES + 1)), "67,108,865 bytes when decompressed"),
+    ],
+)
+def test_a_damaged_run_is_refused_by_its_name(damaged: bytes, why: str) -> None:
+    with pytest.raises(StoreCorruptError, match=f"run ur-1 cannot be read: .*({why})") as raised:
+        decode_stored(damaged, encode_run(make_job(1)).facts, "ur-1")
+    assert "backup" in (raised.value.hint or "")
+
+
+def test_a_bomb_that_claims_to_be_small_is_refused() -> None:
+    bomb = bytearray(zstandard.ZstdCompressor().compress(bytes(1 << 20)))
+    size = (1 << 20).to_bytes(4, "little")
+    place = bomb.index(size)
+    bomb[place : place + 4] = (1000).to_bytes(4, "little")
+    assert zstandard.frame_content_size(bytes(bomb)) == 1000
+    with pytest.raises(msgspec.DecodeError, match="decompressed"):
+        unpack(bytes([WHOLE]) + bytes(bomb[4:]))
+
+
+def test_a_run_of_a_later_program_is_refused_by_its_name() -> None:
+    with pytest.raises(StoreNewerError, match="run ur-1: it has encoding 99"):
+        decode_stored(b"\x63" + encode_run(make_job(1)).stored[1:], b"", "ur-1")
+    with pytest.raises(UnknownEncodingError):
+        unpack(b"\x00")
+
+
+# --- the dictionary
+
+
+def test_the_dictionary_is_the_one_that_stores_use() -> None:
+    """Another one under the same number would make every store unreadable."""
+    assert hashlib.sha256(DICTIONARY.read_bytes()).hexdigest() == DICTIONARY_DIGEST
+
+
+def test_the_dictionary_is_made_of_invented_records_only() -> None:
+    """What is in it can be erased from no store. Every piece of it is one of a record that the generators invent."""
+    content = DICTIONARY.read_bytes()
+    pieces = {content[at : at + _PIECE] for at in range(len(content) - _PIECE + 1)}
+    invented_pieces = {
+        piece
+        for record in samples()
+        for at in range(len(record) - _PIECE + 1)
+        if (piece := record[at : at + _PIECE]) in pieces
+    }
+    known = bytearray(len(content))
+    for at in range(len(content) - _PIECE + 1):
+        if content[at : at + _PIECE] in invented_pieces:
+            known[at : at + _PIECE] = b"1" * _PIECE
+    assert known[_HEAD:] == b"1" * (len(content) - _HEAD)
+
+
+def test_it_makes_records_of_every_source_small() -> None:
+    for system in sorted({job.system for job in invented()}):
+        found = [encode_run(job) for job in invented() if job.system == system]
+        plain = sum(len(encode(run.job())) for run in found)
+        assert sum(len(run.stored) for run in found) * 2.5 < plain, system
