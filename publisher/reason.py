@@ -65,7 +65,7 @@ _PURGED: Final = "purged: "
 SENTENCES: Final[Mapping[str, str]] = {
     **RULE_SENTENCES,
     ReasonCode.ADD_ON_FAILED: (
-        "{field}: the add-on failed at this record: {error}. This is a defect of the add-on: tell those who made it, "
+        "{field}: the add-on failed at this record: {error}. This is a defect of the add-on: report it to its authors, "
         "and update it"
     ),
     ReasonCode.AFTER_YEAR_9999: "it ended after the year 9999, which no report can be of",
@@ -106,7 +106,7 @@ SENTENCES: Final[Mapping[str, str]] = {
         "LocalJobId: this run of source {source} and {first_record_id} of source {first_source} have the same site, "
         "local id {local_id}, and end time, by which APEL knows a job record: it would replace that one. If both are "
         "the same job, waive this one. If not, set a `local_id_prefix` for one of the sources; this one is then "
-        "tried again. If that one will not be sent, because it was rejected or waived, name this one to `held retry`"
+        "tried again. If that one will not be sent, because it was rejected or waived, name this one to `records retry`"
     ),
     ReasonCode.SENT_AGAIN: "reconcile did not find it at the service as it was sent",
     ReasonCode.SOURCES_INCOMPLETE: _NOT_WHOLE

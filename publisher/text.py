@@ -38,8 +38,15 @@ def utf8(text: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """So many of something, as people say it: 1 message, 2 messages."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    """A number of things for people: 1 message, 2 messages, 8,076 messages."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def cell_text(value: object) -> str:
+    """A cell of a table for people: empty for None, whole numbers with thousands separators, others as they print."""
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 CLOCK_SKEW_S: Final = 300
@@ -79,6 +86,16 @@ def duration_s(value: object) -> float:
     return seconds
 
 
+def duration_text(seconds: float) -> str:
+    """A duration for people, in at most two units: 45 s, 3 min 20 s, 3 h 12 min, 2 d 4 h."""
+    total = max(0, round(seconds))
+    for size, unit, below, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if total >= size:
+            rest = total % size // below
+            return f"{total // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{total} s"
+
+
 _MONTHS = re.compile(r"(\d{1,4})\s*(months?|years?)")
 
 
@@ -105,7 +122,7 @@ def instant_s(value: object) -> int:
     raise ValueError(_INSTANT_HELP)
 
 
-_MOMENT_HELP = "a time is written like 2026-11-01, 2026-11-01T12:00, 2026-11, -7d or @1793491200"
+_MOMENT_HELP = "write it as 2026-11-01, 2026-11-01T12:00, 2026-11, -7d, or @1793491200"
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
 
 
@@ -124,7 +141,7 @@ def moment_s(text: str, now_s: int) -> int:
             return int(datetime(int(month[1]), int(month[2]), 1, tzinfo=UTC).timestamp())
         return instant_s(text)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no time; {_MOMENT_HELP}") from None
+        raise ValueError(f"{text!r} is not a time; {_MOMENT_HELP}") from None
 
 
 def iso(instant: int | None) -> str | None:

@@ -25,6 +25,12 @@ RATE: Final = 2**96
 
 MOST_BINS: Final = 1_000_000
 
+KEYS: Final = (
+    "queue", "host", "complex", "group", "user", "job", "vo", "project", "account", "department", "status", "pe",
+    "slots", "task", "cluster",
+)  # fmt: skip
+"""What runs are selected by (DQS accounting manual, "Matching a Job to a Request", and keys of other systems)."""
+
 
 class Ran(NamedTuple):
     """When a job ran (epoch seconds, `stop` not included), its CPU time of all cores (ms) and its slots."""

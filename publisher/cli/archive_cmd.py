@@ -1,4 +1,4 @@
-"""archive: the runs of the store as Parquet, for reports over years."""
+"""archive: finished runs as Parquet, for reports over years."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from publisher.cli import when
-from publisher.cli.output import counted, json_object, say
+from publisher.cli import options
+from publisher.cli.output import json_object, say
 from publisher.cli.session import session
+from publisher.text import counted
 
 
 def register(app: typer.Typer) -> None:
@@ -18,26 +19,27 @@ def register(app: typer.Typer) -> None:
 
 
 def archive(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive; made where missing.")],
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="MONTH", help="First month; default: that of the first run.")
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive.")],
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="MONTH", help="First month (inclusive). Default: of the first run."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="MONTH", help="Last month (exclusive); default: up to now.")
+        str | None, typer.Option("--until", metavar="MONTH", help="Last month (exclusive). Default: up to now.")
     ] = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Replace months also where the store has fewer runs than the archive.")
+        bool, typer.Option("--shrink", help="Also replace months of which the store has fewer runs than the archive.")
     ] = False,
 ) -> None:
-    """Write the finished runs of whole months as Parquet; `report --archive DIR` reads them. Each is replaced."""
-    start, stop = when.window_bounds(from_, until)
+    """Write the finished runs of whole months as Parquet for `report VIEW --archive DIR`; a month is replaced."""
+    start, stop = options.window_bounds(since, until)
     with session.publisher() as publisher:
         written = publisher.archive(directory, start, stop, shrink=shrink)
     refused = {month: one.refused for month, one in written.items() if one.refused is not None}
     say(
         *(
-            f"{month}: left as it is; the archive has {counted(written[month].entries, 'run')}, and the store "
-            f"only {has} (purged?): --shrink replaces it"
+            f"{month}: not replaced; the archive has {counted(written[month].entries, 'run')}, the store only {has:,} "
+            "(purged?). --shrink replaces it"
             for month, has in refused.items()
         )
     )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code, when
-from publisher.cli.lists import All, limit_of, list_json, say_if_cut
-from publisher.cli.output import data, json_object, make_table, safe, say, show
+from publisher.cli import exit_code, options
+from publisher.cli.options import All, limit_of, list_json, say_if_cut
+from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
+from publisher.cli.table import show_table
 from publisher.errors import UsageError
-from publisher.text import iso
+from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -30,36 +31,39 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Only these.")] = None,
-    from_: when.From = None,
-    until: when.Until = None,
+    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Sources; none: all.")] = None,
+    since: options.Since = None,
+    until: options.Until = None,
     unreadable: Annotated[
-        bool, typer.Option("--unreadable", help="Read nothing: list the input that is no record.")
+        bool, typer.Option("--unreadable", help="Read nothing; list the input that could not be read as a record.")
     ] = False,
     settle: Annotated[
-        bool, typer.Option("--settle", help="With --unreadable: what it lists was seen to; count and list it no more.")
+        bool,
+        typer.Option("--settle", help="With --unreadable: mark this input as dealt with."),
     ] = False,
-    reason: Annotated[str, typer.Option("--reason", help="With --settle: what became of the input.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="With --settle: what was done about it.")
+    ] = "",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the first so many. Default: 1000."),
+        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the first N. Default: 1000."),
     ] = None,
     show_all: All = False,
 ) -> None:
-    """Read finished jobs from the sources into the store. With --from, a window is read again."""
+    """Read finished jobs from the sources into the store. With --since or --until, read a window again."""
     from publisher.sources.base import Window  # noqa: PLC0415
 
-    begin, end = when.window_bounds(from_, until)
+    begin, end = options.window_bounds(since, until)
     if settle and not unreadable:
-        raise UsageError("--settle goes with --unreadable", hint="`collect --unreadable` lists what would be settled")
+        raise UsageError("--settle needs --unreadable", hint="`collect --unreadable` lists what would be settled")
     if reason and not settle:
-        raise UsageError("--reason goes with --settle")
+        raise UsageError("--reason needs --settle")
     if (limit is not None or show_all) and (settle or not unreadable):
-        raise UsageError("--limit and --all go with --unreadable")
+        raise UsageError("--limit and --all need --unreadable")
     most = limit_of(limit, _LISTED, show_all=show_all)
     with session.publisher() as publisher:
         if settle:
-            _tell_settled(publisher.settle_unreadable(reason, sources or ()))
+            _show_settled(publisher.settle_unreadable(reason, sources or ()))
             return
         if unreadable:
             rows = publisher.unreadable(most, sources or ())
@@ -68,11 +72,11 @@ def collect(
         subprocess_worker.keep_little()
         window = Window(begin, end) if begin is not None or end is not None else None
         found = publisher.collect(sources or (), window)
-        tell_new_store(publisher)
+        say_if_new_store(publisher)
     if found is None:
-        say("another run is collecting; nothing was done")
+        say("another run is collecting; nothing was read")
         found = {}
-    tell_troubles(found)
+    say_problems(found)
     if session.json:
         json_object({"sources": collected_json(found)})
     elif not session.quiet:
@@ -96,19 +100,22 @@ def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
     }
 
 
-def tell_new_store(publisher: Publisher) -> None:
-    """Say that a store was made, once: whoever expected to find his own there has a wrong `store.url`."""
+def say_if_new_store(publisher: Publisher) -> None:
+    """Say once that a store was created: somebody who expected an existing one has a wrong `store.url`."""
     store = publisher.store
     if store.is_new and not session.quiet:
-        say(f"a new store was made: {store.place}. If there was one before, look at store.url: nothing was known here")
+        say(f"created a new store: {store.place}. If you expected an existing store, check store.url")
     store.is_new = False
 
 
-def tell_troubles(found: dict[str, Collected]) -> None:
-    """What kept sources from being read; told whatever else is to be shown."""
+def say_problems(found: dict[str, Collected]) -> None:
+    """Say why sources could not be read, and how much of their input is unreadable, also with `--json`."""
     for name, item in found.items():
         if item.error is not None:
             say(f"{name}: {item.error}")
+        if item.unreadable:
+            pieces = counted(item.unreadable, "piece")
+            say(f"{name}: {pieces} of input could not be read; `usage-publisher collect --unreadable` lists them")
 
 
 def show_collected(found: dict[str, Collected]) -> None:
@@ -119,40 +126,40 @@ def show_collected(found: dict[str, Collected]) -> None:
         for name, item in found.items()
     ]
     if rows:
-        show(make_table("Collected", columns, rows, right=set(columns[1:])))
+        show_table("Collected", columns, rows, right=set(columns[1:]))
 
 
 def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
     if session.json:
-        json_object(list_json([_unreadable_json(row) for row in rows], total, also_as="unreadable"))
+        json_object(list_json([_unreadable_json(row) for row in rows], total))
         return
     _show_unreadable(rows)
     say_if_cut(len(rows), total, "first")
     if not rows:
-        say("nothing is unreadable")
+        say("no input is unreadable")
     elif total > len(rows):
         from publisher.store.registry import KEPT_OF_FILE  # noqa: PLC0415
 
-        say(f"of each file at most {KEPT_OF_FILE:,} pieces are kept; more are counted")
+        say(f"at most {KEPT_OF_FILE:,} pieces of a file are kept; the others are only counted")
 
 
-def _tell_settled(rows: Sequence[UnreadableRow]) -> None:
+def _show_settled(rows: Sequence[UnreadableRow]) -> None:
     if session.json:
-        json_object(list_json([_unreadable_json(row) for row in rows], len(rows), also_as="settled"))
+        json_object(list_json([_unreadable_json(row) for row in rows], len(rows)))
         return
     _show_unreadable(rows)
     for name, number in Counter(row.source for row in rows).items():
-        say(f"{name}: {number} settled")
+        say(f"{name}: {number:,} settled")
     if rows:
-        say("`usage-publisher collect --unreadable` lists what is left; what is met again is listed again")
+        say("`usage-publisher collect --unreadable` lists the rest; input that is read again is listed again")
     else:
-        say("nothing is unreadable")
+        say("no input is unreadable")
 
 
 def _show_unreadable(rows: Sequence[UnreadableRow]) -> None:
     for row in rows:
         data(f"{safe(row.source)}  {safe(row.place)}  {safe(row.reason)}")
-        if row.raw:  # of a file that was cut there is nothing to show
+        if row.raw:  # a file that was truncated has no text to show
             data(f"    {safe(row.raw[:200].decode('utf-8', 'replace'))}")
 
 

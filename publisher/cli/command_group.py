@@ -1,4 +1,4 @@
-"""Commands whose options have one value: given twice, they are refused, instead of the last value taken silently."""
+"""Commands whose options take one value: one that is given twice is refused, instead of ignoring the first."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class OneValueCommand(TyperCommand):
-    """A command. Raises `typer.BadParameter` where an option of one value is given more than once."""
+    """A command. Raises `typer.BadParameter` where an option that takes one value is given more than once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See the class."""
         _require_one_value(self, ctx, args)
         return super().parse_args(ctx, args)
 
 
 class OneValueGroup(TyperGroup):
-    """A command with others below it; the same holds for its own options."""
+    """A group of commands; its own options are checked likewise."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See the class."""
         _require_one_value(self, ctx, args)
         return super().parse_args(ctx, args)
 
@@ -34,10 +32,9 @@ class CommandGroup(typer.Typer):
     """Commands under one name, all of them `OneValueCommand`."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=OneValueGroup, rich_markup_mode=None, no_args_is_help=True, **settings)
+        super().__init__(**{"cls": OneValueGroup, "rich_markup_mode": None, "no_args_is_help": True, **settings})
 
     def command(self, *args: Any, **settings: Any) -> Callable[[Function], Function]:
-        """See `typer.Typer.command`."""
         return super().command(*args, cls=OneValueCommand, **settings)
 
 

@@ -1,4 +1,4 @@
-"""demo: the main job from nothing."""
+"""demo: the whole path from jobs to services, on this machine."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def demo(
     directory: Annotated[
         Path | None,
         typer.Option(
-            "--directory", metavar="DIR", help="Leave everything here to look at. Default: a folder that goes."
+            "--directory", metavar="DIR", help="Keep everything in this new folder. Default: a temporary folder."
         ),
     ] = None,
 ) -> None:
-    """Show the main job from nothing, on this machine only: certificates, services, jobs, delivery, status."""
+    """Show the whole path on this machine only: certificates, simulated services, jobs, delivery, status."""
     from publisher.demo.play import play  # noqa: PLC0415
 
     if directory is not None:
         if directory.exists() and any(directory.iterdir()):
             raise UsageError(f"{directory} is not empty", hint="Name a new folder, or remove it")
         directory.mkdir(parents=True, exist_ok=True)
-        raise typer.Exit(play(directory.absolute(), _say))
+        raise typer.Exit(play(directory.absolute(), _say, kept=True))
     temporary = Path(tempfile.mkdtemp(prefix="usage-publisher-demo-"))
     try:
-        code = play(temporary, _say)
+        code = play(temporary, _say, kept=False)
     finally:
         shutil.rmtree(temporary)
     raise typer.Exit(code)

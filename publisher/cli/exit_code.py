@@ -1,4 +1,7 @@
-"""The exit code of a command, from everything that happened: the first that applies of 5, 2, 4, 1, 3, 0."""
+"""The exit code of a command, from everything that happened: the first that applies of 5, 2, 4, 1, 3, 0.
+
+6 is an internal error, 130 an interruption.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from publisher.status.status import Status
 
 STORE, USAGE, CREDENTIALS, WAITING, REJECTED, DONE = 5, 2, 4, 1, 3, 0
+INTERNAL = 6
 
 
 def of_run(
@@ -24,11 +28,11 @@ def of_run(
     only: Collection[str] = (),
     contexts: Collection[str] = (),
 ) -> int:
-    """The exit code of a collect, a publish or both. `delivered` by target; `status` is that after the run, None after
-    a collect alone.
+    """The exit code of a collect, a publish, or both. `delivered` by target; `status` after the run, None after a
+    collect alone.
 
-    `busy`: another run was collecting, so that what waits by now is its affair. `only`: the targets that were asked
-    for; none: all. `contexts`: the spooling contexts that could not be written.
+    `busy`: another run was collecting and will send what waits by now. `only`: the targets that were named; none: all.
+    `contexts`: the spooling contexts that could not be written.
     """
     deliveries = list(delivered.values())
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]
@@ -48,7 +52,7 @@ def of_run(
 
 
 def _waits(status: Status, delivered: Mapping[str, Delivery], only: Collection[str]) -> bool:
-    """Something waits for a service that was asked for, and is not merely not due yet, or served by another run."""
+    """Whether something waits for a named service, and is due, and no other run sends it."""
     return any(
         not target.shadow and (target.waiting > target.not_due or target.in_flight)
         for name, target in status.targets.items()

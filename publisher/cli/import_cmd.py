@@ -1,36 +1,43 @@
-"""import: what another publisher's configuration becomes here, and the messages it left behind."""
+"""import: the configuration and state of another publisher, and the messages that it left unsent."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from publisher.cli import when
+from publisher.cli import options
 from publisher.cli.command_group import CommandGroup
-from publisher.cli.output import counted, exact, json_object, say
+from publisher.cli.exit_code import CREDENTIALS, DONE, REJECTED, WAITING
+from publisher.cli.options import Yes, confirm
+from publisher.cli.output import exact, json_object, say
 from publisher.cli.session import session
+from publisher.cli.table import show_table
+from publisher.errors import UsageError
+from publisher.text import counted
 
 if TYPE_CHECKING:
+    from publisher.config.schema import Config
     from publisher.migrate.proposal import Proposal
+    from publisher.migrate.ssm_queue import QueuedMessage, Taken
 
-Output = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", help="Write the configuration there, instead of showing it.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file of --output where it is there.")]
+Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write the configuration to this file.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file of --output.")]
 SiteName = Annotated[str, typer.Option("--site", metavar="NAME", help="Name of the site, as in GOCDB.")]
 DeliveredUntil = Annotated[
     str | None,
-    typer.Option("--delivered-until", metavar="TIME", help="Jobs that ended up to then count as delivered before."),
+    typer.Option("--delivered-until", metavar="TIME", help="Jobs that ended before count as delivered."),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = CommandGroup(
-        help="Move over from another publisher: shows the configuration it becomes, and changes nothing else."
+        help="Migrate from another publisher: show or write the configuration, and send what it left unsent."
     )
     group.command("arc")(arc)
     group.command("apel")(apel)
@@ -40,19 +47,17 @@ def register(app: typer.Typer) -> None:
 
 
 def arc(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As a rule /etc/arc.conf.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Usually /etc/arc.conf.")],
     output: Output = None,
     publishing_db: Annotated[
         Path | None,
-        typer.Option("--publishing-db", metavar="FILE", help="ARC's state, where it is not in its usual place."),
+        typer.Option("--publishing-db", metavar="FILE", help="State of ARC's publisher, if not in its usual place."),
     ] = None,
-    release: Annotated[
-        str, typer.Option("--release", metavar="VERSION", help="ARC's, such as 6.17: for spellings in the history.")
-    ] = "",
+    release: Annotated[str, typer.Option("--release", metavar="VERSION", help="Release of ARC, such as 6.17.")] = "",
     site: SiteName = "",
     force: Force = False,
 ) -> None:
-    """What ARC's arc.conf becomes, with the state of its publishing.db."""
+    """Convert ARC's arc.conf and the state in its publishing.db."""
     from publisher.migrate.arc import from_arc  # noqa: PLC0415
 
     _finish(from_arc(file, publishing_db, site, release), output, force=force)
@@ -65,53 +70,51 @@ def apel(
     site: SiteName = "",
     force: Force = False,
 ) -> None:
-    """What the files of the APEL client, its parsers and SSM become."""
+    """Convert the configuration of the APEL client, its parsers, and SSM."""
     from publisher.migrate.apel import from_apel  # noqa: PLC0415
 
-    until = when.moment(delivered_until, "--delivered-until")
+    until = options.moment(delivered_until, "--delivered-until")
     _finish(from_apel(files, site, until), output, force=force)
 
 
 def sgas_bart(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As a rule /etc/bart/bart.conf.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Usually /etc/bart/bart.conf.")],
     output: Output = None,
     delivered_until: DeliveredUntil = None,
     zone: Annotated[
-        str, typer.Option("--timezone", metavar="ZONE", help="Of this host, such as Europe/Oslo: for BaRT's state.")
+        str, typer.Option("--timezone", metavar="ZONE", help="Time zone of this host, such as Europe/Oslo.")
     ] = "",
     site: SiteName = "",
     force: Force = False,
 ) -> None:
-    """What the configuration of SGAS' BaRT becomes, with its maps and its state."""
+    """Convert the configuration of SGAS' BaRT with its maps and its state."""
     from publisher.migrate.bart import from_bart  # noqa: PLC0415
 
-    until = when.moment(delivered_until, "--delivered-until")
+    until = options.moment(delivered_until, "--delivered-until")
     _finish(from_bart(file, site, until, zone), output, force=force)
 
 
 def ssm_queue(
-    queue: Annotated[Path, typer.Argument(metavar="DIR", help="As a rule /var/spool/apel/outgoing.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="That of APEL in our configuration.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is in it, and do nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    queue: Annotated[Path, typer.Argument(metavar="DIR", help="Usually /var/spool/apel/outgoing.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target for APEL in the configuration.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is in the queue.")] = False,
+    yes: Yes = False,
 ) -> None:
-    """Send the messages that SSM left in its outgoing queue, as they are. Stop SSM first. Says first what is in it."""
-    from publisher.cli.queue_taking import take_queue  # noqa: PLC0415
-
-    raise typer.Exit(take_queue(queue, target, dry_run=dry_run, yes=yes))
+    """Send the messages that SSM left in its outgoing queue, unchanged. Stop SSM first. Asks before it sends."""
+    raise typer.Exit(_take_queue(queue, target, dry_run=dry_run, yes=yes))
 
 
 def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
-    """Show the configuration, or write it; then what is not the same."""
-    from publisher.cli.new_file import write_new  # noqa: PLC0415
+    """Show the configuration, or write it; then the remarks about it."""
+    from publisher.cli.output import write_configuration  # noqa: PLC0415
     from publisher.config import file as config_file  # noqa: PLC0415
     from publisher.store import registry  # noqa: PLC0415
 
-    proposal.taken_over(registry.who(), when.now())
+    proposal.taken_over(registry.who(), options.now())
     text = proposal.text()
-    proposal.config(output or config_file.find(session.config))  # what our reader would refuse is not handed out
+    proposal.config(output or config_file.find(session.config))  # raises where our own reader would refuse it
     if output is not None:
-        write_new(output, text, force=force)
+        write_configuration(output, text, force=force)
     if session.json:
         json_object(
             {
@@ -123,13 +126,108 @@ def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
         return
     if output is None:
         exact(text)
-    if output is not None or not sys.stdout.isatty():  # else they are on the screen already, above the configuration
+    if output is not None or not sys.stdout.isatty():  # else they are shown in the configuration's comments
         for remark in proposal.remarks:
             say(f"{remark.kind}: {remark.where}: {remark.text}")
     place = "" if output is None else f"wrote {output}; "
     waiting = sum(remark.kind == "choose" for remark in proposal.remarks)
-    say(f"{place}{counted(waiting, 'thing')} to decide first" if waiting else f"{place}nothing to decide")
+    say(f"{place}{counted(waiting, 'choice')} to make first" if waiting else f"{place}no choice to make")
     if output is None:
         say("Write it with --output FILE.")
     else:
         say(f"Next: usage-publisher --config {output} check")
+
+
+# --- import ssm-queue
+
+
+_SHOWN = 20
+
+
+def _take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
+    """Show what is in the queue, ask, and send it; gives the exit code."""
+    from publisher.migrate.ssm_queue import Queue  # noqa: PLC0415
+    from publisher.store import registry  # noqa: PLC0415
+    from publisher.targets import make_target  # noqa: PLC0415
+    from publisher.targets.identity import TargetContext  # noqa: PLC0415
+
+    with session.publisher() as publisher, publisher.alone_at(target) as plan:
+        _require_other_place(publisher.config, target, path)
+        settings = publisher.config.targets[target]
+        service = make_target(target, settings, TargetContext(publisher.config.credentials, time.time))
+        try:
+            now = publisher.tools.clock()
+            queue = Queue(path, publisher.store, plan.target_id, settings, service.payload_limit_bytes(), now)
+            found = list(queue.messages())
+            if not session.json:
+                _show_queue(found)
+            sends = any(message.fate != "leave" for message in found)
+            if dry_run or not sends:
+                if session.json:
+                    json_object({"messages": found})
+                return REJECTED if found and not sends else DONE
+            confirm(
+                "Send them? SSM must be stopped.", yes=yes, hint="Add --yes, or --dry-run to see what would be sent"
+            )
+            taken = queue.send(service, publisher.tools)
+        finally:
+            service.close()
+        with publisher.store.write() as connection:
+            detail = f"{path}: {taken.sent} messages sent, {taken.set_aside} not needed, {taken.left} left"
+            registry.record_action(connection, "import ssm-queue", target, detail, publisher.tools.clock())
+    _show_taken(path, found, taken)
+    return _code_of(taken)
+
+
+def _require_other_place(config: Config, target: str, path: Path) -> None:
+    settings = config.targets[target]
+    if not settings.kind.takes_apel:
+        raise UsageError(f"{target} is SGAS, and SSM's messages are for APEL", hint="Name the target for APEL")
+    if settings.shadow:
+        raise UsageError(f"{target} is a shadow: nothing is sent to it", hint="Let SSM send what is in its queue")
+    own = getattr(settings, "path", None)
+    if own is not None and own.resolve() == path.resolve():
+        raise UsageError(f"{path} is the folder of target {target}", hint="SSM sends what is in it, as before")
+
+
+def _show_queue(found: list[QueuedMessage]) -> None:
+    fates = Counter((message.format, message.fate, message.why) for message in found)
+    records = Counter[tuple[str, str, str]]()
+    for message in found:
+        records[message.format, message.fate, message.why] += message.records
+    rows: list[list[object]] = [
+        [form or "?", count, records[form, fate, why], _WORDS[fate], why]
+        for (form, fate, why), count in list(fates.items())[:_SHOWN]
+    ]
+    columns = ["format", "messages", "records", "action", "reason"]
+    if rows:
+        show_table("In the queue", columns, rows, right={"messages", "records"})
+        if len(fates) > len(rows):
+            say(f"({len(fates) - len(rows):,} more kinds of messages; --json lists every message)")
+    else:
+        say("the queue is empty")
+
+
+_WORDS = {"send": "sent", "older": "not needed", "empty": "not needed", "leave": "left in the queue"}
+
+
+def _show_taken(path: Path, found: list[QueuedMessage], taken: Taken) -> None:
+    if session.json:
+        json_object({"messages": found, "taken": taken})
+        return
+    kept = path.with_name(path.name + ".taken-over")
+    say(f"{taken.sent:,} messages with {taken.records:,} records sent, {taken.set_aside:,} not needed; kept in {kept}")
+    if taken.left:
+        say(f"{taken.left:,} are left in the queue for the reasons above")
+    if taken.busy:
+        say(f"{taken.busy:,} are locked: SSM is running or was killed; stop it, and remove their .lck folders")
+    if taken.answer is not None:
+        say(f"ended early: {taken.answer}; the rest stays in the queue: run this command again")
+
+
+def _code_of(taken: Taken) -> int:
+    if taken.unauthorised:
+        return CREDENTIALS
+    if taken.answer is not None or taken.busy:
+        return WAITING
+    return REJECTED if taken.left else DONE

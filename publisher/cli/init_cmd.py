@@ -1,8 +1,7 @@
-"""init: asks for the essentials, tests each answer, writes a configuration.
+"""init: ask for the essentials, test each answer, and write a configuration.
 
-What a source has to be told besides (which batch system, the benchmark, since when its logs are whole) is asked only
-where it needs that. A test that fails is told at once, and does not stop the file from being written: a service may be
-down today.
+What only some sources need (the batch system, the benchmark, since when the logs are complete) is asked only for them.
+A test that fails is reported at once, and does not stop the file from being written: a service may be down today.
 """
 
 from __future__ import annotations
@@ -36,36 +35,36 @@ def register(app: typer.Typer) -> None:
 
 
 def _option(name: str, text: str, metavar: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=f"{text}. Asked where it is missing.")
+    return typer.Option(name, metavar=metavar, help=f"{text}. Asked if omitted.")
 
 
 def init(
     site: Annotated[str | None, _option("--site", "Name of the site, as in GOCDB", "NAME")] = None,
     source: Annotated[
-        Path | None, _option("--source", "Where jobs are read from: a file, a folder or a program", "PATH")
+        Path | None, _option("--source", "Source of jobs: a file, a folder, or a program", "PATH")
     ] = None,
     source_type: Annotated[
         str | None,
-        typer.Option("--source-type", metavar="TYPE", help="What it is, where that cannot be seen: pbs, torque ..."),
+        typer.Option("--source-type", metavar="TYPE", help="Its type, if it cannot be detected: pbs, torque ..."),
     ] = None,
     benchmark: Annotated[
         str | None,
-        typer.Option("--benchmark", metavar="TYPE:VALUE", help="Score of one core, where the source has none."),
+        typer.Option("--benchmark", metavar="TYPE:VALUE", help="Score of one core, if the source has none."),
     ] = None,
     complete_since: Annotated[
         str | None,
-        typer.Option("--complete-since", metavar="DATE", help="From when on the source has every job."),
+        typer.Option("--complete-since", metavar="DATE", help="The source has every job since then."),
     ] = None,
-    target: Annotated[str | None, _option("--target", "Send to: sgas, ams, directory", "KIND")] = None,
+    target: Annotated[str | None, _option("--target", "Kind of the target: sgas, ams, directory", "KIND")] = None,
     url: Annotated[str | None, _option("--url", "URL of the service, or the folder to write to", "URL")] = None,
     certificate: Annotated[Path | None, _option("--certificate", "Certificate (PEM)", "FILE")] = None,
     key: Annotated[Path | None, _option("--key", "Its key (PEM)", "FILE")] = None,
     ca_directory: Annotated[Path | None, _option("--ca-directory", "Folder of trusted authorities", "DIR")] = None,
-    store: Annotated[str | None, _option("--store", "Where to keep the state: a file or a URL", "FILE|URL")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
+    store: Annotated[str | None, _option("--store", "The store: a file or a URL", "FILE|URL")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing configuration.")] = False,
 ) -> None:
     """Ask for the essentials, test each answer, and write a configuration."""
-    from publisher.cli.new_file import require_free, write_new  # noqa: PLC0415
+    from publisher.cli.output import require_free, write_configuration  # noqa: PLC0415
     from publisher.config import file as config_file  # noqa: PLC0415
     from publisher.text import text_of  # noqa: PLC0415
 
@@ -78,7 +77,7 @@ def init(
     answers.source_needs(benchmark, complete_since)
     answers.credentials(certificate, key, ca_directory)
     answers.store(store)
-    write_new(path, text_of(answers.tables), force=force)
+    write_configuration(path, text_of(answers.tables), force=force)
     if session.json:
         json_object({"file": str(path), "problems": answers.problems})
     else:
@@ -86,7 +85,7 @@ def init(
 
 
 class _Answers:
-    """The configuration as far as it was answered; each part is read by our reader, and tried, when it is told."""
+    """The configuration answered so far; each part is parsed and tested when it is answered."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,31 +93,31 @@ class _Answers:
         self.problems: list[str] = []
         self._asks = False
 
-    def site(self, told: str | None) -> None:
-        """Its name."""
-        self.tables["site"]["name"] = _ask("Name of the site, as in GOCDB", told)
+    def site(self, given: str | None) -> None:
+        """The name of the site."""
+        self.tables["site"]["name"] = _ask("Name of the site, as in GOCDB", given)
         self._config()
 
-    def source(self, told: Path | None, kind: str | None) -> None:
-        """One source, under the name ce1; what kind it is can be seen as a rule."""
+    def source(self, given: Path | None, kind: str | None) -> None:
+        """One source, named ce1; its type is usually detected."""
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
         from publisher.sources import known_kinds, make_source, recognised  # noqa: PLC0415
 
-        self._asks = told is None
+        self._asks = given is None
         usual = next(each.usual_path for each in SOURCE_KINDS.values() if each.usual_path)
-        place = Path(_ask("Where jobs are read from: a file, a folder or a program", told, usual)).absolute()
+        place = Path(_ask("Source of jobs: a file, a folder, or a program", given, usual)).absolute()
         kind = kind or recognised(place)
         if kind is None:
             if not place.exists():
-                self._tell(f"there is no {place} yet")
-            kind = _ask(f"What it is ({', '.join(SOURCE_KINDS)})", kind)
+                self._report(f"{place} does not exist yet")
+            kind = _ask(f"Type of the source ({', '.join(SOURCE_KINDS)})", kind)
         if kind not in known_kinds():
-            raise UsageError(f"there is no type of source {kind!r}; there are {', '.join(known_kinds())}")
+            raise UsageError(f"unknown type of source {kind!r}; known: {', '.join(known_kinds())}")
         self.tables["sources"] = {"ce1": {"type": kind, "path": str(place)}}
         self._try(f"{place} ({kind})", lambda: make_source("ce1", self._config().sources["ce1"]).check())
 
     def source_needs(self, benchmark: str | None, since: str | None) -> None:
-        """What the target wants to know and the source does not tell."""
+        """What the target needs and the source lacks."""
         from formats.registry import FORMATS  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
 
@@ -132,18 +131,18 @@ class _Answers:
         if benchmark is not None:
             source["benchmark"] = _benchmark(benchmark)
         if since is None and kind is not None and not kind.knows_first_day and form.is_snapshot:
-            question = "From when on its logs have every job, such as 2026-10-01"
+            question = "Since when its logs have every job, such as 2026-10-01"
             since = self._needed(question, "--complete-since", "its months are held")
         if since is not None:
             source["complete_since"] = since
         self._config()
 
     def _needed(self, question: str, option: str, otherwise: str) -> str | None:
-        """The answer to a question that the options left open, where somebody is there who was asked before."""
-        told = _ask(f"{question} (- if not known)", None, "-") if self._asks else "-"
-        if told != "-":
-            return told
-        self._tell(f"{question} ({option}): it is not known, and until it is set {otherwise}")
+        """The answer to a question that the options left open, if the person was asked before; None: unknown."""
+        answer = _ask(f"{question} (- if unknown)", None, "-") if self._asks else "-"
+        if answer != "-":
+            return answer
+        self._report(f"{question} ({option}): unknown, and until it is set {otherwise}")
         return None
 
     def target(self, kind: str | None, place: str | None) -> None:
@@ -151,42 +150,42 @@ class _Answers:
         from publisher.config.file import is_url  # noqa: PLC0415
         from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
 
-        offered = ", ".join(name for name, each in TARGET_KINDS.items() if each.is_offered)
-        kind = _ask(f"Send to ({offered})", kind, next(iter(TARGET_KINDS)))
-        if kind not in offered.split(", "):
-            raise UsageError(f"there is no kind of target {kind!r} to ask for; there are {offered}")
+        offered = [name for name, each in TARGET_KINDS.items() if each.is_offered]
+        kind = _ask(f"Kind of the target ({', '.join(offered)})", kind, offered[0])
+        if kind not in offered:
+            raise UsageError(f"init does not know the kind of target {kind!r}; it knows {', '.join(offered)}")
         settings = TARGET_KINDS[kind].settings.model_fields
         is_folder = "path" in settings
         question = "URL of the service, or the folder to write to"
         asked, place = place is None, _ask(question, place)
-        while not is_folder and not place.startswith(("https://", "http://")):
+        while not is_folder and not place.startswith("https://"):
             if not asked:
-                raise UsageError(f"{place!r} is no URL of a service", hint="It begins with https://")
-            say(f"{place!r} is no URL: it begins with https://")
+                raise UsageError(f"{place!r} is not the URL of a service", hint="It must begin with https://")
+            say(f"{place!r} is not a URL that begins with https://")
             place = _ask(question, None)
         if is_folder and is_url(place):
-            raise UsageError(f"{place!r} is a URL, and a target of kind {kind} is a folder")
+            raise UsageError(f"{place!r} is a URL, and a target of kind {kind} needs a folder")
         where = {"path": str(Path(place).absolute())} if is_folder else {"url": place}
         self.tables["targets"] = {kind: {"type": kind, **where, "records": settings["records"].default}}
         self._config()
 
     def credentials(self, certificate: Path | None, key: Path | None, authorities: Path | None) -> None:
-        """The certificate, and who is trusted; then the service is asked."""
-        told = {
+        """The certificate and the trusted authorities; then the service is tested."""
+        given = {
             "certificate": _ask("Certificate (PEM)", certificate, _GRID / "hostcert.pem"),
             "key": _ask("Its key (PEM)", key, _GRID / "hostkey.pem"),
             "ca_directory": _ask("Folder of trusted authorities", authorities, _GRID / "certificates"),
         }
-        self.tables["credentials"] = {name: str(Path(path).absolute()) for name, path in told.items()}
+        self.tables["credentials"] = {name: str(Path(path).absolute()) for name, path in given.items()}
         config = self._config()
         if self._try("certificate", lambda: _certificate(config)):
             self._try("service", lambda: _service(config))
 
-    def store(self, told: str | None) -> None:
-        """Where the state is kept."""
+    def store(self, given: str | None) -> None:
+        """The store."""
         from publisher.config.file import is_url, store_url  # noqa: PLC0415
 
-        answer = _ask("Where to keep the state: a file, or postgresql://USER@HOST/DATABASE", told, _STORE)
+        answer = _ask("The store: a file, or postgresql://USER@HOST/DATABASE", given, _STORE)
         url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"
         self.tables["store"]["url"] = url
         self._config()
@@ -196,57 +195,57 @@ class _Answers:
         place = Path(url.removeprefix("sqlite:///"))
         folder = next(parent for parent in place.parents if parent.exists())
         if not os.access(folder, os.W_OK):
-            self._tell(f"{folder} cannot be written by this user")
+            self._report(f"{folder} cannot be written by this user")
 
     def _config(self) -> Config:
-        """What was answered, as our reader takes it. Raises `ConfigError`."""
+        """The answers so far, parsed. Raises `ConfigError`."""
         from publisher.config import file as config_file  # noqa: PLC0415
 
         return config_file.parse(self.tables, self._path)
 
     def _try(self, what: str, test: Any) -> bool:
-        """Whether a test went well; if not it is told, and the next question comes."""
+        """Whether a test passed; if not, the problem is reported, and the next question follows."""
         before = len(self.problems)
         try:
             for finding in test():
                 if finding.level == "red":
-                    self._tell(f"{finding.message}. {finding.hint}" if finding.hint else finding.message)
+                    self._report(f"{finding.message}. {finding.hint}" if finding.hint else finding.message)
         except ConfigError:
             raise
         except PublisherError as error:
-            self._tell(str(error))
+            self._report(str(error))
         if len(self.problems) == before and not session.json and sys.stdin.isatty():
-            say(f"  {what}: well")
+            say(f"  {what}: ok")
         return len(self.problems) == before
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         self.problems.append(problem)
         if not session.json:
-            say(f"not well yet: {problem}")
+            say(f"problem: {problem}")
 
 
-def _ask(question: str, told: object, default: object = None) -> str:
-    """The answer of an option, or of the one who is asked. Raises `UsageError` for an empty one."""
-    if told is None:
+def _ask(question: str, given: object, default: object = None) -> str:
+    """The value of an option, or the answer to a question. Raises `UsageError` for an empty one."""
+    if given is None:
         try:
-            told = typer.prompt(question, default=None if default is None else str(default), err=True)
+            given = typer.prompt(question, default=None if default is None else str(default), err=True)
         except typer.Abort:
             if sys.stdin.isatty():
                 raise
-            say("")  # the question stands on a line of its own
-            hint = "Answer it by its option: usage-publisher init --help"
-            raise UsageError(f"{question}: nobody is there to answer", hint=hint) from None
-    if not str(told).strip():
-        raise UsageError(f"{question}: there is no answer")
-    return str(told)
+            say("")  # end the line of the question
+            hint = "Answer with an option: usage-publisher init --help"
+            raise UsageError(f"{question}: standard input is not a terminal", hint=hint) from None
+    if not str(given).strip():
+        raise UsageError(f"{question}: the answer is empty")
+    return str(given)
 
 
-def _benchmark(told: str) -> dict[str, Any]:
-    kind, _, score = told.partition(":")
+def _benchmark(given: str) -> dict[str, Any]:
+    kind, _, score = given.partition(":")
     try:
         return {"type": kind.strip(), "value": float(score)}
     except ValueError:
-        raise UsageError(f"{told!r} is no score", hint="It is written like HEPscore23:14.2") from None
+        raise UsageError(f"{given!r} is not a score", hint="Write it as HEPscore23:14.2") from None
 
 
 def _certificate(config: Config) -> Iterator[Finding]:
@@ -259,11 +258,11 @@ def _certificate(config: Config) -> Iterator[Finding]:
     assert given.ca_directory is not None
     load_credentials(given.certificate, given.key, now_s=time.time())
     if not given.ca_directory.is_dir():
-        yield Finding("authorities", "red", f"{given.ca_directory} is no folder of trusted authorities")
+        yield Finding("authorities", "red", f"{given.ca_directory} is not a folder of trusted authorities")
 
 
 def _database(url: str) -> list[Finding]:
-    """Connect to it; its tables are made by the first collect."""
+    """Connect to the server; the first collect creates the tables."""
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
     from publisher.store.dialect import reach  # noqa: PLC0415
 
@@ -284,7 +283,7 @@ def _service(config: Config) -> list[Finding]:
 
 
 def _has_scores(database: Path) -> bool:
-    """Whether ARC writes benchmarks into its database; also where it cannot be looked at, which is told elsewhere."""
+    """Whether ARC writes benchmarks into its database; also true if it cannot be read, which is reported elsewhere."""
     file = database / "accounting.db" if database.is_dir() else database
     query = "SELECT 1 FROM JobExtraInfo WHERE InfoKey = 'benchmark' LIMIT 1"
     try:

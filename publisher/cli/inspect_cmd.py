@@ -1,4 +1,4 @@
-"""inspect: what a message is, who signed it, what it holds, and whether the service would take it."""
+"""inspect: a message's format, signer, content, and whether the service would accept it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from publisher.cli.exit_code import DONE, REJECTED
-from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
+from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
+from publisher.cli.table import show_table
+from publisher.text import counted, safe
 
 if TYPE_CHECKING:
     from formats.base import Violation
@@ -37,17 +39,23 @@ def inspect(
         list[Path], typer.Argument(metavar="FILE...", help="Messages, folders of them, or - for standard input.")
     ],
     ca: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE|DIR", help="Ask these authorities for the signer, too.")
+        Path | None,
+        typer.Option("--ca", metavar="FILE|DIR", help="Check the signer against these authorities."),
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="Of the receiver of encrypted messages.")
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="To decrypt: certificate of the receiver."),
     ] = None,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Its RSA key.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Show at most so many records and rules each.")] = 100,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="To decrypt: RSA key of the receiver.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, metavar="N", help="Show N records and N broken rules. Default: 100.")
+    ] = 100,
 ) -> None:
-    """Say what messages are, who signed them, what they hold, and every rule of the service that they break.
+    """Show what messages contain, who signed them, and every rule of the service that they break.
 
-    Exit code 0 where the services would take all of them, 3 where one would be refused. Nothing is sent or changed.
+    Exit code 0: the services would accept all of them; 3: one would be refused. Nothing is sent or changed.
     """
     from publisher.inspect.inspect import inspect_files  # noqa: PLC0415
     from publisher.inspect.unwrap import load_keys  # noqa: PLC0415
@@ -63,7 +71,7 @@ def inspect(
     if session.json:
         json_object({"taken": taken, "messages": answers})
     elif not taken:
-        say("a service would refuse what is marked as an error")
+        say("a service would refuse the messages with errors")
     raise typer.Exit(DONE if taken else REJECTED)
 
 
@@ -73,7 +81,7 @@ def _show(inspected: Inspected, limit: int) -> None:
     for layer in inspected.layers:
         data("  " + safe(_layer_text(layer)))
     if inspection.records and limit:
-        show(_table(inspection, limit))
+        show_table("", *_columns_and_rows(inspection, limit), right=_NUMBERS)
     _more(len(inspection.records), limit, "record")
     for violation in sorted(inspection.violations, key=lambda one: one.level)[:limit]:  # errors before warnings
         data("  " + safe(_violation_text(violation, inspection)))
@@ -88,8 +96,10 @@ def _more(count: int, limit: int, what: str) -> None:
 
 def _layer_text(layer: MessageLayer) -> str:
     if layer.kind == "signed":
-        trust = {None: "authorities not asked", True: "authorities vouch for it", False: "not trusted"}[layer.trusted]
-        return f"signed by {layer.signer}; the signature fits; {trust}"
+        trust = {None: "its certificate was not checked", True: "its certificate is trusted", False: "not trusted"}[
+            layer.trusted
+        ]
+        return f"signed by {layer.signer}; the signature is valid; {trust}"
     if layer.attributes:
         return f"{layer.kind}: " + ", ".join(f"{name} {value}" for name, value in sorted(layer.attributes.items()))
     return layer.kind
@@ -109,25 +119,24 @@ def _verdict(inspection: Inspection) -> str:
     who = inspection.service or "a service"
     errors = sum(violation.level == "error" for violation in inspection.violations)
     warnings = len(inspection.violations) - errors
-    told = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
-    does = "take" if inspection.taken else "refuse"
-    return f"{counted(len(inspection.records), 'record')}; {told}; {who} would {does} it"
+    found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    does = "accept" if inspection.taken else "refuse"
+    return f"{counted(len(inspection.records), 'record')}; {found}; {who} would {does} it"
 
 
-def _table(inspection: Inspection, limit: int) -> Any:
+def _columns_and_rows(inspection: Inspection, limit: int) -> tuple[list[str], list[list[object]]]:
     from formats.registry import FORMATS  # noqa: PLC0415 - after the files were read
 
     records = inspection.records[:limit]
     if records and records[0].job is not None:
         rows = [_job_row(record, record.job) for record in records if record.job is not None]
-        return make_table("", _JOB_COLUMNS, rows, right=_NUMBERS)
+        return _JOB_COLUMNS, rows
     if (form := FORMATS.get(inspection.format)) is not None and form.shape == "report":
-        bins = [[record.number, *record.fields.values()] for record in records]
-        return make_table("", ["#", *(records[0].fields if records else ())], bins, right=_NUMBERS)
+        bins: list[list[object]] = [[record.number, *record.fields.values()] for record in records]
+        return ["#", *(records[0].fields if records else ())], bins
     groups = [_group_row(record) for record in records]
     filled = [at for at in range(len(_GROUP_COLUMNS)) if any(row[at] is not None for row in groups)]
-    columns = [_GROUP_COLUMNS[at] for at in filled]
-    return make_table("", columns, [[row[at] for at in filled] for row in groups], right=_NUMBERS)
+    return [_GROUP_COLUMNS[at] for at in filled], [[row[at] for at in filled] for row in groups]
 
 
 def _job_row(record: InspectedRecord, job: Job) -> list[object]:
@@ -197,7 +206,7 @@ def _violations(violations: Iterable[Violation]) -> list[dict[str, Any]]:
 
 
 def _harmless(value: Any) -> Any:
-    """A value as JSON can hold it: numbers beyond 64 bits and those that are none become text."""
+    """A value as JSON can hold it: numbers beyond 64 bits, infinities, and NaN become text."""
     if isinstance(value, dict):
         return {name: _harmless(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""jobs: what is known of runs, and where each went."""
+"""jobs: runs, and where each was delivered."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from publisher.cli import when
-from publisher.cli.lists import All, limit_of, list_json, say_if_cut
-from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
+from publisher.cli import options
+from publisher.cli.options import All, limit_of, list_json, say_if_cut
+from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
+from publisher.cli.table import show_table
 from publisher.errors import UsageError
 from publisher.reason import sentence
-from publisher.text import iso
+from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
     from publisher.config.schema import Config
@@ -24,6 +25,10 @@ _SHOWN: Final = 100
 _INSTANTS = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
 
 
+def _pattern(name: str, text: str) -> Any:
+    return typer.Option(name, metavar="PATTERN", help=f"{text}; a pattern with * and ?, as for file names.")
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("jobs")(jobs)
@@ -31,23 +36,30 @@ def register(app: typer.Typer) -> None:
 
 def jobs(
     job: Annotated[str | None, typer.Argument(metavar="[ID]", help="Record id, local id or global id.")] = None,
-    from_: when.From = None,
-    until: when.Until = None,
-    user: Annotated[str | None, typer.Option("--user", help="Local user or distinguished name.")] = None,
-    vo: Annotated[str | None, typer.Option("--vo", help="Virtual organisation.")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Queue or partition.")] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    user: Annotated[str | None, _pattern("--user", "Only of this local user or distinguished name")] = None,
+    group: Annotated[str | None, _pattern("--group", "Only of this group")] = None,
+    vo: Annotated[str | None, _pattern("--vo", "Only of this VO")] = None,
+    project: Annotated[str | None, _pattern("--project", "Only of this project")] = None,
+    queue: Annotated[str | None, _pattern("--queue", "Only in this queue or partition")] = None,
+    host: Annotated[str | None, _pattern("--host", "Only on this host")] = None,
+    status: Annotated[str | None, _pattern("--status", "Only with this status: completed, failed ...")] = None,
     source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="As named in the configuration.")
+        str | None, typer.Option("--source", metavar="NAME", help="Only from this source of the configuration.")
     ] = None,
     state: Annotated[
-        str | None, typer.Option("--state", help="Of a delivery: waiting, held, rejected, accepted, superseded ...")
+        str | None,
+        typer.Option(
+            "--state", metavar="STATE", help="Only with a delivery in this state: waiting, held, rejected, accepted ..."
+        ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many, the oldest. Default: 100.")
+        int | None, typer.Option("--limit", min=1, metavar="N", help="The oldest N. Default: 100.")
     ] = None,
     show_all: All = False,
 ) -> None:
-    """What is known of one job in full, or a list of jobs by end time, and where each went."""
+    """Show one job in full, or list jobs by end time, and where each was delivered."""
     from publisher.sources.base import Window  # noqa: PLC0415
     from publisher.status.jobs import JobFilter  # noqa: PLC0415
 
@@ -56,11 +68,15 @@ def jobs(
         if job is not None:
             _one(publisher.job(job), job)
             return
-        begin, end = when.window_bounds(from_, until)
-        chosen = JobFilter(user, vo, queue, source, _known(publisher.config, source, state))
+        begin, end = options.window_bounds(since, until)
+        patterns = {
+            "user": user, "group": group, "vo": vo, "project": project, "queue": queue, "host": host, "status": status,
+        }  # fmt: skip
+        given = {name: pattern for name, pattern in patterns.items() if pattern is not None}
+        chosen = JobFilter(given, source, _known(publisher.config, source, state))
         found = publisher.jobs_found(Window(begin, end), chosen, most)
     if session.json:
-        json_object(list_json([run_json(known) for known in found.jobs], found.total, also_as="jobs"))
+        json_object(list_json([run_json(known) for known in found.jobs], found.total))
     elif found.jobs:
         _list(found.jobs)
         say_if_cut(len(found.jobs), found.total, "oldest")
@@ -69,68 +85,68 @@ def jobs(
 
 
 def _known(config: Config, source: str | None, state: str | None) -> State | None:
-    """The state of this name. Raises `UsageError` for a source or state that there is not."""
+    """The state of this name. Raises `UsageError` for an unknown source or state."""
     from publisher.store.schema import State  # noqa: PLC0415
 
     words = {known.word: known for known in State}
     if state is not None and state not in words:
         raise UsageError(
-            f"there is no state {state!r}; there are: {', '.join(words)}",
-            hint="Confirmed jobs are accepted ones; `status` counts them apart" if state == "confirmed" else "",
+            f"unknown state {state!r}; known: {', '.join(words)}",
+            hint="Confirmed jobs are accepted ones; `status` counts them separately" if state == "confirmed" else "",
         )
     if source is not None and source not in config.sources:
-        there = ", ".join(config.sources) or "none is configured"
-        raise UsageError(f"there is no source {source!r}; there are: {there}")
+        known = ", ".join(config.sources) or "none is configured"
+        raise UsageError(f"unknown source {source!r}; known: {known}")
     return None if state is None else words[state]
 
 
 def _one(found: list[KnownRun], name: str) -> None:
     if not found:
-        raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
+        raise UsageError(f"job {name} not found", hint="An id is a record id, a local id, or a global id")
     if session.json:
-        json_object(list_json([run_json(known) for known in found], len(found), also_as="jobs"))
+        json_object(list_json([run_json(known) for known in found], len(found)))
         return
     for known in found:
         show_run(known)
 
 
 def show_run(known: KnownRun) -> None:
-    """One run in full: every fact as read, then where it went."""
+    """Show one run in full: every fact as read, then where it was delivered."""
     data(f"Run {safe(known.run.record_id)}  (source {safe(known.run.source)}, stored {iso(known.run.stored_at)})")
     for name, value in facts(known).items():
         for number, line in enumerate(_lines(value)):
             data(f"  {'' if number else name:<22} {safe(line)}")
     if not known.whereabouts and not known.unwanted:
-        data("  no target was told of it")
+        data("  not for any target")
     for place in known.whereabouts:
         line = f"  -> {safe(place.target)}: {place.state.word} since {iso(place.changed_at)}"
         if place.batch is not None:
             line += f", batch {place.batch.uid} of {counted(place.batch.records, 'record')}"
             receipt = place.batch.receipt.get(known.run.record_id)
             line += f", receipt {safe(receipt)}" if receipt else ""
-        line += f", seen there {iso(place.confirmed_at)}" if place.confirmed_at is not None else ""
+        line += f", confirmed {iso(place.confirmed_at)}" if place.confirmed_at is not None else ""
         why = sentence(place.reason)
         data(line + (f"\n     {safe(why)}" if why else ""))
         if place.target in known.unwanted:
-            data(f"     not wanted now: {safe(known.unwanted[place.target])}")
+            data(f"     no longer selected: {safe(known.unwanted[place.target])}")
     for target in sorted(known.unwanted.keys() - {place.target for place in known.whereabouts}):
-        data(f"  -> {safe(target)}: not wanted: {safe(known.unwanted[target])}")
+        data(f"  -> {safe(target)}: not selected: {safe(known.unwanted[target])}")
 
 
 def facts(known: KnownRun) -> dict[str, Any]:
-    """Every fact of a run that its source tells; instants in ISO 8601."""
-    told: dict[str, Any] = {}
+    """Every fact of a run that its source has; instants in ISO 8601."""
+    read: dict[str, Any] = {}
     values: dict[str, Any] = msgspec.to_builtins(known.run.job)
     for name, value in values.items():
         if name == "extras":
-            told.update({f"extras.{key}": item for key, item in value.items()})
+            read.update({f"extras.{key}": item for key, item in value.items()})
         elif name == "events":
-            told[name] = [{"at": iso(at), "event": event} for at, event in value]
+            read[name] = [{"at": iso(at), "event": event} for at, event in value]
         elif name == "transfers":
-            told[name] = [_timed(transfer) for transfer in value]
+            read[name] = [_timed(transfer) for transfer in value]
         else:
-            told[name] = iso(value) if name in _INSTANTS else value
-    return told
+            read[name] = iso(value) if name in _INSTANTS else value
+    return read
 
 
 def _timed(part: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +187,7 @@ def run_json(known: KnownRun) -> dict[str, Any]:
             }
             for place in known.whereabouts
         },
-        "unwanted": dict(known.unwanted),
+        "not_selected": dict(known.unwanted),
     }
 
 
@@ -183,4 +199,4 @@ def _list(chosen: list[KnownRun]) -> None:
         user = job.user_dn or job.local_user
         status = f"{job.status} (slave)" if job.slave else job.status
         rows.append([job.local_id or job.global_id, iso(job.end), status, job.queue, job.vo, user, places])
-    show(make_table("", ["job", "ended", "status", "queue", "vo", "user", "targets"], rows))
+    show_table("", ["job", "ended", "status", "queue", "vo", "user", "targets"], rows)

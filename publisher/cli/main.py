@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,10 +14,8 @@ import typer
 
 from publisher.cli import (
     archive_cmd,
-    audit_cmd,
     check_cmd,
     collect_cmd,
-    decisions_cmd,
     demo_cmd,
     exit_code,
     import_cmd,
@@ -25,6 +24,7 @@ from publisher.cli import (
     jobs_cmd,
     publish_cmd,
     reconcile_cmd,
+    records_cmd,
     render_cmd,
     report_cmd,
     republish_cmd,
@@ -32,52 +32,57 @@ from publisher.cli import (
     serve_cmd,
     shadow_cmd,
     signals,
-    statements_cmd,
     status_cmd,
     store_cmd,
 )
-from publisher.cli.command_group import CommandGroup
-from publisher.cli.output import OutputClosedError, data, flush, json_object, say
+from publisher.cli.command_group import CommandGroup, OneValueGroup
+from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say
 from publisher.cli.session import session
-from publisher.cli.streams import prepare_streams
 from publisher.errors import OutputError, PublisherError
 
+_COMMANDS: Final = {
+    "init": init_cmd,
+    "check": check_cmd,
+    "run": run_cmd,
+    "collect": collect_cmd,
+    "publish": publish_cmd,
+    "republish": republish_cmd,
+    "render": render_cmd,
+    "status": status_cmd,
+    "jobs": jobs_cmd,
+    "records": records_cmd,
+    "reconcile": reconcile_cmd,
+    "inspect": inspect_cmd,
+    "report": report_cmd,
+    "archive": archive_cmd,
+    "serve": serve_cmd,
+    "shadow": shadow_cmd,
+    "import": import_cmd,
+    "demo": demo_cmd,
+    "store": store_cmd,
+}
+"""In the order of `--help`."""
+
+
+class _Root(OneValueGroup):
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click has it
+        return list(_COMMANDS)
+
+
 app = CommandGroup(
+    cls=_Root,
     name="usage-publisher",
-    help="Accounts for finished batch jobs: reads them from the site's batch systems, sends them to accounting "
-    "services, and knows of each what became of it.",
+    help="Reads finished jobs from the site's batch systems, sends usage records to accounting services, and keeps a "
+    "ledger of what was delivered where.",
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-
-for module in (
-    init_cmd,
-    import_cmd,
-    run_cmd,
-    collect_cmd,
-    publish_cmd,
-    republish_cmd,
-    shadow_cmd,
-    reconcile_cmd,
-    render_cmd,
-    report_cmd,
-    statements_cmd,
-    archive_cmd,
-    serve_cmd,
-    jobs_cmd,
-    status_cmd,
-    decisions_cmd,
-    check_cmd,
-    audit_cmd,
-    inspect_cmd,
-    store_cmd,
-    demo_cmd,
-):
+for module in _COMMANDS.values():
     module.register(app)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(given: bool) -> None:
+    if given:
         from importlib.metadata import version as version_of  # noqa: PLC0415
 
         data(f"usage-publisher {version_of('usage-publisher')}")
@@ -88,16 +93,20 @@ def _show_version(wanted: bool) -> None:
 def options(
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Configuration. Default: $USAGE_PUBLISHER_CONFIG, then /etc."),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Configuration. Default: $USAGE_PUBLISHER_CONFIG, else in /etc.",
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell every step.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell only trouble.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every step.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print problems only.")] = False,
     version: Annotated[  # noqa: ARG001 - its callback does it
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options for all commands; they may also stand behind the command."""
+    """Options for all commands, given before or after the command."""
     session.config = config
     session.json = json
     session.verbose = verbose
@@ -108,7 +117,7 @@ _ANYWHERE: Final = frozenset({"--json", "--verbose", "-v", "--quiet", "-q"})
 
 
 def in_front(arguments: list[str]) -> list[str]:
-    """The arguments with the options for all commands before the command, wherever they stood."""
+    """The arguments with the options for all commands moved before the command."""
     front: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
@@ -125,21 +134,21 @@ def in_front(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """The entry point. Every error of ours is one message and its exit code; a closed pipe is no error."""
+    """The entry point. Every error is one message and an exit code; a closed pipe is not an error."""
     os.umask(0o077)
     prepare_streams()
     sys.exit(_code_of(in_front(sys.argv[1:])))
 
 
 _CommandLineError: Final[type[Any]] = typer.BadParameter.__mro__[2]
-"""What a wrong command line raises: click's class, or typer's own where typer has click inside."""
+"""What a wrong command line raises: click's class, or that of the copy of click in typer."""
 _INTERRUPTED: Final = 130
-_OF_A_TYPE: Final = "Value error, "
-"""What is put before the messages of our own types."""
+_VALIDATION_PREFIX: Final = "Value error, "
+"""What pydantic puts before the messages of our own types."""
 
 
 def _code_of(arguments: list[str]) -> int:
-    """Do what the command line says; its exit code. With `--json` there is an object whatever that is."""
+    """Run the command line; its exit code. With `--json` one object is printed whatever the exit code."""
     code = exit_code.DONE
     try:
         signals.interrupt_as_usual()
@@ -158,26 +167,48 @@ def _code_of(arguments: list[str]) -> int:
 
 
 def _done(arguments: list[str]) -> int:
-    """Do what the command line says; its exit code. Raises `OutputClosedError` and KeyboardInterrupt."""
+    """Run the command line; its exit code. Raises `OutputClosedError` and KeyboardInterrupt."""
     try:
         try:
             return int(app(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
         except OSError:
-            flush()  # tells whether it is standard output that typer could not write its help to
+            flush()  # raises if it was standard output to which typer could not write its help
             raise
     except PublisherError as error:
         return _failed(arguments, str(error), [f"usage-publisher: {error}"], error.exit_code)
     except _CommandLineError as wrong:
         shown = io.StringIO()
         wrong.show(shown)
-        said, lines = (text.replace(_OF_A_TYPE, "") for text in (wrong.format_message(), shown.getvalue()))
-        return _failed(arguments, said, lines.splitlines(), exit_code.USAGE)
+        error_text, lines = (
+            text.replace(_VALIDATION_PREFIX, "") for text in (wrong.format_message(), shown.getvalue())
+        )
+        return _failed(arguments, error_text, lines.splitlines(), exit_code.USAGE)
     except typer.Abort:
-        return _failed(arguments, "not confirmed", ["usage-publisher: nothing was done"], exit_code.USAGE)
-    except SystemExit as left:  # how typer leaves when nobody reads the help text
-        if isinstance(left.__context__, BrokenPipeError):
+        return _failed(
+            arguments, "not confirmed", ["usage-publisher: not confirmed; nothing was done"], exit_code.USAGE
+        )
+    except SystemExit as ended:  # how typer ends when nobody reads the help text
+        if isinstance(ended.__context__, BrokenPipeError):
             raise OutputClosedError from None
         raise
+    except OutputClosedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a message for people whatever happens, never a bare traceback
+        return _internal_error(arguments, error)
+
+
+def _internal_error(arguments: list[str], error: Exception) -> int:
+    """Report an error that is a fault of the program: where it happened, and where to report it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}"
+    text = f"internal error: {type(error).__name__}: {error} ({place})"
+    lines = [
+        f"usage-publisher: {text}",
+        "This is a fault of the program. Report it as CONTRIBUTING.md says; --verbose adds the traceback.",
+    ]
+    if session.verbose:
+        lines += "".join(traceback.format_exception(error)).splitlines()
+    return _failed(arguments, text, lines, exit_code.INTERNAL)
 
 
 def _failed(arguments: list[str], error: str, message: list[str], code: int) -> int:

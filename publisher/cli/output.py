@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 
-from publisher.cli.streams import is_utf8
-from publisher.errors import OutputError
-from publisher.text import counted, safe
+from publisher.errors import OutputError, UsageError
+from publisher.text import safe
 from publisher.whole_file import write_whole
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
-__all__ = [
-    "OutputClosedError", "before_output", "counted", "data", "draw", "exact", "flush",
-    "json_object", "level_text", "make_table", "picture", "safe", "say", "show",
-    "write_output",
-]  # fmt: skip
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7e]")
 _watchers: list[Callable[[], None]] = []
 
 
 def before_output(clear: Callable[[], None]) -> None:
-    """Have this called before anything is printed: progress that stands on a terminal's line makes room."""
+    """Have this called before anything is printed: progress on a line of the terminal is cleared first."""
     _watchers.append(clear)
 
 
@@ -48,7 +38,7 @@ def say(*lines: str) -> None:
         for line in lines:
             print(safe(line), file=sys.stderr)
     except OSError:
-        _discard(sys.stderr)  # nobody can be told, and what is at work goes on
+        _discard(sys.stderr)  # nobody reads messages; the command goes on
 
 
 def draw(text: str) -> None:
@@ -61,14 +51,14 @@ def draw(text: str) -> None:
 
 
 class OutputClosedError(Exception):
-    """Nobody reads our standard output any more; what is on its way to it is thrown away from now on."""
+    """Nobody reads our standard output any more; what is written to it from now on is discarded."""
 
 
 @contextmanager
 def _to_reader() -> Iterator[None]:
     """Raises `OutputClosedError` where the reader has gone, and `OutputError` where output cannot be written.
 
-    What is on its way to it is thrown away from then on.
+    What is written to it from then on is discarded.
     """
     try:
         yield
@@ -82,15 +72,30 @@ def _to_reader() -> Iterator[None]:
 
 
 def _discard(stream: TextIO) -> None:
-    """Throw away what the stream still holds, and what is written to it from now on."""
+    """Discard what the stream still holds, and what is written to it from now on."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
 
 
+def prepare_streams() -> None:
+    """Let any text be printed whatever the locale, and nothing be opened in place of a stream that is closed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False))
+        else:
+            stream.reconfigure(errors="backslashreplace")
+
+
 def data(text: str) -> None:
     """Text for people, on standard output. Raises `OutputClosedError` and `OutputError`."""
-    _print(_harmless(text) if sys.stdout.isatty() else text)
+    print_text(_harmless(text) if sys.stdout.isatty() else text)
 
 
 def exact(content: str | bytes) -> None:
@@ -109,7 +114,7 @@ def exact(content: str | bytes) -> None:
 
 
 def picture(content: bytes) -> None:
-    """Bytes that are no text, on standard output. Raises `OutputClosedError` and `OutputError`."""
+    """Bytes of a picture, on standard output. Raises `OutputClosedError` and `OutputError`."""
     with _to_reader():
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
@@ -132,7 +137,7 @@ def json_object(value: Any) -> None:
         text = _NOT_ASCII.sub(_escaped, text)
     elif sys.stdout.isatty():
         text = _NOT_ASCII.sub(lambda found: found[0] if safe(found[0]) == found[0] else _escaped(found), text)
-    _print(text)
+    print_text(text)
 
 
 def write_output(path: Path, content: bytes) -> None:
@@ -143,7 +148,35 @@ def write_output(path: Path, content: bytes) -> None:
         raise OutputError(f"{path} cannot be written: {error.strerror}", hint="Name another file") from error
 
 
-def _print(text: str) -> None:
+def require_free(path: Path, *, force: bool) -> None:
+    """Raise `UsageError` where a file exists that is not to be replaced."""
+    if os.path.lexists(path) and not force:
+        raise UsageError(f"{path} already exists", hint="Edit it, or replace it with --force")
+
+
+def write_configuration(path: Path, text: str, *, force: bool) -> None:
+    """Write a private file, whole or not at all. Raises `UsageError` where it exists or cannot be written."""
+    require_free(path, force=force)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def is_utf8() -> bool:
+    """Whether standard output takes all letters."""
+    return codecs.lookup(sys.stdout.encoding or "utf-8").name in {"utf-8", "utf-8-sig"}
+
+
+def encodable(text: str) -> str:
+    """Text as standard output can have it: letters that its encoding lacks are spelled out."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def print_text(text: str) -> None:
+    """Print text that is already harmless. Raises `OutputClosedError` and `OutputError`."""
     _make_room()
     with _to_reader():
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
@@ -157,29 +190,3 @@ def _escaped(found: re.Match[str]) -> str:
     """A character in a JSON string as escapes, in UTF-16 (RFC 8259, 7)."""
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
-
-
-def make_table(title: str, columns: list[str], rows: list[list[object]], *, right: set[str] = frozenset()) -> Table:  # type: ignore[assignment]
-    """See `publisher.cli.table.make_table`."""
-    from publisher.cli import table  # noqa: PLC0415 - rich, which only commands that draw a table need
-
-    return table.make_table(title, columns, rows, right=right)
-
-
-def show(table: Table) -> None:
-    """A table on standard output; on something that is no terminal it is wide rather than folded.
-
-    Where its columns would be too narrow to read, each row is a paragraph instead.
-
-    Raises `OutputClosedError` and `OutputError`.
-    """
-    from publisher.cli.table import drawn  # noqa: PLC0415 - as above
-
-    _print(drawn(table))
-
-
-def level_text(level: str, text: str) -> Text:
-    """Text in the colour of a level: green, yellow or red."""
-    from publisher.cli import table  # noqa: PLC0415 - as above
-
-    return table.level_text(level, text)

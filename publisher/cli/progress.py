@@ -1,7 +1,7 @@
-"""Progress while a command works: a bar on a terminal, lines with --verbose, troubles always.
+"""Progress while a command works: a bar on a terminal, lines with --verbose, problems always.
 
-Records that are held or rejected are told by reason, when the command has something else to say or goes on to the next
-run: a site may have ten thousand of them. With --verbose each has its line.
+Records that are held or rejected are counted by reason and shown when the command prints something else, or when the
+next run begins: a site may have ten thousand of them. With --verbose each has its line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from publisher.cli import output
-from publisher.cli.output import safe, say
+from publisher.cli.output import say
 from publisher.events import (
     BatchSettled,
     DeliveryBegun,
@@ -23,12 +23,18 @@ from publisher.events import (
     TargetPaused,
 )
 from publisher.reason import sentence
+from publisher.text import counted, duration_text, safe
 
 _FIRST_SHOWN_AFTER_S = 1.0
 _REDRAWN_AFTER_S = 0.1
 _BAR_WIDTH = 20
 _MOST_REASONS = 20
 """Of one state at one target; answers may differ record by record."""
+
+
+def observer(*, verbose: bool, quiet: bool, terminal: bool, clock: Callable[[], float] = time.monotonic) -> Observer:
+    """The observer for these options; `clock` gives seconds that never go back."""
+    return _Progress(verbose=verbose, quiet=quiet, terminal=terminal, clock=clock)
 
 
 class _Alike:
@@ -39,58 +45,72 @@ class _Alike:
         self.example = record_id
 
 
-def observer(*, verbose: bool, quiet: bool, terminal: bool, clock: Callable[[], float] = time.monotonic) -> Observer:
-    """The observer for these options. `clock`: seconds that never go back."""
-    return _Watcher(clock, verbose=verbose, quiet=quiet, terminal=terminal)
+class _Sending:
+    """What a run sends to a target: jobs that waited when it began, and jobs that were accepted since."""
+
+    def __init__(self, waiting: int, began: float) -> None:
+        self.waiting = waiting
+        self.began = began
+        self.accepted = 0
+
+    def bar(self, name: str, now: float) -> str:
+        """The bar with its rate and the remaining time."""
+        accepted = min(self.accepted, self.waiting)
+        full = _BAR_WIDTH * accepted // self.waiting
+        text = f"{safe(name)} [{'#' * full}{'.' * (_BAR_WIDTH - full)}] {accepted:,}/{self.waiting:,}"
+        rate = accepted / (now - self.began) if now > self.began else 0.0
+        if not rate:
+            return text
+        left = duration_text((self.waiting - accepted) / rate)
+        return f"{text}, {_rate_text(rate)}, {left} left"
 
 
-class _Watcher:
-    """Tells events. Called from several threads."""
+class _Progress:
+    """Shows events. Called from several threads."""
 
-    def __init__(self, clock: Callable[[], float], *, verbose: bool, quiet: bool, terminal: bool) -> None:
-        self._clock = clock
+    def __init__(self, *, verbose: bool, quiet: bool, terminal: bool, clock: Callable[[], float]) -> None:
         self._verbose = verbose
         self._quiet = quiet
         self._line = terminal and not quiet and not verbose
         self._lock = threading.Lock()
+        self._clock = clock
         self._began = self._drawn = clock()
         self._read = 0
-        self._sent: dict[str, int] = {}
+        self._sending: dict[str, _Sending] = {}
         self._answers: dict[str, str] = {}
-        self._goals: dict[str, int] = {}
         self._width = 0
         self._settled: dict[tuple[str, str], dict[str, _Alike]] = {}
         self._unlisted: dict[tuple[str, str], int] = {}
-        self._telling = False
+        self._printing = False
         output.before_output(self._make_room)
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            self._telling = True
+            self._printing = True
             try:
                 if isinstance(event, DeliveryBegun):
-                    self._tell_settled()
+                    self._say_settled()
                 self._count(event)
-                told = self._tell(event)
-                if told and not (self._quiet and not isinstance(event, TargetPaused)):
-                    say(told)
+                text = self._text(event)
+                if text and not (self._quiet and not isinstance(event, TargetPaused)):
+                    say(text)
                 if self._line:
                     self._draw()
             finally:
-                self._telling = False
+                self._printing = False
 
     def _count(self, event: Event) -> None:
         if isinstance(event, PageStored):
             self._read += event.read
         elif isinstance(event, DeliveryBegun):
-            self._goals[event.target] = event.waiting
+            self._sending[event.target] = _Sending(event.waiting, self._clock())
             self._answers.pop(event.target, None)
         elif isinstance(event, RecordSettled) and not self._verbose:
             self._remember(event)
-        elif isinstance(event, BatchSettled) and event.outcome == "Accepted":
-            self._sent[event.target] = self._sent.get(event.target, 0) + event.records
+        elif isinstance(event, BatchSettled) and event.outcome == "Accepted" and event.target in self._sending:
+            self._sending[event.target].accepted += event.records
 
-    def _tell(self, event: Event) -> str | None:
+    def _text(self, event: Event) -> str | None:
         match event:
             case TargetPaused():
                 return f"{event.target}: stopped: {event.reason}"
@@ -99,9 +119,9 @@ class _Watcher:
             case RecordSettled() if self._verbose:
                 return f"{event.target}: {event.record_id} is {event.state}: {sentence(event.reason)}"
             case PageStored() if self._verbose:
-                return f"{event.source}: {event.read} read, {event.new} new, {event.changed} changed"
+                return f"{event.source}: {event.read:,} read, {event.new:,} new, {event.changed:,} changed"
             case BatchSettled() if self._verbose:
-                records = output.counted(event.records, "record")
+                records = counted(event.records, "record")
                 return f"{event.target}: batch {event.batch_id}: {records}, {event.outcome.lower()}"
         return None
 
@@ -114,57 +134,59 @@ class _Watcher:
         else:
             reasons.setdefault(reason, _Alike(event.record_id)).records += 1
 
-    def _tell_settled(self) -> None:
-        """By reason, how many records are held or rejected, and what lists them."""
+    def _say_settled(self) -> None:
+        """By reason, how many records are held or rejected, and which command lists them."""
         lines = []
         for (target, state), reasons in self._settled.items():
             for reason, alike in reasons.items():
                 if alike.records == 1:
                     lines.append(f"{target}: {alike.example} is {state}: {reason}")
                 else:
-                    lines.append(f"{target}: {alike.records} records are {state}: {reason} (such as {alike.example})")
+                    lines.append(f"{target}: {alike.records:,} records are {state}: {reason} (such as {alike.example})")
             others = self._unlisted.get((target, state), 0)
             if others:
-                lines.append(f"{target}: {output.counted(others, 'record')} more, {state} for other reasons")
+                lines.append(f"{target}: {counted(others, 'record')} more, {state} for other reasons")
             if others or any(alike.records > 1 for alike in reasons.values()):
-                lines.append(f"{target}: `usage-publisher {state} list --each --target {target}` lists them")
+                command = f"usage-publisher records list --each --state {state} --target {target}"
+                lines.append(f"{target}: `{command}` lists them")
         self._settled.clear()
         self._unlisted.clear()
         if lines and not self._quiet:
             say(*lines)
 
     def _answer(self, event: RetryPlanned) -> str:
-        """What was answered, the first time; what to do about it is told if the run stops because of it."""
-        told, self._answers[event.target] = self._answers.get(event.target), event.answer
-        return "the same" if told == event.answer else event.answer.partition(". ")[0].rstrip(".")
+        """What was answered, the first time; its hint is shown if the run stops because of it."""
+        previous, self._answers[event.target] = self._answers.get(event.target), event.answer
+        return "the same" if previous == event.answer else event.answer.partition(". ")[0].rstrip(".")
 
     def _draw(self) -> None:
         now = self._clock()
         if now - self._began < _FIRST_SHOWN_AFTER_S or now - self._drawn < _REDRAWN_AFTER_S:
             return
         self._drawn = now
-        bars = [self._bar(name, goal) for name, goal in sorted(self._goals.items()) if goal]
-        line = "  ".join([f"read {self._read}", *bars])
+        parts = [sending.bar(name, now) for name, sending in sorted(self._sending.items()) if sending.waiting]
+        if self._read and not parts:  # nothing is sent before everything is read
+            parts = [f"read {self._read:,}, {_rate_text(self._read / (now - self._began))}"]
+        line = "  ".join(parts)
         output.draw("\r" + line.ljust(self._width))
         self._width = len(line)
 
-    def _bar(self, name: str, goal: int) -> str:
-        sent = min(self._sent.get(name, 0), goal)
-        full = _BAR_WIDTH * sent // goal
-        return f"{safe(name)} [{'#' * full}{'.' * (_BAR_WIDTH - full)}] {sent}/{goal}"
-
     def _make_room(self) -> None:
-        """Before anything is printed: by the command itself, then what it did is told first."""
+        """Before the command itself prints something: clear the bar, and show first what was settled."""
         self._clear()
-        if not self._telling:
+        if not self._printing:
             with self._lock:
-                self._telling = True
+                self._printing = True
                 try:
-                    self._tell_settled()
+                    self._say_settled()
                 finally:
-                    self._telling = False
+                    self._printing = False
 
     def _clear(self) -> None:
         if self._width:
             output.draw("\r" + " " * self._width + "\r")
             self._width = 0
+
+
+def _rate_text(rate: float) -> str:
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"

@@ -1,21 +1,28 @@
-"""publish: everything undelivered to the targets."""
+"""publish: send what waits to the targets."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from publisher import subprocess_worker
 from publisher.cli import exit_code
-from publisher.cli.collect_cmd import tell_new_store
-from publisher.cli.output import counted, json_object, level_text, make_table, say, show
+from publisher.cli.collect_cmd import say_if_new_store
+from publisher.cli.output import json_object, say
+from publisher.cli.render_cmd import held_json
 from publisher.cli.session import session
-from publisher.text import iso
+from publisher.cli.table import level_text, show_table
+from publisher.errors import UsageError
+from publisher.text import counted, iso
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from publisher.api import Publisher
+    from publisher.preview.render import Broken, HeldPreview
     from publisher.publish.publish import Delivery
     from publisher.status.status import Status, TargetStatus
 
@@ -26,13 +33,17 @@ def register(app: typer.Typer) -> None:
 
 
 def publish(
-    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
+    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Targets; none: all.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show how much would be sent.")] = False,
 ) -> None:
-    """Send everything undelivered to the targets."""
+    """Send everything that waits to the targets."""
     subprocess_worker.keep_little()
+    if dry_run:
+        _show_dry_run(targets or ())
+        return
     with session.publisher() as publisher:
         delivered = publisher.publish(targets or ())
-        tell_new_store(publisher)
+        say_if_new_store(publisher)
         status = publisher.status(assumed=False)
     if session.json:
         json_object({"targets": delivered_json(delivered, status)})
@@ -42,8 +53,68 @@ def publish(
     raise typer.Exit(exit_code.of_run((), delivered, status, only=targets or (), contexts=contexts))
 
 
+class DryRun(msgspec.Struct):
+    """What `publish` would send to a target: records, the messages that hold them, and their bytes before signing."""
+
+    records: int
+    messages: int
+    bytes: int
+    held: list[HeldPreview]
+    broken_rules: list[Broken]
+
+
+def dry_run_of(publisher: Publisher, target: str) -> DryRun:
+    """Render and check everything that waits for a target."""
+    from publisher.preview.render import Validation  # noqa: PLC0415
+    from publisher.sources.base import Window  # noqa: PLC0415
+
+    rendering = publisher.rendering(publisher.config.targets[target].records, target, Window())
+    validation = Validation(publisher.tools.clock())
+    messages = size = 0
+    for message in rendering.messages():
+        validation.passes(message)
+        messages += 1
+        size += len(message.payload)
+    return DryRun(rendering.records, messages, size, rendering.held, validation.broken)
+
+
+def dry_run_json(found: DryRun) -> dict[str, Any]:
+    """A dry run as `--json` gives it."""
+    return {
+        "records": found.records,
+        "messages": found.messages,
+        "bytes": found.bytes,
+        "held": len(found.held),
+        "broken_rules": found.broken_rules,
+        "held_records": held_json(found.held),
+    }
+
+
+def _show_dry_run(targets: Sequence[str]) -> None:
+    with session.publisher() as publisher:
+        for name in targets:
+            if name not in publisher.config.targets:
+                known = ", ".join(publisher.config.targets) or "none is configured"
+                raise UsageError(f"unknown target {name!r}", hint=f"Known: {known}")
+        found = {name: dry_run_of(publisher, name) for name in targets or publisher.config.targets}
+        shadows = {name for name in found if publisher.config.targets[name].shadow}
+    if session.json:
+        json_object({"targets": {name: dry_run_json(each) for name, each in found.items()}})
+        return
+    columns = ["target", "records", "held", "messages", "KiB", "status"]
+    rows = [
+        [
+            name, each.records, len(each.held), each.messages, each.bytes // 1024,
+            "a shadow: publish sends nothing" if name in shadows else "",
+        ]
+        for name, each in found.items()
+    ]  # fmt: skip
+    show_table("Would be sent", columns, rows, right=set(columns[1:-1]))
+    say("Nothing was sent. `usage-publisher render FORMAT --target NAME` shows the messages")
+
+
 def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, Any]:
-    """What was delivered, as `--json` gives it: accepted and rejected are this run's, the others totals."""
+    """What was delivered, as `--json` gives it: accepted and rejected in this run; the others are totals."""
     result: dict[str, Any] = {}
     for name, total in status.targets.items():
         item = delivered.get(name)
@@ -55,7 +126,7 @@ def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, 
             "in_flight": total.in_flight,
             "batches": item.sent.batches if item else 0,
             "bytes": item.sent.bytes if item else 0,
-            "error": trouble(item) if item else None,
+            "error": problem(item) if item else None,
             "busy": item.busy if item else False,
             "shared": item.shared if item else False,
             "resting_rounds": item.resting if item else None,
@@ -67,38 +138,38 @@ def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, 
     return result
 
 
-def trouble(item: Delivery) -> str | None:
-    """What stopped a delivery, if anything did."""
+def problem(item: Delivery) -> str | None:
+    """Why a delivery stopped; None where it did not."""
     return str(item.error) if item.error is not None else item.sent.paused
 
 
 def _resting_text(rounds: int) -> str:
-    when = f"after {counted(rounds, 'more round')}" if rounds else "in the next round"
+    when = f"after {counted(rounds, 'more run')}" if rounds else "in the next run"
     return f"failed repeatedly, tried again {when}"
 
 
 def _settled_text(total: TargetStatus) -> Text:
-    """Of a target that took what it was sent: green only where nothing is left behind."""
+    """Of a target that accepted what it was sent: green only where nothing is rejected or held."""
     left = [(total.rejected, "rejected"), (total.held, "held")]
     words = [f"{number:,} {word}" for number, word in left if number]
     return level_text("yellow", f"done; {', '.join(words)}") if words else level_text("green", "done")
 
 
 def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
-    """A table of what was delivered; troubles were told when they happened."""
+    """A table of what was delivered; problems were reported when they happened."""
     columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", ""]
     rows: list[list[object]] = []
     for name, item in delivered.items():
         total = status.targets[name]
         if item.busy:
             remark = level_text("yellow", "another run is at work")
-        elif item.rehearsed is not None and not trouble(item):
+        elif item.rehearsed is not None and not problem(item):
             remark = level_text("yellow", "a shadow: nothing is sent")
         elif item.early:
             remark = level_text("green", "not due" + (f" before {iso(total.due_at)}" if total.due_at else " yet"))
         elif item.resting is not None:
             remark = level_text("yellow", _resting_text(item.resting))
-        elif trouble(item):
+        elif problem(item):
             remark = level_text("red", "stopped")
         elif item.shared:
             remark = level_text("green", "done; others send the rest")
@@ -108,8 +179,8 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
         rows.append(
             [name, sent.accepted, sent.rejected, total.held, total.waiting, sent.batches, sent.bytes // 1024, remark]
         )
-    show(make_table("Published", columns, rows, right=set(columns[1:-1])))
+    show_table("Published", columns, rows, right=set(columns[1:-1]))
     if any(item.sent.rejected for item in delivered.values()):
-        say("`usage-publisher rejected list` shows what was rejected, with the answers")
+        say("`usage-publisher records list --state rejected` lists rejected records with the services' answers")
     if any(total.held for total in status.targets.values()):
-        say("`usage-publisher held list` shows what is held, with the reasons")
+        say("`usage-publisher records list --state held` lists held records with the reasons")

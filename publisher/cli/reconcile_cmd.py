@@ -1,21 +1,21 @@
-"""reconcile: what was sent beside what the services have, and what closes the difference."""
+"""reconcile: compare what was sent with what the services have, and send again what they lack."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from publisher.cli import exit_code, when
-from publisher.cli.lists import All, limit_of, say_if_cut
-from publisher.cli.output import data, json_object, level_text, make_table, safe, say, show
+from publisher.cli import exit_code, options
+from publisher.cli.options import All, limit_of, say_if_cut
+from publisher.cli.output import data, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
+from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
-from publisher.text import iso
+from publisher.text import iso, safe
 
 if TYPE_CHECKING:
     from formats.calendar import Month
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _LISTED: Final = 1000
 _EVIDENCE = {
-    "query": "what the service answers to queries",
-    "files": "the files that are there",
+    "query": "queries of the service",
+    "files": "the files in the folder",
     "file": "the file",
     "receipts": "receipts only",
 }
@@ -44,23 +44,23 @@ def reconcile(
             "--month", metavar="MONTH", help="A month, such as 2026-11; may be repeated. Default: the last two."
         ),
     ] = None,
-    from_: when.From = None,
-    until: when.Until = None,
+    since: options.Since = None,
+    until: options.Until = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="CSV or JSON of what the service of one target has."),
+        typer.Option("--file", metavar="FILE", help="CSV or JSON export of the service of one target."),
     ] = None,
     resend: Annotated[bool, typer.Option("--resend", help="Send again what the service lacks.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: options.Yes = False,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="The first so many differences a target. Default: 1000."),
+        typer.Option("--limit", min=1, metavar="N", help="The first N differences of each target. Default: 1000."),
     ] = None,
     show_all: All = False,
 ) -> None:
-    """Compare what was sent with what the services have, for whole months; confirm what is there."""
+    """Compare what was sent with what the services have, for whole months; confirm what they have."""
     most = limit_of(limit, _LISTED, show_all=show_all)
-    chosen = months_of(month or (), from_, until)
+    chosen = months_of(month or (), since, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
         if not session.json:
@@ -79,7 +79,7 @@ def reconcile(
         json_object(answer | {"agrees": found.agrees, "resent": delivered_json(delivered, status) if delivered else {}})
     elif delivered and not session.quiet:
         show_delivered(delivered, status)
-        say("Look again in a minute: services take a while to count what they took")
+        say("Run reconcile again in a few minutes: services count accepted records with a delay")
     elif again and not resend:
         say("`--resend` sends again what is missing, under the same ids")
     resent = exit_code.of_run((), delivered, None, contexts=publisher.context_errors())
@@ -87,7 +87,7 @@ def reconcile(
 
 
 def _code(*, agrees: bool, refused: bool, resent: int) -> int:
-    """Refused credentials go first, then what became of what was sent again, then whether all agrees by now."""
+    """Refused credentials first, then the result of sending again, then whether everything agrees."""
     if refused:
         return exit_code.CREDENTIALS
     if resent != exit_code.DONE:
@@ -95,32 +95,28 @@ def _code(*, agrees: bool, refused: bool, resent: int) -> int:
     return exit_code.DONE if agrees else exit_code.WAITING
 
 
-def months_of(named: Sequence[str], from_: str | None, until: str | None) -> list[Month] | None:
-    """The months that are asked for, each once, in order; None: none is named. Raises `UsageError`."""
+def months_of(named: Sequence[str], since: str | None, until: str | None) -> list[Month] | None:
+    """The months that are named, each once, in order; None: none is named. Raises `UsageError`."""
     from formats.calendar import month_of, months_between  # noqa: PLC0415
 
     if named:
-        if from_ is not None or until is not None:
-            raise UsageError("--month and --from or --until exclude each other")
-        instants = [when.moment(text, "--month") for text in named]
+        if since is not None or until is not None:
+            raise UsageError("--month and --since or --until exclude each other")
+        instants = [options.moment(text, "--month") for text in named]
         return sorted({month_of(instant) for instant in instants if instant is not None})
-    begin, end = when.window_bounds(from_, until)
+    begin, end = options.window_bounds(since, until)
     if begin is None and end is None:
         return None
     if begin is None:
-        raise UsageError("--until needs --from", hint="Name the first month with --from")
-    return months_between(begin, when.now() if end is None else end)
+        raise UsageError("--until needs --since", hint="Name the first month with --since")
+    return months_between(begin, options.now() if end is None else end)
 
 
 def _confirm(found: Reconciliation, *, yes: bool) -> None:
     for name, one in found.targets.items():
         if one.again_jobs or one.again_groups:
-            say(f"{name}: {one.again_jobs} jobs and {one.again_groups} groups are to be sent again")
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("nobody is there to confirm", hint="Add --yes, or leave --resend away to look only")
-    typer.confirm("Send them?", abort=True, err=True)
+            say(f"{name}: {one.again_jobs:,} jobs and {one.again_groups:,} groups will be sent again")
+    options.confirm("Send them?", yes=yes, hint="Add --yes, or omit --resend to see the differences only")
 
 
 # --- as JSON
@@ -131,7 +127,7 @@ def _target_json(found: Reconciliation, name: str, limit: int | None) -> dict[st
     differences = [_difference_json(item) for item in found.differences(name, limit)]
     return {
         "evidence": one.evidence,
-        "untold": one.untold,
+        "no_evidence": one.untold,
         "busy": one.busy,
         "agrees": one.agrees,
         "months": {str(month.month): _month_json(month) for month in one.months},
@@ -193,25 +189,25 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
         return
     wall = "core h" if any(month.per_core for month in one.months) else "wall h"
     columns = [
-        "month", "sent", wall, "CPU h", "there", wall, "CPU h", "confirmed", "missing", "foreign", "other values",
+        "month", "sent", wall, "CPU h", "at service", wall, "CPU h", "confirmed", "missing", "foreign", "other values",
         "other hours", "",
     ]  # fmt: skip
     rows: list[list[object]] = [_row(month) for month in one.months]
-    show(make_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1])))
+    show_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1]))
     if one.untold is not None:
-        say(f"{name}: the service does not tell what it has: {one.untold}")
+        say(f"{name}: the service gives no evidence of what it has: {one.untold}")
     for note in one.notes:
         say(f"{name}: {note}")
     for machine, at in one.registered.items():
-        data(safe(f"{machine}: the service last took records at {iso(at)}"))
+        data(safe(f"{machine}: the service last accepted records at {iso(at)}"))
     _show_differences(found, name, limit)
 
 
 def _row(month: MonthFound) -> list[object]:
-    told = month.told_jobs is not None
+    known = month.told_jobs is not None
     if month.purged:
-        remark = level_text("yellow", "purged: nobody can tell what was sent")
-    elif not told:
+        remark = level_text("yellow", "purged: what was sent is unknown")
+    elif not known:
         remark = level_text("yellow", "receipts only")
     elif not month.agrees:
         remark = level_text("red", "differs")
@@ -220,7 +216,7 @@ def _row(month: MonthFound) -> list[object]:
     else:
         remark = level_text("green", "agrees")
     return [
-        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s), month.told_jobs if told else "",
+        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s), month.told_jobs if known else "",
         _hours(month.told_wall_s), _hours(month.told_cpu_s), month.confirmed, month.missing,
         month.foreign, month.differing - month.other_hours, month.other_hours, remark,
     ]  # fmt: skip
@@ -235,7 +231,7 @@ def _show_differences(found: Reconciliation, name: str, limit: int | None) -> No
     if not items:
         return
     rows: list[list[object]] = [[item.month or "", item.kind, item.record, item.detail] for item in items]
-    show(make_table("", ["month", "what", "record or group", "detail"], rows))
+    show_table("", ["month", "difference", "record or group", "detail"], rows)
     say_if_cut(len(items), found.count_differences(name), "first", of=name)
     for line in _advice(found.targets[name], items):
         say(line)
@@ -246,16 +242,16 @@ def _advice(one: Found, items: Sequence[Difference]) -> list[str]:
     advice = []
     if "superseded" in kinds:
         advice += [
-            f"{one.target}: superseded runs changed after the service took them, and it has their first version",
-            "Look at one:",
+            f"{one.target}: superseded runs changed after the service accepted them; it keeps the first version",
+            "Show one:",
             "  usage-publisher jobs RECORD",
-            "Let it be, with a reason:",
-            f"  usage-publisher superseded waive {one.target} RECORD --reason TEXT",
-            "Or have the service's administrator remove its version, and send the present one:",
-            f"  usage-publisher superseded retry {one.target} RECORD",
+            "Accept the difference, with a reason:",
+            f"  usage-publisher records waive RECORD --state superseded --target {one.target} --reason TEXT",
+            "Or have the service's administrator remove its version, and send the current one:",
+            f"  usage-publisher records retry RECORD --state superseded --target {one.target}",
         ]
     if "foreign" in kinds:
         advice.append(
-            f"{one.target}: foreign records were not sent from this store: who else sends for this site, or did?"
+            f"{one.target}: foreign records were not sent from this store: does another publisher send for this site?"
         )
     return advice

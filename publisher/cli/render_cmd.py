@@ -1,24 +1,31 @@
-"""render: the dry run."""
+"""render: the messages that publish would send, what differs from those sent before, and where values come from."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from publisher.cli import when
-from publisher.cli.alterations import held_lines, note_lines
+from publisher.cli import options
 from publisher.cli.exit_code import REJECTED
-from publisher.cli.output import counted, exact, json_object, say
+from publisher.cli.output import data, exact, json_object, say
 from publisher.cli.session import session
+from publisher.cli.table import show_table
 from publisher.errors import OutputError, UsageError
 from publisher.reason import sentence
+from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
+    from formats.check.fields import Explained
     from publisher.api import Publisher
-    from publisher.preview.render import Broken, RenderedMessage, Rendering
+    from publisher.preview.diff import Change, DiffRendering
+    from publisher.preview.explain import ExplainedGroup, Explanation
+    from publisher.preview.render import Broken, HeldPreview, Noted, RenderedMessage, Rendering
     from publisher.report.message import ReportRendering
 
 _SHOWN = 20
@@ -31,47 +38,43 @@ def register(app: typer.Typer) -> None:
 
 def render(
     format_name: Annotated[str, typer.Argument(metavar="FORMAT", help="ogf-ur, emi-car, apel-job, apel-summary ...")],
-    from_: when.From = None,
-    until: when.Until = None,
+    since: options.Since = None,
+    until: options.Until = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", metavar="NAME", help="As this target is to see it. Without times: what waits."),
+        typer.Option("--target", metavar="NAME", help="As this target gets it; without a window: what waits."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="DIR", help="Write one file a message here, instead of showing.")
+        Path | None, typer.Option("--output", metavar="DIR", help="Write each message to a file in this folder.")
     ] = None,
-    sign: Annotated[bool, typer.Option("--sign", help="Sign the messages as they would be sent.")] = False,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign the messages.")] = False,
     validate: Annotated[
-        bool, typer.Option("--validate", help="Check every message first; one that breaks a rule is not shown.")
+        bool, typer.Option("--validate", help="Check every message; do not show one that breaks a rule.")
     ] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Show what differs from what the target was last sent, instead.")
+        bool, typer.Option("--diff", help="Show the differences from what the target was last sent.")
     ] = False,
     explain: Annotated[
         str | None,
-        typer.Option(
-            "--explain", metavar="ID", help="Say which rule put each value of a job's record, or summary, there."
-        ),
+        typer.Option("--explain", metavar="ID", help="Show the rule behind each value of a job's record or summary."),
     ] = None,
 ) -> None:
-    """Show the very messages that `publish` would send, without sending and without changing anything."""
-    from publisher.cli.changes import show_changes  # noqa: PLC0415
-    from publisher.cli.explanations import show_explanations  # noqa: PLC0415
+    """Show exactly the messages that `publish` would send. Nothing is sent or changed."""
     from publisher.preview.render import Validation  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
-    begin, end = when.window_bounds(from_, until)
+    begin, end = options.window_bounds(since, until)
     _alone("--explain", explain is not None, {"--diff": diff, "--sign": sign, "--validate": validate}, output)
     _alone("--diff", diff, {"--sign": sign, "--validate": validate}, output)
     with session.publisher() as publisher:
         target = target or _only_target(publisher, format_name)
         if explain is not None:
-            show_explanations(publisher.explanations(format_name, target, explain))
+            _show_explanations(publisher.explanations(format_name, target, explain))
             return
         if diff:
             if target is None:
-                raise UsageError("--diff compares with what a target was sent", hint="Name it with --target")
-            show_changes(publisher.comparison(format_name, target, Window(begin, end)))
+                raise UsageError("--diff needs a target", hint="Name it with --target")
+            _show_changes(publisher.comparison(format_name, target, Window(begin, end)))
             return
         rendering = publisher.rendering(format_name, target, Window(begin, end))
         wrap = _signer(publisher, target) if sign else bytes
@@ -96,10 +99,10 @@ def render(
 
 
 def _alone(option: str, given: bool, others: dict[str, bool], output: Path | None) -> None:
-    """Raises `UsageError` where an option that shows something else than messages is given beside one about them."""
+    """Raises `UsageError` where an option that shows no messages is given together with options of messages."""
     beside = [name for name, is_given in {**others, "--output": output is not None}.items() if is_given]
     if given and beside:
-        raise UsageError(f"{option} shows no messages: it does not go with {', '.join(beside)}")
+        raise UsageError(f"{option} shows no messages, so it excludes {', '.join(beside)}")
 
 
 def _only_target(publisher: Publisher, format_name: str) -> str | None:
@@ -115,7 +118,7 @@ def _signer(publisher: Publisher, target: str | None):  # type: ignore[no-untype
     config = publisher.config
     settings = config.credentials_of(config.targets[target]) if target is not None else config.credentials
     if settings.certificate is None or settings.key is None:
-        raise UsageError("nothing to sign with", hint="Set certificate and key in [credentials]")
+        raise UsageError("no certificate and key to sign with", hint="Set certificate and key in [credentials]")
     return Signer(load_credentials(settings.certificate, settings.key, now_s=time.time()), clock=time.time).sign
 
 
@@ -125,7 +128,7 @@ def _make(folder: Path) -> None:
     except FileExistsError:
         raise UsageError(f"{folder} is a file", hint="Name a folder with --output") from None
     except OSError as error:
-        raise UsageError(f"the folder {folder} cannot be made: {error.strerror}") from error
+        raise UsageError(f"the folder {folder} cannot be created: {error.strerror}") from error
 
 
 def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, *, signed: bool) -> None:
@@ -139,7 +142,7 @@ def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, 
         with path.open("xb") as file:
             file.write(payload)
     except FileExistsError:
-        raise UsageError(f"{path} is there already", hint="Name an empty folder with --output") from None
+        raise UsageError(f"{path} already exists", hint="Name an empty folder with --output") from None
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -160,10 +163,7 @@ def _finish(
                 "files": files,
                 "bytes": size,
                 "cut_otherwise": rendering.cut_otherwise,
-                "held_records": [
-                    {"record_id": item.record_id, "reason": sentence(item.reason), "reason_code": item.reason.code}
-                    for item in rendering.held
-                ],
+                "held_records": held_json(rendering.held),
                 "notes": [
                     {
                         "record_id": item.record_id,
@@ -179,17 +179,147 @@ def _finish(
         )
         return
     if rendering.cut_otherwise is not None:
-        say(f"messages may be cut at other places when they are sent: {rendering.cut_otherwise}")
+        say(f"publish may cut messages at other places: {rendering.cut_otherwise}")
     for rule in (broken or [])[:_SHOWN]:
         record = rule.record or "as a whole"
         say(f"not shown: message {rule.message}: {record}: {rule.field} {rule.rule} [{rule.source}]")
     held, notes = list(held_lines(rendering.held)), list(note_lines(rendering.notes))
     say(*held[:_SHOWN], *notes[:_SHOWN])
-    more = sum(max(0, len(told) - _SHOWN) for told in (broken or [], held, notes))
+    more = sum(max(0, len(listed) - _SHOWN) for listed in (broken or [], held, notes))
     if more:
-        say(f"(and {more} more; --json lists all)")
+        say(f"(and {more:,} more; --json lists all)")
     place = f" in {output}" if output is not None else ""
     say(
         f"{counted(rendering.records, 'record')} in {counted(files, 'message')}, {counted(size, 'byte')}{place}; "
-        f"{len(rendering.held)} held"
+        f"{len(rendering.held):,} held"
     )
+
+
+# --- what was held and altered: alike records are one line, with the first of them; `--json` has every one
+
+
+def held_json(held: Iterable[HeldPreview]) -> list[dict[str, Any]]:
+    """Held records as `--json` gives them."""
+    return [
+        {"record_id": item.record_id, "reason": sentence(item.reason), "reason_code": item.reason.code} for item in held
+    ]
+
+
+def held_lines(held: Iterable[HeldPreview]) -> Iterator[str]:
+    """A line for each reason, in the order in which they came up."""
+    alike: dict[str, list[str]] = {}
+    for one in held:
+        alike.setdefault(sentence(one.reason), []).append(one.record_id)
+    for reason, record_ids in alike.items():
+        yield f"held: {_whose(record_ids)}: {reason}"
+
+
+def note_lines(notes: Iterable[Noted]) -> Iterator[str]:
+    """A line for each field and rule, with the first value that was altered."""
+    alike: dict[tuple[str, str, bool], list[Noted]] = {}
+    for one in notes:
+        alike.setdefault((one.note.field, one.note.rule, one.note.after is None), []).append(one)
+    for (field, rule, left_out), same in alike.items():
+        first = same[0].note
+        after = "left out" if left_out else f"sent as {first.after!r}"
+        yield f"note: {_whose([one.record_id for one in same])}: {field} {first.before!r} {after}: {rule}"
+
+
+def _whose(record_ids: list[str]) -> str:
+    """The record, or how many there are and the first. A summary has no id: the note is one of its jobs'."""
+    named = record_ids[0] or "a summary"
+    return named if len(record_ids) == 1 else f"{counted(len(record_ids), 'record')}, the first {named}"
+
+
+# --- render --diff
+
+
+_COUNTED = ("new", "changed", "unchanged", "gone", "unknown")
+
+
+def _show_changes(comparison: DiffRendering) -> None:
+    """Show them as they come, or all as one object. Raises `UsageError` for a format that is not known."""
+    counts: Counter[str] = Counter()
+    listed: list[dict[str, Any]] = []
+    try:
+        for change in comparison.changes():
+            counts[change.kind] += 1
+            if change.kind == "unchanged":
+                continue
+            if session.json:
+                listed.append({"record": change.record, "kind": change.kind, "fields": list(change.fields)})
+            else:
+                _show_change(change)
+    except (LookupError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    totals = {kind: counts[kind] for kind in _COUNTED}
+    if session.json:
+        held = held_json(comparison.held)
+        json_object({**totals, "held": len(held), "records": listed, "held_records": held})
+        return
+    say(*held_lines(comparison.held))
+    say(", ".join(f"{count} {kind}" for kind, count in totals.items()) + f", {len(comparison.held)} held")
+
+
+def _show_change(change: Change) -> None:
+    data(safe(f"{change.kind}: {change.record}"))
+    for field in change.fields:
+        before = "nothing" if field.before is None else repr(field.before)
+        after = "nothing" if field.after is None else repr(field.after)
+        data(safe(f"  {field.field}: {before} -> {after}"))
+
+
+# --- render --explain
+
+
+def _show_explanations(explanations: list[Explanation]) -> None:
+    """Show each record's."""
+    if session.json:
+        json_object({"records": [msgspec.to_builtins(explanation) for explanation in explanations]})
+        return
+    for explanation in explanations:
+        _show_explanation(explanation)
+
+
+def _show_explanation(explanation: Explanation) -> None:
+    data(safe(f"{explanation.record_id}, from source {explanation.source}"))
+    if explanation.unwanted is not None:
+        data("  " + safe(f"not selected by the target: {explanation.unwanted}; this is what it would get"))
+    if explanation.held is not None:
+        data("  " + safe(f"held: {explanation.held}"))
+    else:
+        rows: list[list[object]] = [
+            [value.field, value.value, _facts(value, explanation.added), _rule(value)] for value in explanation.values
+        ]
+        show_table("", ["field", "value", "facts of the run", "rule"], rows)
+    if explanation.group is not None:
+        _show_group(explanation.group)
+    if explanation.rules:
+        data("  " + safe(f"rules of the configuration that were applied: {', '.join(explanation.rules)}"))
+    for note in explanation.notes:
+        after = "left out" if note.after is None else f"sent as {note.after!r}"
+        data("  " + safe(f"altered: {note.field} {note.before!r} {after}: {note.rule}"))
+
+
+def _show_group(group: ExplainedGroup) -> None:
+    listed = group.parts[:_SHOWN]
+    rows: list[list[object]] = [
+        [part.record_id, iso(part.end), f"{part.wall_ms / 1000:g}", f"{part.cpu_ms / 1000:g}"] for part in listed
+    ]
+    columns = ["job of this summary", "end", "wall s", "CPU s"]
+    show_table("", columns, rows, right=set(columns[2:]))
+    if group.jobs > len(listed):
+        data(f"  and {group.jobs - len(listed):,} more; --json lists {len(group.parts):,} of them")
+    counted = ", ".join(f"{count} from source {name}" for name, count in sorted(group.sources.items()))
+    data("  " + safe(f"{group.jobs} job{'s' * (group.jobs != 1)}: {counted}; key {group.key}"))
+    data("  " + safe(f"first ended {group.earliest}, last {group.latest}; names as in {group.spelled_by}"))
+    for rule, count in sorted(group.rules.items()):
+        data("  " + safe(f"rule of the configuration: {rule} was applied to {count:,} of them"))
+
+
+def _facts(value: Explained, added: tuple[str, ...]) -> str:
+    return ", ".join(f"{fact}{' (configuration)' if fact in added else ''}" for fact in value.facts)
+
+
+def _rule(value: Explained) -> str:
+    return f"{value.rule} ({', '.join(value.settings)})" if value.settings else value.rule

@@ -1,184 +1,257 @@
-"""report: utilization, totals, occupation, waiting and the other views, in every form."""
+"""report VIEW: utilization, totals, occupation, waiting and the other views, as text, data, picture, or page.
+
+Each view is a command of its own with just the options that it takes: `TAKEN` of `publisher.report.request` says which.
+"""
 
 from __future__ import annotations
 
+import inspect
+import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
+import msgspec
 import typer
 
-from publisher.cli import when
-from publisher.cli.output import exact, json_object, make_table, safe, say, show, write_output
-from publisher.cli.report_pictures import PICTURED, Drawn, give_picture, require_drawn
+from publisher.cli import options
+from publisher.cli.command_group import CommandGroup
+from publisher.cli.output import exact, json_object, picture, say, write_output
 from publisher.cli.session import session
+from publisher.cli.table import show_table
 from publisher.errors import UsageError
+from publisher.text import counted, safe
 
 if TYPE_CHECKING:
+    from publisher.report.plot.draw import Form
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
+    from publisher.report.views.statements import Kind
 
-_LAST_DAYS_S = 30 * 86_400
+_LAST_DAYS_S: Final = 30 * 86_400
+_PICTURES: Final = ("png", "svg", "pdf", "ps", "html")
+_FORMS: Final = ("table", "csv", "json", "md", *_PICTURES)
+_OF_PICTURES: Final = ("style", "grid", "legend", "title", "plot")
+
+
+def _option(kind: Any, name: str, text: str, metavar: str | None = None) -> Any:
+    return Annotated[kind, typer.Option(name, metavar=metavar, help=text)]
+
+
+def _pattern(name: str, text: str) -> Any:
+    return _option(str | None, name, f"{text}; a pattern with * and ?, as for file names.", "PATTERN")
+
+
+_INTERVAL: Final[dict[str, Any]] = {
+    "since": _option(str | None, "--since", "Start (inclusive), UTC. Default: 30 days before the end.", "TIME"),
+    "until": _option(str | None, "--until", "End (exclusive), UTC. Default: now.", "TIME"),
+    "days": _option(int | None, "--days", "The N days before the end, instead of --since.", "N"),
+    "month": _option(str | None, "--month", "A whole month, instead of --since and --until: 2026-11.", "MONTH"),
+}
+_OF_VIEWS: Final[dict[str, Any]] = {
+    "by": _option(str | None, "--by", "Group by host, queue, group, user, vo, month, node ...", "KEY[,KEY]"),
+    "bin": _option(str | None, "--bin", "Size of the bins. Default: 1h.", "DURATION"),
+    "bins": _option(int | None, "--bins", "Number of bins, instead of their size.", "N"),
+    "measure": _option(Literal["queue", "cpu"] | None, "--measure", "What the table shows. Default: queue."),
+    "counted": _option(
+        Literal["overlapping", "started", "ended"] | None,
+        "--counted", "Count runs that overlap the interval, started in it, or ended in it.",
+    ),
+    "period": _option(
+        Literal["day", "week", "month", "year"] | None, "--period", "Length of a period. Default: month."
+    ),
+    "zone": _option(str | None, "--zone", "Time zone in which days and months begin. Default: UTC.", "ZONE"),
+    "resource": _option(
+        Literal["cores", "memory", "vmem", "gpus"] | None, "--resource", "Which resource. Default: cores."
+    ),
+    "user": _pattern("--user", "Only of these users"),
+    "group": _pattern("--group", "Only of these groups"),
+    "vo": _pattern("--vo", "Only of these VOs"),
+    "project": _pattern("--project", "Only of these projects"),
+    "queue": _pattern("--queue", "Only in these queues"),
+    "host": _pattern("--host", "Only on these hosts"),
+    "status": _pattern("--status", "Only with this status: completed, failed ..."),
+    "job": _pattern("--job", "Only jobs with this id or name"),
+    "task": _pattern("--task", "Only these array tasks, also 1-10:2"),
+    "account": _pattern("--account", "Only on these accounts"),
+    "department": _pattern("--department", "Only of these departments"),
+    "complex": _pattern("--complex", "Only with this resource (DQS, Grid Engine)"),
+    "pe": _pattern("--pe", "Only in these parallel environments"),
+    "slots": _pattern("--slots", "Only with this number of slots"),
+    "cluster": _pattern("--cluster", "Only of these clusters"),
+    "archive": _option(Path | None, "--archive", "Read runs from an archive, not from the store.", "DIR"),
+    "dask": _option(
+        str | None, "--dask", "Read the archive on a Dask cluster: address of its scheduler.", "ADDRESS"
+    ),
+    "stat-file": _option(Path | None, "--stat-file", "Samples of the queues (DQS).", "FILE"),
+}  # fmt: skip
+_OUTPUT: Final[dict[str, Any]] = {
+    "form": _option(
+        Literal["table", "csv", "json", "md", "png", "svg", "pdf", "ps", "html"] | None,
+        "--format", "Default: table, or that of the ending of --output.",
+    ),
+    "output": _option(Path | None, "--output", "Write this file, instead of standard output.", "FILE"),
+    "style": _option(Literal["line", "bar"] | None, "--style", "Pictures over time: lines or bars."),
+    "grid": _option(bool, "--grid", "Draw a grid in the picture."),
+    "legend": _option(
+        bool | None, "--legend/--no-legend", "Draw a legend. Default: where there are several series."
+    ),
+    "title": _option(str | None, "--title", "Title of the picture or page.", "TEXT"),
+    "plot": _option(int | None, "--plot", "Which picture, where a view has several. Default: 1.", "N"),
+}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report")(report)
+    """Add a command for each view."""
+    from publisher.report.report import TAKEN, VIEWS  # noqa: PLC0415
+
+    group = CommandGroup(help="Report how the site was used: `report VIEW --help` lists the options of a view.")
+    for view, text in VIEWS.items():
+        group.command(view, help=text)(_command(view, TAKEN[view]))
+    group.command("statements")(statements)
+    app.add_typer(group, name="report")
 
 
-def _pattern(key: str, what: str) -> Any:
-    return typer.Option(f"--{key}", metavar="PATTERN", help=what)
+def _command(view: str, taken: frozenset[str]) -> Callable[..., None]:
+    """The command of a view, with a parameter for each option that it takes."""
+    own = {name: kind for name, kind in _OF_VIEWS.items() if name in taken}
+    kinds = {name.replace("-", "_"): kind for name, kind in (_INTERVAL | own | _OUTPUT).items()}
+
+    def command(**given: Any) -> None:
+        _report(view, own, {name: value for name, value in given.items() if value is not None})
+
+    command.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "grid" else None, annotation=kind
+        )
+        for name, kind in kinds.items()
+    ])  # fmt: skip
+    command.__annotations__ = kinds
+    return command
 
 
-ViewName = Literal[
-    "utilization", "totals", "occupation", "waiting", "scarce", "charges", "paths", "load", "job"
-]  # fmt: skip
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen of a picture or page. `legend` None: where there are several series."""
+
+    form: str
+    output: Path | None
+    style: Literal["line", "bar"] | None = None
+    grid: bool = False
+    legend: bool | None = None
+    title: str | None = None
+    plot: int | None = None
 
 
-def report(
-    view: Annotated[ViewName, typer.Option("--view", help="What is reported.")] = "utilization",
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Start (inclusive). Default: 30 days before the end.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Stop (exclusive). Default: now.")
-    ] = None,
-    days: Annotated[int | None, typer.Option("--days", metavar="N", help="The N days before the end instead.")] = None,
-    month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
-    bin_: Annotated[str | None, typer.Option("--bin", metavar="DURATION", help="Size of the bins; default 1h.")] = None,
-    bins: Annotated[int | None, typer.Option("--bins", metavar="N", help="Number of the bins instead.")] = None,
-    measure: Annotated[
-        Literal["queue", "cpu"] | None, typer.Option("--measure", help="What the table shows; default queue.")
-    ] = None,
-    by: Annotated[
-        str, typer.Option("--by", metavar="KEY[,KEY]", help="Told apart by host, queue, group, owner, month, node ...")
-    ] = "",
-    counted: Annotated[
-        Literal["overlapping", "started", "ended"] | None,
-        typer.Option("--counted", help="Runs of which a part lies in the interval, or that started or ended in it."),
-    ] = None,
-    period: Annotated[
-        Literal["day", "week", "month", "year"] | None, typer.Option("--period", help="Of occupation; default month.")
-    ] = None,
-    zone: Annotated[
-        str | None, typer.Option("--zone", metavar="ZONE", help="In which days and months begin; default UTC.")
-    ] = None,
-    resource: Annotated[
-        Literal["cores", "memory", "vmem", "gpus"] | None,
-        typer.Option("--resource", help="Of occupation; default cores."),
-    ] = None,
-    queue: Annotated[str | None, _pattern("queue", "Only of these queues, with * and ? as in names of files.")] = None,
-    host: Annotated[str | None, _pattern("host", "Only on these hosts.")] = None,
-    complex_: Annotated[str | None, _pattern("complex", "Only with such a resource (DQS, Grid Engine).")] = None,
-    group: Annotated[str | None, _pattern("group", "Only of these groups.")] = None,
-    owner: Annotated[str | None, _pattern("owner", "Only of these users.")] = None,
-    job: Annotated[str | None, _pattern("job", "Only jobs of such an id or name.")] = None,
-    task: Annotated[str | None, _pattern("task", "Only these array tasks; also 1-10:2.")] = None,
-    vo: Annotated[str | None, _pattern("vo", "Only of these VOs.")] = None,
-    project: Annotated[str | None, _pattern("project", "Only of these projects.")] = None,
-    account: Annotated[str | None, _pattern("account", "Only on these accounts.")] = None,
-    department: Annotated[str | None, _pattern("department", "Only of these departments.")] = None,
-    status: Annotated[str | None, _pattern("status", "Only those that ended so: completed, failed ...")] = None,
-    pe: Annotated[str | None, _pattern("pe", "Only in these parallel environments.")] = None,
-    slots: Annotated[str | None, _pattern("slots", "Only with so many slots.")] = None,
-    cluster: Annotated[str | None, _pattern("cluster", "Only of these clusters.")] = None,
-    archive: Annotated[
-        Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option("--dask", metavar="ADDRESS", help="Let a Dask cluster read the archive: its scheduler's address."),
-    ] = None,
-    stat_file: Annotated[
-        Path | None, typer.Option("--stat-file", metavar="FILE", help="Samples for the view load.")
-    ] = None,
-    form: Annotated[
-        Literal["table", "csv", "json", "md", "png", "svg", "pdf", "ps", "html"],
-        typer.Option("--format", help="Form: text, a picture, or a page that needs nothing else."),
-    ] = "table",
-    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write it here.")] = None,
-    style: Annotated[
-        Literal["line", "bar"] | None, typer.Option("--style", help="Of pictures over time: lines or bars.")
-    ] = None,
-    grid: Annotated[bool, typer.Option("--grid", help="A grid in the picture.")] = False,
-    legend: Annotated[
-        bool | None, typer.Option("--legend/--no-legend", help="Default: where there is something to tell apart.")
-    ] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the picture or page.")] = None,
-    plot: Annotated[
-        int | None, typer.Option("--plot", metavar="N", help="Which picture, where a view has several; default 1.")
-    ] = None,
-) -> None:
-    """How the site was used: utilization as DQS measures it, totals as qacct gives them, occupation, waiting ..."""
-    from publisher.report.request import ReportRequest, require_taken  # noqa: PLC0415
-
-    patterns = _given({
-        "queue": queue, "host": host, "complex": complex_, "group": group, "owner": owner, "job": job, "task": task,
-        "vo": vo, "project": project, "account": account, "department": department, "status": status, "pe": pe,
-        "slots": slots, "cluster": cluster,
-    })  # fmt: skip
-    chosen = _given({"measure": measure, "period": period, "zone": zone, "resource": resource})
-    others = _given({"bin": bin_, "bins": bins, "counted": counted, "archive": archive, "dask": dask,
-                     "stat-file": stat_file, "by": by or None})  # fmt: skip
-    keys = tuple(key.strip() for key in by.split(",")) if by else ()
-    require_taken(view, [*others, *chosen, *patterns], keys)
-    drawn = Drawn(style=style, grid=grid, legend=legend, title=title, plot=plot)
-    require_drawn(form, drawn)
-    start, stop = _interval(from_, until, days, month)
-    request = ReportRequest(
-        start=start,
-        stop=stop,
-        filters=patterns,
-        bin_s=_bin_s(bin_),
-        bins=bins,
-        by=keys,
-        interval=counted,
-        archive=archive,
-        dask=dask,
-        stat_file=stat_file,
-        **chosen,
-    )
-    made = _made(view, request)
-    if form not in PICTURED:
-        _give(made, form, output)
-        return
-    if made.nothing:
-        say(made.nothing)
-    say(*made.notes)
-    give_picture(made, form, drawn, output)
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _made(view: str, request: ReportRequest) -> Report:
+def _report(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    choice = _choice(given)
+    request = _request(view, {name: given[key] for name in own if (key := name.replace("-", "_")) in given}, given)
     with session.publisher() as publisher:
-        return publisher.view(view, request)
+        made = publisher.view(view, request)
+    if choice.form not in _PICTURES:
+        _give(made, choice)
+        return
+    say(*([made.nothing] if made.nothing else []), *made.notes)
+    _give_picture(made, choice)
 
 
-def _give(made: Report, form: str, output: Path | None) -> None:
-    """Print a report or write it to a file; what a reader must know goes to standard error."""
+def _request(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> ReportRequest:
+    from formats.utilization.measure import KEYS  # noqa: PLC0415
+    from publisher.report.request import ReportRequest, require_zone_used  # noqa: PLC0415
+
+    keys = tuple(key.strip() for key in own["by"].split(",")) if own.get("by") else ()
+    if "zone" in own:
+        require_zone_used(view, keys)
+    since, until = _interval(given.get("since"), given.get("until"), given.get("days"), given.get("month"))
+    return ReportRequest(
+        start=since,
+        stop=until,
+        filters={name: value for name, value in own.items() if name in KEYS},
+        bin_s=_bin_s(own.get("bin")),
+        bins=own.get("bins"),
+        by=keys,
+        interval=own.get("counted"),
+        archive=own.get("archive"),
+        dask=own.get("dask"),
+        stat_file=own.get("stat-file"),
+        **{name: own[name] for name in ("measure", "period", "zone", "resource") if name in own},
+    )
+
+
+def _interval(since: str | None, until: str | None, days: int | None, month: str | None) -> tuple[int, int]:
+    """Start and end of the interval. Raises `UsageError`."""
+    if month is not None:
+        if days is not None:
+            raise UsageError("--month and --days exclude each other")
+        begin, end = options.month_window(month, since, until)
+        return begin or 0, end or 0
+    stop = options.moment(until, "--until")
+    stop = int(time.time()) if stop is None else stop
+    start = options.moment(since, "--since")
+    if days is not None:
+        if start is not None:
+            raise UsageError("--days and --since exclude each other")
+        if days < 1:
+            raise UsageError("--days must be at least 1")
+        start = stop - days * 86_400
+    return stop - _LAST_DAYS_S if start is None else start, stop
+
+
+def _bin_s(text: str | None) -> int | None:
+    if text is None:
+        return None
+    size_s = options.seconds(text, "--bin")
+    if size_s < 1 or size_s != int(size_s):
+        raise UsageError("--bin must be a whole number of seconds, at least 1")
+    return int(size_s)
+
+
+# --- text and data
+
+
+def _choice(given: Mapping[str, Any]) -> _Choice:
+    """The form (`--json` before `--format` before the ending of `--output`), and what is for pictures only.
+
+    Raises `UsageError` for options of pictures where none is drawn.
+    """
+    output: Path | None = given.get("output")
+    ending = output.suffix.lower().removeprefix(".") if output is not None else ""
+    form = given.get("form") or (ending if ending in _FORMS else "table")
+    if session.json and output is None:
+        form = "json"
+    chosen = {name: given[name] for name in _OF_PICTURES if name in given and (name != "grid" or given["grid"])}
+    if "plot" in chosen and form == "html":
+        raise UsageError("--plot chooses one picture, and a page has all of them", hint="Omit --plot")
+    if form not in _PICTURES and chosen:
+        raise UsageError(
+            f"--{next(iter(chosen))} is for pictures and pages, and the format {form} is text",
+            hint="Omit it, or choose --format png, svg, pdf, ps, or html",
+        )
+    return _Choice(form=form, output=output, **chosen)
+
+
+def _give(made: Report, choice: _Choice) -> None:
+    """Print a report or write it to a file; notes for the reader go to standard error."""
     from publisher.report import output as report_output  # noqa: PLC0415
 
+    form, output = choice.form, choice.output
     if made.nothing:
         say(made.nothing)
-    chosen = "json" if session.json and form == "table" else form
-    if chosen not in {"json", "md"} or output is not None:
+    if form not in {"json", "md"} or output is not None:
         say(*made.notes)
     if output is not None:
-        write_output(output, _text(made, chosen).encode("utf-8", "backslashreplace"))
+        write_output(output, _text(made, form).encode("utf-8", "backslashreplace"))
         if session.json:
             json_object(report_output.json_object(made))
-    elif chosen == "json":
+    elif form == "json":
         json_object(report_output.json_object(made))
-    elif chosen == "table" and made.nothing is None:
+    elif form != "table":
+        exact(_text(made, form))
+    elif made.nothing is None:
         columns = report_output.shown_columns(made)
         names = [report_output.heading(column) for column in columns]
         right = {name for name, column in zip(names, columns, strict=True) if not report_output.is_text(column)}
-        show(make_table("", names, [list(row) for row in report_output.text_rows(made)], right=right))
-    elif chosen != "table":
-        exact(_text(made, chosen))
+        show_table("", names, report_output.text_rows(made), right=right)
 
 
 def _text(made: Report, form: str) -> str:
@@ -206,31 +279,85 @@ def _text(made: Report, form: str) -> str:
     return "".join(map(line, rows))
 
 
-def _interval(from_: str | None, until: str | None, days: int | None, month: str | None) -> tuple[int, int]:
-    """Start and stop of what is asked for. Raises `UsageError`."""
-    if month is not None:
-        if from_ is not None or until is not None or days is not None:
-            raise UsageError("--month is a whole month", hint="Leave --from, --until and --days away")
-        from formats.calendar import month_bounds, month_of  # noqa: PLC0415
-
-        at = when.moment(month, "--month")
-        return month_bounds(month_of(at or 0))
-    stop = when.moment(until, "--until")
-    stop = int(time.time()) if stop is None else stop
-    start = when.moment(from_, "--from")
-    if days is not None:
-        if start is not None:
-            raise UsageError("--days and --from exclude each other", hint="Give the number of days or the start")
-        if days < 1:
-            raise UsageError("--days: there must be at least one day")
-        start = stop - days * 86_400
-    return stop - _LAST_DAYS_S if start is None else start, stop
+# --- pictures and pages
 
 
-def _bin_s(text: str | None) -> int | None:
-    if text is None:
-        return None
-    size_s = when.seconds(text, "--bin")
-    if size_s < 1 or size_s != int(size_s):
-        raise UsageError("--bin: a bin is a whole number of seconds, at least one")
-    return int(size_s)
+def _give_picture(made: Report, choice: _Choice) -> None:
+    """Write a report as a picture or a page. Raises `UsageError` and `PublisherError`."""
+    if choice.output is None and sys.stdout.isatty():
+        raise UsageError(f"{choice.form} cannot be shown on a terminal", hint="Name a file with --output")
+    content = _page(made, choice) if choice.form == "html" else _picture(made, choice)
+    if choice.output is None:
+        picture(content)
+        return
+    write_output(choice.output, content)
+    if session.json:
+        from publisher.report import output as report_output  # noqa: PLC0415
+
+        json_object(report_output.json_object(made))
+
+
+def _page(made: Report, choice: _Choice) -> bytes:
+    from publisher.page.html import Choice, report_file  # noqa: PLC0415
+
+    measure: Literal["queue", "cpu"] = "cpu" if made.facts.get("measure") == "cpu" else "queue"
+    drawn = Choice(style=choice.style or "line", measure=measure, grid=choice.grid, legend=choice.legend is not False)
+    titled = made if choice.title is None else msgspec.structs.replace(made, title=choice.title)
+    return report_file(titled, drawn)
+
+
+def _picture(made: Report, choice: _Choice) -> bytes:
+    from publisher.report.plot.draw import draw  # noqa: PLC0415
+    from publisher.report.plot.style import Look  # noqa: PLC0415
+
+    if not made.plots:
+        if made.nothing:
+            raise UsageError("there is nothing to draw", hint="Select other runs, or another interval")
+        add = "Add --by KEY, or choose" if made.view in {"totals", "waiting"} else "Choose"
+        raise UsageError(f"the view {made.view} has no picture for these options", hint=f"{add} another --format")
+    number = 1 if choice.plot is None else choice.plot
+    if not 1 <= number <= len(made.plots):
+        titles = "; ".join(plot.title for plot in made.plots)
+        raise UsageError(f"--plot: the view has {counted(len(made.plots), 'picture')}: {titles}")
+    plot = made.plots[number - 1]
+    legend = len(plot.series) > 1 or plot.style == "heat" if choice.legend is None else choice.legend
+    look = Look(style=choice.style, grid=choice.grid, legend=legend, title=choice.title, note=made.site)
+    return draw(plot, made.stop, look, cast("Form", choice.form), start=made.start, say=say)
+
+
+# --- statements
+
+
+def statements(
+    month: Annotated[str, typer.Option("--month", metavar="MONTH", help="Which month: 2026-11.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Write the files into DIR/MONTH.")],
+    form: Annotated[
+        Literal["all", "text", "html", "pdf"], typer.Option("--format", help="Which files. Default: all.")
+    ] = "all",
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="KEY", help="One statement for each user, group, project, account, or vo."),
+    ] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
+    ] = None,
+) -> None:
+    """Write the statement of every user or project for a month: its items, adjustments, and total."""
+    from publisher.report.request import ReportRequest  # noqa: PLC0415
+    from publisher.report.views.charges import notes_on  # noqa: PLC0415
+    from publisher.report.views.statements import SUFFIXES  # noqa: PLC0415
+
+    begin, end = options.month_window(month, None, None)
+    kinds: tuple[Kind, ...] = tuple(SUFFIXES) if form == "all" else (form,)
+    request = ReportRequest(start=begin or 0, stop=end or 0, by=(by,) if by else (), archive=archive)
+    with session.publisher() as publisher:
+        made, files = publisher.statements(request, output, kinds)
+    say(*(text for text in (made.nothing, made.purged) if text), *notes_on(made))
+    totals = {statement.payer: str(statement.total) for statement in made.all}
+    if session.json:
+        json_object(
+            {"month": made.month, "currency": made.currency, "totals": totals, "files": [str(file) for file in files]}
+        )
+    else:
+        say(*(f"{payer}: {total} {made.currency}" for payer, total in totals.items()))
+        say(f"{counted(len(files), 'file')} written to {output / made.month}" if files else "nothing was written")

@@ -1,15 +1,17 @@
-"""run: collect and publish; what the timer calls, or, with --every, what stays."""
+"""run: collect and publish, once or repeatedly; with log, metrics, mail, and service manager."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code, signals, when
-from publisher.cli.collect_cmd import collected_json, show_collected, tell_new_store, tell_troubles
+from publisher.cli import exit_code, options, signals
+from publisher.cli.collect_cmd import collected_json, say_if_new_store, say_problems, show_collected
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
@@ -25,7 +27,10 @@ from publisher.errors import (
 )
 
 if TYPE_CHECKING:
-    from publisher.cli.watching import Watch
+    from publisher.api import Publisher
+    from publisher.events import Event
+    from publisher.observe.log import LogFile
+    from publisher.observe.metrics import StatusCollector
     from publisher.observe.systemd import ServiceManager
     from publisher.publish.circuit import Circuits
 
@@ -41,10 +46,10 @@ def register(app: typer.Typer) -> None:
 
 def run(
     every: Annotated[
-        str | None, typer.Option("--every", metavar="TIME", help="Stay, and run again after each such time: 1h, 30m.")
+        str | None, typer.Option("--every", metavar="DURATION", help="Stay, and run again after this time: 1h, 30m.")
     ] = None,
 ) -> None:
-    """Collect from all sources, publish to all targets; then leave or wait for the next time."""
+    """Collect from all sources and publish to all targets, then exit or wait."""
     from publisher.observe.systemd import ServiceManager  # noqa: PLC0415
 
     subprocess_worker.keep_little()
@@ -56,16 +61,14 @@ def run(
 
 
 def _pause_s(every: str) -> float:
-    """Raises `UsageError` for a pause that would be none."""
-    pause_s = when.seconds(every, "--every")
+    """Raises `UsageError` for a pause of less than a second."""
+    pause_s = options.seconds(every, "--every")
     if pause_s < _SHORTEST_PAUSE_S:
-        raise UsageError("--every: the time from one run to the next is at least one second", hint="For example 1h")
+        raise UsageError("--every must be at least 1 second", hint="For example 1h")
     return pause_s
 
 
 def _watch(manager: ServiceManager, *, stays: bool) -> Watch:
-    from publisher.cli.watching import Watch  # noqa: PLC0415
-
     return Watch(session.publisher(), manager, stays=stays)
 
 
@@ -75,13 +78,13 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
     code = 1
     try:
         result = publisher.run(circuits)
-        tell_new_store(publisher)
+        say_if_new_store(publisher)
         status = publisher.status(assumed=False)
         contexts = publisher.context_errors()
         code = exit_code.of_run(result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts)
         if result.busy:
             say("another run is collecting")
-        tell_troubles(result.sources)
+        say_problems(result.sources)
         if session.json:
             json_object({"sources": collected_json(result.sources), "targets": delivered_json(result.targets, status)})
         elif not session.quiet:
@@ -101,8 +104,7 @@ def _stay(pause_s: float, manager: ServiceManager) -> None:
     try:
         while True:
             manager.ready()
-            told = _repeat(watch, pause_s, manager)
-            if told == "stop":
+            if _repeat(watch, pause_s, manager) == "stop":
                 manager.stopping()
                 return
             manager.reloading()
@@ -112,19 +114,19 @@ def _stay(pause_s: float, manager: ServiceManager) -> None:
 
 
 def _again(watch: Watch, manager: ServiceManager) -> Watch:
-    """With the configuration as it is now; with the one before where it cannot be used."""
+    """With the configuration as it is now; with the previous one where it cannot be used."""
     try:
         session.publisher().close()
     except ConfigError as error:
-        say(f"usage-publisher: {error}", "The configuration before stays in force.")
+        say(f"usage-publisher: {error}", "The previous configuration stays in use.")
         return watch
-    say("The configuration was read anew.")
-    watch.close()  # its port may be wanted again
+    say("The configuration was read again.")
+    watch.close()  # the new one may need its port
     return _watch(manager, stays=True)
 
 
 def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Woken:
-    """Run after run, until told to stop or to read the configuration anew."""
+    """Run after run, until a signal asks to stop or to read the configuration again."""
     from publisher.publish.circuit import Circuits  # noqa: PLC0415
 
     circuits = Circuits()
@@ -135,7 +137,7 @@ def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Wo
             flush()
             failures = 0
             manager.status(f"last run ended with {code}")
-        except OutputClosedError:  # who read along has gone; the work goes on
+        except OutputClosedError:  # nobody reads the output any more; the work goes on
             failures = 0
         except OutputError as error:  # likewise
             say(f"usage-publisher: {error}")
@@ -146,6 +148,102 @@ def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Wo
             failures += 1
         factor = min(2 ** max(0, failures - 1), _LONGEST_BACKOFF)
         seconds = pause_s * factor * (1 + random.random() / 20)  # noqa: S311 - spreads sites over the hour
-        told = signals.rest(seconds, manager.alive_every_s, manager.alive)
-        if told != "time":
-            return told
+        woken = signals.rest(seconds, manager.alive_every_s, manager.alive)
+        if woken != "time":
+            return woken
+
+
+class Watch:
+    """Log, metrics, mail, and service manager of a publisher's runs: `publisher` is the one to run.
+
+    None of them stops a run or changes what it does: a problem with them is a message, and the run goes on. Use it in a
+    `with` statement.
+    """
+
+    def __init__(self, publisher: Publisher, manager: ServiceManager, *, stays: bool) -> None:
+        """Raises `ConfigError` where the log or the port for metrics cannot be opened."""
+        from publisher.events import several  # noqa: PLC0415
+        from publisher.observe.metrics import MetricsObserver  # noqa: PLC0415
+
+        config = publisher.config
+        self._manager = manager
+        self._tally = MetricsObserver()
+        self._log: LogFile | None = None
+        self._watched: StatusCollector | None = None
+        self._settings = config
+        if config.log.file is not None:
+            from publisher.observe.log import LogFile  # noqa: PLC0415
+
+            self._log = LogFile(config.log, config.log.file, lambda problem: say(f"usage-publisher: {problem}"))
+        logged = [self._log] if self._log is not None else []
+        self.publisher = publisher.observed_by(several([publisher.tools.observer, self._tally, self._alive, *logged]))
+        self._close_server: Callable[[], object] = lambda: None
+        if config.metrics.textfile is not None or (stays and config.metrics.listen is not None):
+            from publisher.observe.metrics import StatusCollector, serve  # noqa: PLC0415
+
+            self._watched = StatusCollector(self.publisher.status, self._tally.targets, publisher.tools.clock)
+            if stays and config.metrics.listen is not None:
+                self._close_server = serve(self._watched, config.metrics.listen, self._warn)
+
+    def _alive(self, _event: Event) -> None:
+        self._manager.alive()
+
+    def _warn(self, problem: str) -> None:
+        say(f"usage-publisher: {problem}")
+        if self._log is not None:
+            self._log.warning(problem)
+
+    def begin(self) -> None:
+        """A run begins."""
+        if self._log is not None:
+            self._log.begin()
+
+    def end(self, exit_code: int) -> None:
+        """A run has ended: write the metrics and the log, and send mail."""
+        if self._log is not None:
+            self._log.end(exit_code)
+        try:
+            self._write_metrics(exit_code)
+        except ConfigError as error:
+            say(f"usage-publisher: {error}")
+        self._send_mail()
+
+    def _write_metrics(self, exit_code: int) -> None:
+        if self._watched is None:
+            return
+        from publisher.observe.metrics import write  # noqa: PLC0415
+
+        self._watched.exit_code, self._watched.last_run = exit_code, self.publisher.tools.clock()
+        if self._settings.metrics.textfile is not None:
+            write(self._watched, self._settings.metrics.textfile)
+
+    def _send_mail(self) -> None:
+        settings = self._settings.notices
+        if not settings.mail_to:
+            return
+        from publisher.observe.mail import MailError, send_notices  # noqa: PLC0415
+
+        publisher = self.publisher
+        try:
+            send_notices(
+                publisher.store,
+                settings,
+                self._settings.site.name,
+                publisher.status(assumed=False),
+                publisher.tools.clock(),
+            )
+        except (MailError, StoreError) as error:
+            say(f"usage-publisher: {error}")
+
+    def close(self) -> None:
+        """Close the port, the store, and the log."""
+        self._close_server()
+        self.publisher.close()
+        if self._log is not None:
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

@@ -1,4 +1,4 @@
-"""serve: the page with reports and the publishing status, for browsers."""
+"""serve: the web page with reports and the status of publishing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     host: Annotated[
-        str | None, typer.Option("--host", metavar="ADDRESS", help="Listen here. Default: [serve] host, 127.0.0.1.")
+        str | None,
+        typer.Option("--host", metavar="ADDRESS", help="Address to listen on. Default: [serve] host, 127.0.0.1."),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option("--port", metavar="N", min=0, max=65535, help="Default: [serve] port, 8642; 0: any free one."),
     ] = None,
 ) -> None:
-    """The page: reports, pictures and the publishing status, only to look at. It stays until it is stopped."""
+    """Serve a web page with reports and the status of publishing, read-only, until interrupted."""
     from publisher.page.server import PageServer  # noqa: PLC0415
 
     with session.publisher(read_only=True) as publisher:

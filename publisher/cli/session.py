@@ -1,4 +1,4 @@
-"""What the options before a command say, and how a command gets its publisher."""
+"""The options for all commands, and the publisher that a command uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Session(msgspec.Struct):
-    """The options that stand before (or behind) any command."""
+    """The options for all commands."""
 
     config: Path | None = None
     json: bool = False
@@ -21,14 +21,14 @@ class Session(msgspec.Struct):
     quiet: bool = False
 
     def publisher(self, *, read_only: bool = False) -> Publisher:
-        """The publisher of the configuration; with progress and messages as asked for."""
-        from publisher.api import Publisher  # noqa: PLC0415 - after --help has had its chance to be quick
+        """The publisher of the configuration, with progress and messages as the options say."""
+        from publisher.api import Publisher  # noqa: PLC0415 - after --help, which must be quick
         from publisher.cli.progress import observer  # noqa: PLC0415
-        from publisher.cli.signals import told_to_stop, wait  # noqa: PLC0415
+        from publisher.cli.signals import wait, watch_for_stop  # noqa: PLC0415
         from publisher.publish.context import Tools  # noqa: PLC0415
 
         watch = observer(verbose=self.verbose, quiet=self.quiet or self.json, terminal=sys.stderr.isatty())
-        tools = Tools(observer=watch, sleep=wait, stopping=told_to_stop())
+        tools = Tools(observer=watch, sleep=wait, stopping=watch_for_stop())
         return Publisher.from_file(self.config, tools, read_only=read_only)
 
 

@@ -1,4 +1,4 @@
-"""shadow: a target beside the publisher that was there before, compared with it, and at last put in its place."""
+"""shadow: compare what a target would send with what an earlier publisher sent, and take over from it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from publisher.cli import when
+from publisher.cli import options
 from publisher.cli.exit_code import DONE, REJECTED
-from publisher.cli.output import counted, data, json_object, make_table, safe, say, show
+from publisher.cli.output import data, json_object, say
+from publisher.cli.publish_cmd import dry_run_json, dry_run_of
 from publisher.cli.session import session
+from publisher.cli.table import show_table
 from publisher.errors import UsageError
 from publisher.reason import sentence
-from publisher.text import iso
+from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -32,40 +34,42 @@ def register(app: typer.Typer) -> None:
 
 
 def shadow(
-    target: Annotated[str, typer.Argument(metavar="TARGET")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target with `shadow = true`.")],
     against: Annotated[
         list[Path] | None,
         typer.Option(
-            "--against", metavar="PATH", help="Messages of the other: files, folders, SSM's queue. Repeatable."
+            "--against",
+            metavar="PATH",
+            help="Its messages: files, folders, SSM's queue. Repeatable.",
         ),
     ] = None,
-    from_: when.From = None,
-    until: when.Until = None,
+    since: options.Since = None,
+    until: options.Until = None,
     month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="Put down as delivered what the other sent; do this when it was stopped."),
+        typer.Option("--take-over", help="Record as delivered what the earlier publisher sent. Stop it first."),
     ] = False,
     delivered_until: Annotated[
         str | None,
-        typer.Option("--delivered-until", metavar="TIME", help="With --take-over: it sent what ended up to then."),
+        typer.Option("--delivered-until", metavar="TIME", help="With --take-over: it sent all jobs that ended before."),
     ] = None,
 ) -> None:
-    """What a target would send, beside what an earlier publisher sent: record by record, with reasons.
+    """Compare what a target would send with what an earlier publisher sent, record by record, with reasons.
 
-    Nothing is sent and nothing changes, but with --take-over.
+    Nothing is sent, and nothing changes without --take-over.
     """
-    window = when.window_bounds(*_bounds(from_, until, month))
-    assumed = when.moment(delivered_until, "--delivered-until")
+    window = options.month_window(month, since, until)
+    assumed = options.moment(delivered_until, "--delivered-until")
     if assumed is not None and not take_over:
-        raise UsageError("--delivered-until goes with --take-over", hint="Without it, nothing is put down")
+        raise UsageError("--delivered-until needs --take-over")
     if window != (None, None) and not against:
-        hint = f"Without it all that waits is shown; a window of it: usage-publisher render FORMAT --target {target}"
-        raise UsageError("--from, --until and --month go with --against", hint=hint)
+        hint = f"For a window of what waits: usage-publisher render FORMAT --target {target}"
+        raise UsageError("--since, --until, and --month need --against", hint=hint)
     with session.publisher() as publisher:
         if target not in publisher.config.targets:
             names = ", ".join(publisher.config.targets) or "none is configured"
-            raise UsageError(f"there is no target {target!r}", hint=f"Known: {names}")
+            raise UsageError(f"unknown target {target!r}", hint=f"Known: {names}")
         if take_over:
             _require_shadow(publisher, target, bool(against), assumed)
         if against:
@@ -77,65 +81,40 @@ def shadow(
     raise typer.Exit(code)
 
 
-def _bounds(from_: str | None, until: str | None, month: str | None) -> tuple[str | None, str | None]:
-    if month is None:
-        return from_, until
-    if from_ is not None or until is not None:
-        raise UsageError("--month and --from or --until do not go together")
-    from formats.calendar import month_bounds, month_of  # noqa: PLC0415
-
-    first = when.moment(month, "--month")
-    assert first is not None  # it was given
-    begin, end = month_bounds(month_of(first))
-    return f"@{begin}", f"@{end}"
-
-
 def _require_shadow(publisher: Publisher, target: str, compared: bool, until: int | None) -> None:
     settings = publisher.config.targets[target]
     if not settings.shadow:
         raise UsageError(
-            f"{target} is no shadow: it sends already", hint="Set `shadow = true` of the target before it first sends"
+            f"{target} is not a shadow: it sends already", hint="Set `shadow = true` before a target first sends"
         )
     if until is None and not compared:
-        raise UsageError("what did the other send?", hint="Name its messages with --against, or give --delivered-until")
-    if until is None and settings.format.is_snapshot:
+        raise UsageError("--take-over needs --against or --delivered-until", hint="They say what was sent")
+    if until is None and settings.records not in {"ogf-ur", "emi-car", "apel-job"}:
         raise UsageError(
-            f"messages of {settings.records} do not tell which jobs are in them", hint="Give --delivered-until"
+            f"messages of {settings.records} do not say which jobs they contain", hint="Add --delivered-until"
         )
 
 
 def _rehearse(publisher: Publisher, target: str) -> int:
-    """Make and judge all that waits."""
-    from publisher.preview.render import Validation  # noqa: PLC0415
-    from publisher.sources.base import Window  # noqa: PLC0415
-
-    settings = publisher.config.targets[target]
-    rendering = publisher.rendering(settings.records, target, Window())
-    validation = Validation(int(time.time()))
-    messages = size = 0
-    for message in rendering.messages():
-        validation.passes(message)
-        messages += 1
-        size += len(message.payload)
-    counts = {"records": rendering.records, "messages": messages, "bytes": size, "held": len(rendering.held)}
+    """Render and check everything that waits."""
+    found = dry_run_of(publisher, target)
     if session.json:
-        held = [
-            {"record_id": item.record_id, "reason": sentence(item.reason), "reason_code": item.reason.code}
-            for item in rendering.held
-        ]
-        json_object({**counts, "broken_rules": validation.broken, "held_records": held})
+        json_object(dry_run_json(found))
     else:
-        for rule in validation.broken[:_SHOWN]:
+        for rule in found.broken_rules[:_SHOWN]:
             say(f"message {rule.message}: {rule.record or 'as a whole'}: {rule.field} {rule.rule} [{rule.source}]")
-        for item in rendering.held[:_SHOWN]:
+        for item in found.held[:_SHOWN]:
             say(f"held: {item.record_id}: {sentence(item.reason)}")
-        more = sum(max(0, len(listed) - _SHOWN) for listed in (validation.broken, rendering.held))
+        more = sum(max(0, len(listed) - _SHOWN) for listed in (found.broken_rules, found.held))
         if more:
             say(f"(and {more:,} more; --json lists all)")
-        data(", ".join(f"{value} {name}" for name, value in counts.items()))
-        if not settings.shadow:
-            say(f"{target} is no shadow: `usage-publisher publish {target}` sends this")
-    return REJECTED if validation.broken else DONE
+        data(
+            f"{counted(found.records, 'record')} in {counted(found.messages, 'message')}, "
+            f"{counted(found.bytes, 'byte')}; {len(found.held):,} held"
+        )
+        if not publisher.config.targets[target].shadow:
+            say(f"{target} is not a shadow: `usage-publisher publish {target}` sends this")
+    return REJECTED if found.broken_rules else DONE
 
 
 def _compare(
@@ -153,7 +132,7 @@ def _compare(
                 say(note)
             if len(old.notes) > _SHOWN:
                 say(f"(and {len(old.notes) - _SHOWN:,} more)")
-            raise UsageError(f"there is no record of {settings.records} in what --against names")
+            raise UsageError(f"--against names no record of {settings.records}")
         comparison = ShadowComparison(
             publisher.store, publisher.config, target, old, _window(old, window), publisher.tools.clock()
         )
@@ -161,23 +140,23 @@ def _compare(
         theirs = [each.run_id for each in shown.records() if take_over and each.is_on_both_sides]
         shown.finish()
     if take_over:
-        told = f"they are in {', '.join(str(path) for path in against)}"
-        _say_taken_over(target, publisher.take_over(target, [run for run in theirs if run is not None], told))
+        evidence = f"they are in {', '.join(str(path) for path in against)}"
+        _say_taken_over(target, publisher.take_over(target, [run for run in theirs if run is not None], evidence))
     return REJECTED if shown.unexplained else DONE
 
 
-def _window(old: OldRecords, told: tuple[int | None, int | None]) -> tuple[int, int]:
-    """The window told; where it is open, as far as the other's records reach."""
+def _window(old: OldRecords, given: tuple[int | None, int | None]) -> tuple[int, int]:
+    """The window given; where it is open, as far as the other's records reach."""
     bounds = old.bounds()
-    begin, end = told
+    begin, end = given
     if bounds is None and (begin is None or end is None):
-        raise UsageError("which month is to be compared?", hint="Give --month, or --from and --until")
+        raise UsageError("the records have no end times", hint="Add --month, or --since and --until")
     first, last = bounds or (0, 0)
     return (first if begin is None else begin), (last + 1 if end is None else end)
 
 
 class _Shown:
-    """Tells of a comparison as it goes on, and its totals at the end."""
+    """Counts and lists the differences of a comparison, and prints them at the end."""
 
     def __init__(self, comparison: ShadowComparison, old: OldRecords) -> None:
         self._comparison = comparison
@@ -189,12 +168,12 @@ class _Shown:
         self.unexplained = 0
 
     def records(self) -> Iterator[ShadowRecord]:
-        """The records, each looked at on its way."""
+        """The records of the comparison, counted as they pass."""
         for each in self._comparison.records():
-            self._look_at(each)
+            self._count(each)
             yield each
 
-    def _look_at(self, each: ShadowRecord) -> None:
+    def _count(self, each: ShadowRecord) -> None:
         for field in each.fields:
             self._fields[field.field] += 1
             self._examples.setdefault(field.field, (field.reason, field.theirs, field.ours, each.record))
@@ -223,14 +202,12 @@ class _Shown:
             json_object({**_named(counts), "fields": fields, "other": sent, "records": self._listed})
             return
         rows: list[list[object]] = [
-            [name, count, reason or "not explained: look into it", _value(theirs), _value(ours)]
+            [name, count, reason or "not explained", _value(theirs), _value(ours)]
             for name, count in self._fields.most_common()
             for reason, theirs, ours, _record in [self._examples[name]]
         ]
         if rows:
-            show(
-                make_table("Fields that differ", ["field", "records", "why", "theirs", "ours"], rows, right={"records"})
-            )
+            show_table("Fields that differ", ["field", "records", "reason", "theirs", "ours"], rows, right={"records"})
         for (kind, reason), count in self._reasons.most_common():
             data(safe(f"{kind}: {count}: {reason}"))
         for each in self._listed:
@@ -241,8 +218,8 @@ class _Shown:
         if len(self._old.notes) > _SHOWN:
             say(f"(and {len(self._old.notes) - _SHOWN:,} more are not compared; --json lists all)")
         if self._old.again:
-            say(f"{self._old.again} records of the other were sent more than once")
-        say(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+            say(f"the earlier publisher sent {self._old.again:,} records more than once")
+        say(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
 
 
 _KINDS: Final[tuple[Kind, ...]] = ("same", "differs", "only here", "only there")
@@ -266,6 +243,6 @@ def _take_over_until(publisher: Publisher, target: str, until: int) -> int:
 
 def _say_taken_over(target: str, moved: int) -> None:
     say(
-        f"{counted(moved, 'more job')} counted as delivered before us; "
-        f"what else waits is sent when `shadow` is taken out of [targets.{target}]"
+        f"{counted(moved, 'more job')} recorded as delivered by the earlier publisher; the rest is sent when "
+        f"`shadow` is removed from [targets.{target}]"
     )

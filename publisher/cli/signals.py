@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: finish the batch, then leave. SIGHUP, where a program stays: read the configuration anew."""
+"""SIGTERM and SIGINT: finish the batch, then exit. SIGHUP, for `run --every`: read the configuration again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Literal
 
 _LONGEST_WAIT_S = 86_400.0
-"""A wait of many years is more than the system takes."""
+"""The system does not accept a wait of many years."""
 _stop = threading.Event()
 _reload = threading.Event()
 _woken = threading.Event()
@@ -19,13 +19,16 @@ Woken = Literal["stop", "reload", "time"]
 
 
 def interrupt_as_usual() -> None:
-    """Let SIGINT raise KeyboardInterrupt from now on, unless who started us wants it ignored."""
+    """Let SIGINT raise KeyboardInterrupt from now on, unless the parent process set it to be ignored."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def told_to_stop() -> Callable[[], bool]:
-    """Watch for SIGTERM and SIGINT from now on; gives what tells whether one came. A second SIGINT interrupts."""
+def watch_for_stop() -> Callable[[], bool]:
+    """Watch for SIGTERM and SIGINT from now on; gives a function that says whether one came.
+
+    A second SIGINT interrupts.
+    """
 
     def note(number: int, _frame: FrameType | None) -> None:
         if _stop.is_set() and number == signal.SIGINT:
@@ -40,7 +43,7 @@ def told_to_stop() -> Callable[[], bool]:
 
 
 def watch_for_reload() -> None:
-    """Watch for SIGHUP from now on, which would end the program else."""
+    """Watch for SIGHUP from now on, which would otherwise end the program."""
 
     def note(_number: int, _frame: FrameType | None) -> None:
         _reload.set()
@@ -50,12 +53,12 @@ def watch_for_reload() -> None:
 
 
 def wait(seconds: float) -> bool:
-    """Pause, unless told to stop; True if told."""
+    """Pause, unless a signal asks to stop; whether one did."""
     return _stop.wait(seconds)
 
 
 def rest(seconds: float, step_s: float | None, alive: Callable[[], None]) -> Woken:
-    """Pause between two runs, calling `alive` at least every `step_s`; says what ended it."""
+    """Pause between two runs, calling `alive` at least every `step_s`; returns what ended the pause."""
     ends = time.monotonic() + seconds
     while not _stop.is_set():
         alive()

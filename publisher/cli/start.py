@@ -1,4 +1,4 @@
-"""The entry point of the command: Ctrl-C while the program is loaded ends it as later on, with nothing done."""
+"""The entry point of the command: Ctrl-C while the program is loading ends it as it does later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _INTERRUPTED = 130
 
 def main() -> None:
     """Load the program, which takes a tenth of a second, and run it."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started us wants it ignored
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # otherwise the parent process set it to be ignored
         signal.signal(signal.SIGINT, _leave)
     from publisher.cli.main import main as run  # noqa: PLC0415
 

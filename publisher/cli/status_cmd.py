@@ -1,4 +1,4 @@
-"""status: one screen of where everything stands, and what to do next."""
+"""status: sources, targets, and what to do next, on one screen."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from publisher.cli.output import counted, data, json_object, level_text, make_table, say, show
+from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
-from publisher.text import future_notes, iso, safe
+from publisher.cli.table import level_text, show_table
+from publisher.text import counted, future_notes, iso, safe
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,11 +24,18 @@ def register(app: typer.Typer) -> None:
 
 
 def status() -> None:
-    """What was read, what each target has, what waits, is held or rejected, and what to do next."""
+    """Show what was read, what each target accepted, what waits, is held or rejected, and what to do next."""
+    from importlib.metadata import version  # noqa: PLC0415
+
     with session.publisher() as publisher:
         found = publisher.status()
+        head = {
+            "site": publisher.config.site.name,
+            "version": version("usage-publisher"),
+            "now": iso(publisher.tools.clock()),
+        }
     if session.json:
-        json_object(status_json(found))
+        json_object(head | status_json(found))
     else:
         if publisher.missing:
             say(publisher.missing)
@@ -35,7 +43,7 @@ def status() -> None:
 
 
 def status_json(found: Status) -> dict[str, Any]:
-    """The status as `--json` gives it."""
+    """Sources and targets as `--json` gives them."""
     return {
         "complete": found.complete,
         "delivered": found.delivered,
@@ -80,7 +88,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "last_success": iso(target.last_success),
         "due_at": iso(target.due_at),
         "last_error": target.last_error,
-        "certificate_days_left": target.certificate_days_left,
+        "certificate_expires": iso(target.certificate_expires),
         "times_in_future": {key: iso(at) for key, at in target.times_in_future.items()},
     }
     if target.groups is not None:
@@ -90,14 +98,14 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
 
 def show_status(found: Status) -> None:
     """The status as people read it."""
-    source_columns = ["source", "jobs", "unreadable", "last read", "last job ended", ""]
+    source_columns = ["source", "jobs", "unreadable", "last read", "last job ended", "status"]
     rows: list[list[object]] = [
         [name, item.jobs, item.unreadable, iso(item.last_collected), iso(item.last_job_end), _source_word(item)]
         for name, item in found.sources.items()
     ]
-    show(make_table("Sources", source_columns, rows, right={"jobs", "unreadable"}))
+    show_table("Sources", source_columns, rows, right={"jobs", "unreadable"})
     columns = ["target", "accepted", "confirmed", "waiting", "rejected", "held", "superseded", "sent up to"]
-    columns += ["complete until", ""]
+    columns += ["complete until", "status"]
     rows = [
         [
             name,
@@ -113,7 +121,7 @@ def show_status(found: Status) -> None:
         ]
         for name, item in found.targets.items()
     ]
-    show(make_table("Targets", columns, rows, right=set(columns[1:7])))
+    show_table("Targets", columns, rows, right=set(columns[1:7]))
     for advice in _advice(found):
         data(advice)
 
@@ -122,14 +130,14 @@ def _source_word(item: SourceStatus) -> Text:
     if item.error is not None:
         return level_text("red", item.error)
     if item.times_in_future:
-        return level_text("yellow", "was read when a clock was wrong")
+        return level_text("yellow", "read while a clock was wrong")
     if item.last_collected is None:
         return level_text("yellow", "never read")
     words = (
         (item.ends_in_future, "the last job ends in the future: a clock is wrong"),
         (item.silent, "silent for longer than expected"),
         (item.unreadable, "some input is unreadable"),
-        (item.waiting, "something waits for its end"),
+        (item.waiting, "a record is incomplete"),
     )
     word = next((word for holds, word in words if holds), None)
     return level_text("yellow", word) if word else level_text("green", "read to its end")
@@ -144,7 +152,7 @@ def _target_word(item: TargetStatus) -> Text:
     if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
         return level_text("yellow", f"certificate ends in {counted(item.certificate_days_left, 'day')}")
     if item.shadow or item.rejected or item.held or item.superseded:
-        return level_text("yellow", "a shadow: nothing is sent" if item.shadow else "needs a look")
+        return level_text("yellow", "a shadow: nothing is sent" if item.shadow else "needs a decision")
     if item.waiting > item.not_due or item.in_flight:
         early = item.due_at is not None
         return level_text("green" if early else "yellow", f"waiting until {iso(item.due_at)}" if early else "waiting")
@@ -152,24 +160,24 @@ def _target_word(item: TargetStatus) -> Text:
 
 
 def _word_of_settled(item: TargetStatus) -> Text:
-    """Of a target for which nothing waits that could be sent."""
+    """The status of a target for which nothing waits that could be sent."""
     if item.times_in_future:
         return level_text("yellow", "a clock was wrong")
     if item.not_due:
         return level_text("green", f"{item.not_due} in the report of a period that is not over")
     if item.accepted and item.complete_until is None:
-        return level_text("yellow", "what was read is delivered")
+        return level_text("yellow", "delivered what was read")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
 
 
 def _is_to_send(item: TargetStatus) -> bool:
-    """Something waits that neither a setting nor the end of a period holds back."""
+    """Whether something waits that neither a setting nor the end of a period delays."""
     held_back = item.shadow or item.due_at is not None
     return not held_back and (item.waiting > item.not_due or item.in_flight > 0)
 
 
 def _advice(found: Status) -> list[str]:
-    """What to do next: a line each, the most urgent first."""
+    """What to do next, a line for each, the most urgent first."""
     targets = found.targets
     advice = []
     advice += _advice_on_clocks(found)
@@ -177,20 +185,17 @@ def _advice(found: Status) -> list[str]:
     if any(unread and each.error is None for unread, each in zip(never_read, found.sources.values(), strict=True)):
         advice.append("Never read:         usage-publisher check, then usage-publisher run")
     if any(each.error for each in found.sources.values()) or any(each.last_error for each in targets.values()):
-        advice.append("Trouble:            usage-publisher check tests it all again; what could not be done waits")
+        advice.append("Problems:           usage-publisher check tests everything; what could not be sent waits")
     if any(source.unreadable for source in found.sources.values()):
         advice.append("Unreadable input:   usage-publisher collect --unreadable")
     for name, source in found.sources.items():
-        advice += [safe(f"{name}, not complete yet: {text}") for text in source.waiting]
+        advice += [safe(f"{name}, incomplete: {text}") for text in source.waiting]
     if any(target.rejected for target in targets.values()):
-        advice.append("Rejected records:   usage-publisher rejected list")
+        advice.append("Rejected records:   usage-publisher records list --state rejected")
     if any(target.held for target in targets.values()):
-        advice.append("Held records:       usage-publisher held list")
+        advice.append("Held records:       usage-publisher records list --state held")
     if any(target.superseded for target in targets.values()):
-        advice.append(
-            "Superseded: these runs changed after a service took them and keeps its first version: "
-            "usage-publisher superseded list"
-        )
+        advice.append("Superseded records: usage-publisher records list --state superseded")
     if any(_is_to_send(target) for target in targets.values()):
         advice.append("Send what waits:    usage-publisher publish")
     return advice + _advice_by_target(found)
@@ -208,9 +213,9 @@ def _advice_by_target(found: Status) -> list[str]:
     advice = []
     for name, target in found.targets.items():
         if collected and target.untouched:
-            advice.append(f"No job is for {name}: usage-publisher check says why, if publish does not change it")
+            advice.append(f"{name} selects no job: usage-publisher check says why, unless publish changes it")
         if target.shadow:
-            advice.append(f"Beside the other:   usage-publisher shadow {shlex.quote(name)}")
+            advice.append(f"Compare the shadow: usage-publisher shadow {shlex.quote(name)}")
         if target.assumed:
-            advice.append(f"{name}: {target.assumed} of the accepted count as delivered before us")
+            advice.append(f"{name}: {target.assumed:,} of the accepted jobs were delivered by the earlier publisher")
     return advice

@@ -1,8 +1,7 @@
-"""store: look after the store itself, and after the spooling contexts that follow it."""
+"""store: maintain the store, its audit log, and the spooling contexts."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,51 +10,54 @@ import typer
 
 from publisher.cli import exit_code
 from publisher.cli.command_group import CommandGroup
-from publisher.cli.output import json_object, level_text, make_table, say, show
+from publisher.cli.options import All, Yes, confirm, limit_of, list_json, say_if_cut
+from publisher.cli.output import json_object, say
 from publisher.cli.session import session
+from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
+from publisher.text import iso
 
 if TYPE_CHECKING:
     from formats.calendar import Month
     from publisher.finding import Finding
     from publisher.maintenance import PurgePlan
 
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_AUDIT_SHOWN: Final = 100
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = CommandGroup(help="Look after the store itself.")
+    group = CommandGroup(help="Maintain the store, its audit log, and the spooling contexts.")
     for name, command in _COMMANDS.items():
         group.command(name)(command)
     app.add_typer(group, name="store")
 
 
 def copy(
-    source: Annotated[str, typer.Argument(metavar="URL", help="Of the store that there is.")],
-    destination: Annotated[str, typer.Argument(metavar="URL", help="Of the new one, which must be empty.")],
+    source: Annotated[str, typer.Argument(metavar="URL", help="URL of the existing store.")],
+    destination: Annotated[str, typer.Argument(metavar="URL", help="URL of the new store, which must be empty.")],
 ) -> None:
-    """Copy everything from one store into another, SQLite or PostgreSQL, and compare both. Nobody may be at work."""
+    """Copy a store into another one, SQLite or PostgreSQL, and compare both. Stop all publishers first."""
     from publisher.config.file import store_url  # noqa: PLC0415
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
     from publisher.maintenance import copy_store  # noqa: PLC0415
 
     here = Path.cwd()
     urls = store_url(source, here), store_url(destination, here)
-    tell = (lambda table: say(f"copying {table}")) if session.verbose else (lambda _table: None)
-    copied = copy_store(*urls, StoreSettings().busy_timeout, tell)
+    report = (lambda table: say(f"copying {table}")) if session.verbose else (lambda _table: None)
+    copied = copy_store(*urls, StoreSettings().busy_timeout, report)
     if session.json:
         json_object({"tables": {each.table: {"rows": each.rows, "digest": each.digest} for each in copied}})
         return
     rows: list[list[object]] = [[each.table, each.rows, each.digest] for each in copied]
-    show(make_table("", ["table", "rows", "digest, the same in both"], rows, right={"rows"}))
-    _tell("Everything was copied. Set store.url to the new one; the old one is as it was.")
+    show_table("", ["table", "rows", "digest (equal in both)"], rows, right={"rows"})
+    _say("Everything was copied. Set store.url to the new store; the old one is unchanged.")
 
 
 def check(
-    repair: Annotated[bool, typer.Option("--repair", help="Set counters right; nothing else mends itself.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counters.")] = False,
 ) -> None:
-    """Test whether what the store holds agrees with itself, and say how to mend it. Exit code 5 if it does not."""
+    """Check the store for damage and contradictions, and say how to fix them. Exit code 5 if there are any."""
     with session.publisher() as publisher:
         keeper = publisher.keeper
         repaired = keeper.repair() if repair else []
@@ -74,9 +76,9 @@ def check(
         rows: list[list[object]] = [
             [level_text(item.level, item.level), item.subject, item.message, item.hint] for item in findings
         ]
-        show(make_table("", ["", "what", "how it is", "what to do"], rows))
+        show_table("", ["level", "subject", "finding", "what to do"], rows)
         for each in repaired:
-            say(f"set right: {each.target}, {each.word}: was {each.kept}, is {each.counted}")
+            say(f"corrected: {each.target}, {each.word}: was {each.kept:,}, is {each.counted:,}")
     if any(item.level == "red" for item in findings):
         raise typer.Exit(exit_code.STORE)
 
@@ -85,8 +87,10 @@ def _finding_json(item: Finding) -> dict[str, str]:
     return {key: getattr(item, key) for key in ("subject", "level", "message", "hint")}
 
 
-def backup(file: Annotated[str, typer.Argument(metavar="FILE", help="To be made; nothing is replaced.")]) -> None:
-    """Write a consistent copy of an SQLite store, beside a publisher at work, and look through it."""
+def backup(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A new file.")],
+) -> None:
+    """Write a consistent copy of an SQLite store, also while publishers run, and check it."""
     from publisher.config.file import is_url  # noqa: PLC0415
 
     if is_url(file):
@@ -96,18 +100,18 @@ def backup(file: Annotated[str, typer.Argument(metavar="FILE", help="To be made;
     if session.json:
         json_object({"file": str(done.file), "bytes": done.bytes, "runs": done.runs, "deliveries": done.deliveries})
     else:
-        _tell(f"{done.file}: {done.bytes} bytes, {done.runs} runs, {done.deliveries} deliveries, found sound")
+        _say(f"{done.file}: {done.bytes:,} bytes, {done.runs:,} runs, {done.deliveries:,} deliveries; checked")
 
 
 def purge(
     before: Annotated[
-        str | None, typer.Option("--before", metavar="MONTH", help="Jobs that ended before it, for example 2025-01.")
+        str | None, typer.Option("--before", metavar="MONTH", help="Purge jobs that ended before this month: 2025-01.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: _Yes = False,
-    vacuum: Annotated[bool, typer.Option("--vacuum", help="Give the space back to the system afterwards.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be purged.")] = False,
+    yes: Yes = False,
+    vacuum: Annotated[bool, typer.Option("--vacuum", help="Return the freed space to the file system.")] = False,
 ) -> None:
-    """Take out whole months of jobs that every target has; without --before, what the settings keep no longer."""
+    """Remove whole months of jobs that every target has. Without --before: what the retention settings expire."""
     month = _month(before) if before is not None else None
     with session.publisher() as publisher:
         keeper = publisher.keeper
@@ -120,7 +124,7 @@ def purge(
             if session.json:
                 json_object({"plan": _plan_json(plan)})
             return
-        _confirm("Take it out? It cannot be brought back.", yes=yes)
+        confirm("Purge? This cannot be undone.", yes=yes)
         done = keeper.purge(month)
         if vacuum:
             keeper.vacuum()
@@ -128,20 +132,20 @@ def purge(
         counts = {key: getattr(done, key) for key in ("runs", "classes", "messages", "receipts")}
         json_object({"plan": _plan_json(plan), "purged": counts})
     elif not session.quiet:
-        say(f"{done.runs} runs, {done.messages} messages and {done.receipts} receipts were taken out")
+        say(f"purged {done.runs:,} runs, {done.messages:,} messages, and {done.receipts:,} receipts")
         if done.runs and not vacuum:
-            say("The space is used again by what comes; `store purge --vacuum` gives it back to the system")
+            say("The store uses the freed space again; `store purge --vacuum` returns it to the file system")
 
 
 def _explain(plan: PurgePlan) -> None:
     for each in plan.months:
-        say(f"  {each.month}: {each.runs} runs, " + (f"kept: {each.kept}" if each.kept else "will go"))
+        say(f"  {each.month}: {each.runs:,} runs, " + (f"kept: {each.kept}" if each.kept else "will be purged"))
     if plan.messages:
-        say(f"  {plan.messages} messages will go, which no job in the store was sent in")
+        say(f"  {plan.messages:,} messages that no job in the store was sent in will be purged")
     if plan.receipts:
-        say(f"  receipts of, and answers to, {plan.receipts} messages will go")
+        say(f"  receipts and answers of {plan.receipts:,} messages will be purged")
     if plan.empty:
-        say("nothing can be taken out")
+        say("nothing to purge")
 
 
 def _plan_json(plan: PurgePlan) -> dict[str, Any]:
@@ -158,47 +162,48 @@ def _month(text: str) -> Month:
         if 1 <= month.month <= 12:
             return month
     raise UsageError(
-        f"--before: {text!r} is no month", hint="Write it like 2025-01: everything before its first second"
+        f"--before: {text!r} is not a month",
+        hint="Write it as 2025-01; jobs that ended before its first second are purged",
     )
 
 
 def forget(
     person: Annotated[str, typer.Argument(metavar="DN", help="Distinguished name, or subject of a token.")],
     pseudonym: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Instead of a random one, where a rule goes by the name.")
+        str | None, typer.Option("--as", metavar="NAME", help="This pseudonym instead of a random one.")
     ] = None,
-    yes: _Yes = False,
+    yes: Yes = False,
 ) -> None:
-    """Put a pseudonym in place of a person's name, everywhere in the store. Nothing is sent again by that."""
+    """Replace a person's name by a pseudonym everywhere in the store. Nothing is sent again because of this."""
     with session.publisher() as publisher:
         keeper = publisher.keeper
-        _confirm("Forget this person? The name cannot be brought back.", yes=yes)
+        confirm("Forget this person? This cannot be undone.", yes=yes)
         done = keeper.forget(person, pseudonym)
     keys = ("pseudonym", "runs", "versions", "classes", "summaries", "entries")
     if session.json:
         json_object({key: getattr(done, key) for key in keys})
     else:
-        _tell(f"{done.pseudonym} stands for the person now, in {done.runs} runs and {done.summaries} summaries")
-        _tell("Services still have what they were sent; copies and backups of the store still have the name")
+        _say(f"the person is now {done.pseudonym} in {done.runs:,} runs and {done.summaries:,} summaries")
+        _say("Services still have what they were sent; copies and backups of the store still contain the name")
 
 
 def export(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New, or empty.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty folder.")],
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="json-lines, classic, delimited or xml.")
     ] = "json-lines",
 ) -> None:
-    """Write everything the store holds into files, in a format of the spooling contexts."""
+    """Write the whole store into files, in a format of the spooling contexts."""
     with session.publisher() as publisher:
         manifest = publisher.keeper.export(directory, form)
-    _show_objects(manifest.objects, "was exported")
+    _show_objects(manifest.objects, "everything was exported")
 
 
 def import_(directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `store export` wrote.")]) -> None:
-    """Put what was exported into the store of the configuration, which must be empty or not there yet."""
+    """Read an export into the store of the configuration, which must be empty or not exist yet."""
     with session.publisher() as publisher:
         manifest = publisher.import_store(directory)
-    _show_objects(manifest.objects, "was imported, and found sound")
+    _show_objects(manifest.objects, "everything was imported and checked")
 
 
 def _show_objects(objects: dict[str, int], done: str) -> None:
@@ -206,39 +211,55 @@ def _show_objects(objects: dict[str, int], done: str) -> None:
         json_object({"objects": objects})
         return
     rows: list[list[object]] = [[kind, count] for kind, count in objects.items() if count]
-    show(make_table("", ["kind", "objects"], rows, right={"objects"}))
-    _tell(f"everything {done}")
+    show_table("", ["kind", "objects"], rows, right={"objects"})
+    _say(done)
 
 
 def spool() -> None:
-    """Write to the spooling contexts what they have not got, and tidy up their files. Exit code 1 if one cannot be."""
+    """Write to the spooling contexts what they lack, and clean up their files. Exit code 1 if one cannot be written."""
     with session.publisher() as publisher:
         states = publisher.spool()
     if session.json:
-        keys = ("name", "format", "kinds", "trouble")
-        json_object({"contexts": [{key: getattr(each, key) for key in keys} for each in states]})
+        keys = ("name", "format", "kinds")
+        json_object(
+            {"contexts": [{key: getattr(each, key) for key in keys} | {"problem": each.trouble} for each in states]}
+        )
     elif states:
         rows: list[list[object]] = [
             [each.name, each.format, " ".join(each.kinds), each.trouble or "up to date"] for each in states
         ]
-        show(make_table("", ["context", "format", "kinds", "how it is"], rows))
+        show_table("", ["context", "format", "kinds", "status"], rows)
     else:
         say("no spooling context is configured")
     if any(each.trouble for each in states):
         raise typer.Exit(exit_code.WAITING)
 
 
-def _tell(*lines: str) -> None:
+def _say(*lines: str) -> None:
     if not session.quiet:
         say(*lines)
 
 
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("nobody is there to confirm", hint="Add --yes")
-    typer.confirm(question, abort=True, err=True)
+def audit(
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="The newest N. Default: 100.")
+    ] = None,
+    show_all: All = False,
+) -> None:
+    """List what people did with who and when, newest first: republish, retry, waive, purge, import, and others."""
+    with session.publisher() as publisher:
+        entries = publisher.audit(limit_of(limit, _AUDIT_SHOWN, show_all=show_all))
+        total = publisher.count_audit()
+    if session.json:
+        keys = ("who", "action", "subject", "detail")
+        records = [{"at": iso(entry.at)} | {key: getattr(entry, key) for key in keys} for entry in entries]
+        json_object(list_json(records, total))
+    elif entries:
+        rows = [[iso(entry.at), entry.who, entry.action, entry.subject, entry.detail] for entry in entries]
+        show_table("", ["when", "who", "action", "subject", "detail"], rows)
+        say_if_cut(len(entries), total, "newest")
+    else:
+        say(publisher.missing or "the audit log is empty")
 
 
 _COMMANDS: Final[dict[str, Callable[..., None]]] = {
@@ -250,4 +271,5 @@ _COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "export": export,
     "import": import_,
     "spool": spool,
+    "audit": audit,
 }

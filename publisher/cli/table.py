@@ -1,40 +1,63 @@
-"""Tables for people, drawn by rich: wide rather than folded, and in paragraphs where a terminal is too narrow."""
+"""Tables for people, drawn by rich: wide rather than folded, and in paragraphs where a terminal is too narrow.
+
+rich is imported only when a table is drawn: `--help` and most commands with `--json` do not need it.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
-from rich.box import ASCII
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Column, Table
-from rich.text import Text
+from publisher.cli.output import encodable, is_utf8, print_text
+from publisher.text import cell_text, safe
 
-from publisher.cli.streams import encodable, is_utf8
-from publisher.text import safe
+if TYPE_CHECKING:
+    from rich.padding import Padding
+    from rich.table import Column, Table
+    from rich.text import Text
 
 _PLAIN_WIDTH = 160
 _READABLE = 24
-"""Characters that a column keeps: an instant fits, and text is not folded into shreds."""
+"""Characters that a column keeps: an instant fits, and text is not broken into very short lines."""
 _INDENT = 2
 _GAP = "   "
 
 
-def make_table(title: str, columns: list[str], rows: list[list[object]], *, right: set[str] = frozenset()) -> Table:  # type: ignore[assignment]
-    """A table of harmless text; columns named in `right` are aligned to the right."""
+def show_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: AbstractSet[str] = frozenset()
+) -> None:
+    """Print a table on standard output; columns named in `right` are aligned to the right.
+
+    A cell is a plain value (`publisher.text.cell_text`) or a text of `level_text`. Where the columns would be too
+    narrow to read, each row is a paragraph instead. Raises `OutputClosedError` and `OutputError`.
+    """
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table(title=title or None, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(_shown("" if cell is None else cell)) for cell in row))
-    return table
+        table.add_row(*(cell if isinstance(cell, Text) else Text(_shown(cell_text(cell))) for cell in row))
+    print_text(_drawn(table))
 
 
-def drawn(table: Table) -> str:
+def level_text(level: str, text: str) -> Text:
+    """Text in the colour of a level: green, yellow or red."""
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(_shown(text), style={"green": "green", "yellow": "yellow", "red": "bold red"}.get(level, ""))
+
+
+def _drawn(table: Table) -> str:
     """A table as text for standard output; each row is a paragraph where columns would be too narrow to read."""
+    from rich.box import ASCII  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
     terminal = sys.stdout.isatty()
     width = None if terminal else _plain_width()
     text = io.StringIO()
@@ -49,23 +72,20 @@ def drawn(table: Table) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def level_text(level: str, text: str) -> Text:
-    """Text in the colour of a level: green, yellow or red."""
-    return Text(_shown(text), style={"green": "green", "yellow": "yellow", "red": "bold red"}.get(level, ""))
-
-
 def _shown(text: object) -> str:
-    """Harmless text that standard output can have: it is as wide as it will be printed."""
+    """Harmless text in the encoding of standard output, so that its width is that of what is printed."""
     return encodable(safe(text))
 
 
 def _plain_width() -> int:
-    """As wide as `COLUMNS` says, where it says something that can be used."""
-    told = os.environ.get("COLUMNS", "")
-    return max(_READABLE, int(told)) if told.isascii() and told.isdigit() else _PLAIN_WIDTH
+    """The width of `COLUMNS`, where that is a number."""
+    width = os.environ.get("COLUMNS", "")
+    return max(_READABLE, int(width)) if width.isascii() and width.isdigit() else _PLAIN_WIDTH
 
 
 def _cells(column: Column) -> list[Text]:
+    from rich.text import Text  # noqa: PLC0415
+
     return [cell for cell in column.cells if isinstance(cell, Text)]
 
 
@@ -79,7 +99,10 @@ def _is_readable(table: Table, width: int) -> bool:
 
 
 def _paragraphs(table: Table, width: int) -> Iterator[Text | Padding]:
-    """The title, then each row: what it is about on the first line, then the other cells with their names."""
+    """The title, then each row: its first cell on the first line, then the other cells with their names."""
+    from rich.padding import Padding  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     if table.title:
         yield Text(str(table.title), style="bold")
     names = [str(column.header) for column in table.columns]

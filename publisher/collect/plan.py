@@ -118,7 +118,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 registry.set_filter_settings(connection, row.id, target.type, selection.text)
                 _follow(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.filter_settings, target, config, now)
-    return TargetPlan(row.id, selection, keeps_first=target.type == "sgas", assumes=row.assumes)
+    return TargetPlan(row.id, selection, keeps_first=target.kind.keeps_first, assumes=row.assumes)
 
 
 def _note_assumed(

@@ -100,7 +100,7 @@ class Factor(Settings):
 
     factor: Amount = Field(ge=0, description='Text such as "0.5".')
     group: Patterns | None = Field(default=None, description="Only users of these groups.")
-    owner: Patterns | None = Field(default=None, description="Only these users.")
+    user: Patterns | None = Field(default=None, description="Only these users.")
     project: Patterns | None = Field(default=None, description="Only these projects.")
     vo: Patterns | None = Field(default=None, description="Only these VOs.")
     queue: Patterns | None = Field(default=None, description="Only jobs of these queues.")
@@ -122,8 +122,8 @@ class Charges(Settings):
 
     currency: str = Field(default="EUR", min_length=1, max_length=8, description="Of all amounts.")
     decimals: Count = Field(default=2, ge=0, le=6, description="To which items are rounded, half away from zero.")
-    by: Literal["owner", "group", "project", "account", "vo"] = Field(
-        default="owner", description="Whose statements are made."
+    by: Literal["user", "group", "project", "account", "vo"] = Field(
+        default="user", description="Whose statements are made."
     )
     prices: tuple[Price, ...] = Field(default=(), description="Of classes of resources.")
     group_factors: tuple[Factor, ...] = Field(default=(), description="By whose the job is.")

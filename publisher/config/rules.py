@@ -105,7 +105,7 @@ class Selected(Settings):
     host: str | None = Field(default=None, description="Execution host.")
     complex: str | None = Field(default=None, description="Complex of the queue (DQS).")
     group: str | None = Field(default=None, description="Group of the user's account.")
-    owner: str | None = Field(default=None, description="Account of the user.")
+    user: str | None = Field(default=None, description="Account of the user.")
     job: str | None = Field(default=None, description="Name or id of the job.")
     vo: str | None = Field(default=None, description="Virtual organisation.")
     project: str | None = Field(default=None, description="Project of the batch system.")

@@ -153,7 +153,7 @@ class SourceSettings(Settings):
         default=10.0, description="How long to wait for a source that its writer locks."
     )
     stat_file: KeepsPlan[FilePath | None] = Field(
-        default=None, description="DQS: samples of the queues, for `--view load`."
+        default=None, description="DQS: samples of the queues, for `report load`."
     )
 
     @model_validator(mode="after")

@@ -48,9 +48,10 @@ ca_directory = {ca_directory}
 Say = Callable[[str], None]
 
 
-def play(directory: Path, say: Say) -> int:
-    """Run the demonstration in a directory of its own. Returns the exit code 0; raises `PublisherError` if a step
-    fails.
+def play(directory: Path, say: Say, *, kept: bool) -> int:
+    """Run the demonstration in a directory of its own, which the caller removes afterwards unless `kept`.
+
+    Returns the exit code 0; raises `PublisherError` if a step fails.
     """
     database = directory / "accounting.db"
     configuration = directory / "publisher.toml"
@@ -69,14 +70,20 @@ def play(directory: Path, say: Say) -> int:
             _command(configuration, text, arguments, say)
             _expect(configuration, expected if arguments != ["check"] else 0, say)
         late = add_late_job(database)
-        say(f"\nA job turns up late, with an end time older than what was sent already: {late}")
+        say(f"\nA job turns up late; it ended before jobs that were already sent: {late}")
         _command(configuration, "Only that one is sent, and the summary of its month.", ["run"], say)
         _expect(configuration, finished + 1, say)
         _command(configuration, "Where it was delivered.", ["jobs", late], say)
         _command(configuration, "The state of all sources and targets.", ["status"], say)
+    if not kept:
+        say(
+            "\nEverything was in a temporary folder, which is removed now. To look around in it:\n"
+            f"  {_program()} demo --directory usage-demo"
+        )
+        return 0
     say(
         f"\nLook next, in {directory}:\n"
-        f"  {_program()} --config {configuration} render ogf-ur --from 2026-09 | head\n"
+        f"  {_program()} --config {configuration} render ogf-ur --since 2026-09 | head\n"
         f"  {_program()} --config {configuration} status --json\n"
         "  README.md, then docs/tour.md: the same with a compute element and services of your own"
     )

@@ -53,28 +53,28 @@ class BackgroundRenderer:
 
     def pages(self, as_new: bool) -> Generator[ItemPage, None, None]:
         """All that waits, oldest end first; `as_new` as for `PageRenderer.page`. Closed, its process ends."""
-        behind = self._here.place_of(self._runs_here) if self._in_worker else None
+        border = self._here.place_of(self._runs_here) if self._in_worker else None
         place: Place | None = None
         try:
-            if behind is not None:
-                for page in self._pages_of_both(behind, as_new=as_new):
+            if border is not None:
+                for page in self._pages_of_both(border, as_new=as_new):
                     yield page
                     place = page.place
                     del page  # one in hand at a time
         except subprocess_worker.EndedError:
-            behind = None  # the rest is made here
-        if behind is None:
+            border = None  # the rest is made here
+        if border is None:
             yield from self._pages_here(place, as_new=as_new)
 
-    def _pages_of_both(self, behind: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
-        with subprocess_worker.WorkerProcess(__name__, (self._order, behind, as_new)) as worker:
-            yield from self._pages_until(behind, as_new=as_new)
+    def _pages_of_both(self, border: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
+        with subprocess_worker.WorkerProcess(__name__, (self._order, border, as_new)) as worker:
+            yield from self._pages_until(border, as_new=as_new)
             yield from map(_decoder.decode, worker.frames())
 
-    def _pages_until(self, behind: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
+    def _pages_until(self, border: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
         for page in self._pages_here(None, as_new=as_new):
-            if page.place is None or page.place >= behind:
-                yield page.until(behind)
+            if page.place is None or page.place >= border:
+                yield page.until(border)
                 return
             yield page
 

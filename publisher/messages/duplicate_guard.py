@@ -11,15 +11,15 @@ with the key that it was sent with, also where it has another one since (`rekeye
 Runs are looked up by their local ids and ends, a page at a time: as they are spelt, and in upper and lower case. A
 store with one source asks for nothing.
 
-Delivered runs whose key at the service changed afterwards: held before anything is sent, or they would count twice.
+Delivered runs whose key at the service changed afterwards: held, or they would count twice.
 
 APEL replaces a job record by site, local id and end (facts on formats, 4.8). A run that was delivered and then turns
 out to have ended at another time, or to have another local id, would stand beside its first version. Only a person can
 have that one removed. Summaries need no such care, because a group that vanished is sent with zero jobs; neither does
 SGAS, which knows a record by its id alone. Settings in the key are guarded by `key_guard`.
 
-What waits is looked through before anything is sent (`hold`), and every page once more when it is rendered
-(`is_rekeyed`): a run may change while others are sent, or between a kill and the run that settles what was in flight.
+Every page is looked through when it is rendered (`is_rekeyed`): a run may change while others are sent, or between a
+kill and the run that settles what was in flight. `waiting` counts them beforehand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from publisher.collect.run_preparer import RunPreparer
 from publisher.config.schema import Config
 from publisher.plugins import format_of
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, groups, registry, runs, schema
+from publisher.store import deliveries, registry, runs, schema
 from publisher.store.classes import decode
 from publisher.store.queries import SentVersion
 from publisher.store.runs import StoredRun, version_of
@@ -48,17 +48,6 @@ from publisher.store.schema import State
 from publisher.store.schema import deliveries as table
 
 KEY_CHANGED: Final = Reason.of(ReasonCode.KEY_CHANGED)
-
-
-def hold(connection: Connection, target_id: int, records: str, now: int, *, syncs: bool) -> list[str]:
-    """Hold what waits for a target that way; gives the record ids. `records` is the format that it is sent; `syncs`:
-    sync counts go with the records, and are due for the months in which the runs end now."""
-    found = waiting(connection, target_id, records)
-    moves = [(each.run_id, each.seen, State.WAITING, State.HELD, KEY_CHANGED) for each in found]
-    deliveries.move_if_unchanged(connection, target_id, moves, now)
-    if syncs:
-        groups.mark_due(connection, target_id, groups.DueFor.SYNC, (each.end_time for each in found))
-    return [each.record_id for each in found]
 
 
 def _is_keyed_by_local_id(records: str) -> bool:
@@ -161,14 +150,14 @@ class DuplicateGuard:
         config: Config,
         form: RecordFormat,
         view: View,
-        demand: RunPreparer,
+        preparer: RunPreparer,
         target_id: int | None,
         is_wanted: Callable[[StoredRun], bool] = lambda _run: False,
     ) -> None:
         """`form` is the format that the target is sent."""
         self._form = form
         self._view = view
-        self._demand = demand
+        self._preparer = preparer
         self._target_id = target_id
         self._is_wanted = is_wanted
         self._source_prefixes = config.local_id_prefixes
@@ -248,9 +237,9 @@ class DuplicateGuard:
     def _replaces(self, run: StoredRun, other: StoredRun, *, is_there: bool) -> bool:
         """Whether a run has the key of another, which is at the service, or waits and can be sent."""
         try:
-            job, other_job = self._demand.identified(run), self._demand.identified(other)
+            job, other_job = self._preparer.identified(run), self._preparer.identified(other)
             if not is_there:
-                self._form.record(self._demand.prepare(other), other.stored_at)
+                self._form.record(self._preparer.prepare(other), other.stored_at)
         except CannotRenderError:
             return False
         return job_key(job, self._view) == job_key(other_job, self._view)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import translate
-from typing import Final
 
 import msgspec
 
 from formats.calendar import month_of
 from formats.job import Job
-from formats.utilization.measure import Ran
+from formats.utilization.measure import KEYS, Ran
 from publisher.sources.dqs import without_slaves
 
 
@@ -35,13 +34,6 @@ class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
             return str(month_of(self.ran.stop))
         values = self.facts[key]
         return values[0] if values else ""
-
-
-KEYS: Final = (
-    "queue", "host", "complex", "group", "owner", "job", "vo", "project", "account", "department", "status", "pe",
-    "slots", "task", "cluster",
-)  # fmt: skip
-"""What runs are selected by."""
 
 
 class Filters:
@@ -112,7 +104,7 @@ def _facts(job: Job, **instead: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         "host": tuple(host.name for host in job.hosts),
         "complex": complex_items(job.extras.get("complex", ""), job.extras.get("category", "")),
         "group": (job.local_group,),
-        "owner": (job.local_user or job.user_dn,),
+        "user": (job.local_user or job.user_dn,),
         "job": (job.local_id, job.name, job.global_id),
         "vo": (job.vo,),
         "project": (job.project,),

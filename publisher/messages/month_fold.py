@@ -41,25 +41,25 @@ class MonthFold(msgspec.Struct, frozen=True):
 class MonthFolder:
     """Folds months of one target anew from all its runs."""
 
-    def __init__(self, store: Store, target_id: int, demand: RunPreparer, page: int = sums.PAGE) -> None:
+    def __init__(self, store: Store, target_id: int, preparer: RunPreparer, page: int = sums.PAGE) -> None:
         self._store = store
         self._page = page
         self._target_id = target_id
-        self._demand = demand
+        self._preparer = preparer
 
     def fold(self, month: Month, into: Fold, *, released: bool = False) -> MonthFold:
         """The month, folded into an empty fold. `released`: runs that are held because the month was not known whole
         count as waiting, as they will once a run has released them."""
         folded = MonthFold(into, {}, {})
-        first, behind = month_bounds(month)
-        edges = [first, *(at for at in self._demand.bounds() if first < at < behind), behind]
+        first, until = month_bounds(month)
+        edges = [first, *(at for at in self._preparer.bounds() if first < at < until), until]
         with self._store.read() as connection:
             for bounds in pairwise(edges):
                 self._fold_classes(connection, bounds, folded)
-            self._fold_others(connection, (first, behind), folded)
+            self._fold_others(connection, (first, until), folded)
         if released:
-            for delivery in held_in(self._store, self._target_id, (first, behind), INCOMPLETE):
-                fold_run(self._demand, delivery.run, folded, delivery.revision)
+            for delivery in held_in(self._store, self._target_id, (first, until), INCOMPLETE):
+                fold_run(self._preparer, delivery.run, folded, delivery.revision)
         return folded
 
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
@@ -76,7 +76,7 @@ class MonthFolder:
         for job_class in classes_by_id(connection, sorted(found)):
             total = found[job_class.id]
             try:
-                key = folded.fold.add_alike(self._demand.prepare_class(job_class, total.earliest), total).text
+                key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text
             except CannotRenderError as error:
                 if job_class.id in waits:
                     waiting[job_class.id] = folded.held.setdefault(error.reason, Members.packed())
@@ -95,7 +95,7 @@ class MonthFolder:
                 if state in _LEFT_OUT:
                     continue
                 revision = delivery.revision if state is State.WAITING else None
-                fold_run(self._demand, delivery.run, folded, revision)
+                fold_run(self._preparer, delivery.run, folded, revision)
             if after is None:
                 return
 

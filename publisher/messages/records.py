@@ -43,7 +43,7 @@ class PageRenderer:
         )
 
     def place_of(self, number: int) -> Place | None:
-        """Where the so many-th of them stands; None where fewer wait."""
+        """End time and id of the delivery that waits as the so many-th; None where fewer wait."""
         with self._store.read() as connection:
             return queries.place_of(connection, self._target_id, number, self._part)
 

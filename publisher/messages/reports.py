@@ -42,7 +42,7 @@ from publisher.text import past
 DIGEST_BYTES: Final = 16
 NOT_OVER: Final = Reason.of(ReasonCode.PERIOD_NOT_OVER)
 _SLACK_S: Final = 3600
-"""What was put down so shortly before a look may have been committed after it; it is looked at again."""
+"""What was recorded so shortly before a look may have been committed after it; it is looked at again."""
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -207,7 +207,7 @@ class ReportFold:
     """
 
     def __init__(
-        self, recipient: Recipient, wants: DueRuns, form: UtilizationFormat, limit_bytes: int | None, now: int
+        self, recipient: Recipient, due_runs: DueRuns, form: UtilizationFormat, limit_bytes: int | None, now: int
     ) -> None:
         """`limit_bytes`: the most that a message may have before it is signed."""
         self._store = store = recipient.store
@@ -215,11 +215,11 @@ class ReportFold:
         reporting = recipient.required_settings().reporting
         assert reporting is not None  # no other target is sent reports
         self._settings = reporting
-        self._wants = wants
+        self._due_runs = due_runs
         self._site = config.site.name
         self._bin_s = int(reporting.bin)
         self._now = now
-        self._demand = recipient.preparer
+        self._preparer = recipient.preparer
         self._released: set[Period] = set()
         self._held_now: set[Period] = set()
         patterns = reporting.select.patterns
@@ -229,9 +229,9 @@ class ReportFold:
         self._looked: dict[Period, Reach] = {}
         self.held: dict[Reason, Members] = {}
         self._known: dict[int, Reach] = {}
-        if wants.target_id is not None:
+        if due_runs.target_id is not None:
             with store.read() as connection:
-                reaches = groups.reaches(connection, wants.target_id)
+                reaches = groups.reaches(connection, due_runs.target_id)
             self._known = {number: msgspec.json.decode(body, type=Reach) for number, body in reaches.items()}
         whole = Bins(0, LONGEST_S[reporting.period], self._bin_s)
         self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
@@ -246,8 +246,8 @@ class ReportFold:
 
     def changed(self) -> tuple[set[Period], dict[Month, int]]:
         """The periods in which something waits, or that may have lost something; with the months marked for that."""
-        kind, target_id = self._settings.period, self._wants.target_id
-        periods = set(self._wants.waiting(kind))
+        kind, target_id = self._settings.period, self._due_runs.target_id
+        periods = set(self._due_runs.waiting(kind))
         if target_id is None:
             return periods, {}
         with self._store.read() as connection:
@@ -260,7 +260,7 @@ class ReportFold:
         return periods, marked
 
     def reaches_back(self, period: Period, *, anew: bool) -> bool:
-        """Whether runs of a period that is not over, put down since it was last looked at, ran in earlier ones.
+        """Whether runs of a period that is not over, recorded since it was last looked at, ran in earlier ones.
 
         `anew`: whether any of its runs did.
         """
@@ -269,7 +269,7 @@ class ReportFold:
         first = period.stop
         for state, delivery in self._ended_in(period, changed_since=since):
             if state is not State.HELD:
-                with suppress(CannotRenderError):  # it will be held, and put down anew when it is released
+                with suppress(CannotRenderError):  # it will be held, and recorded anew when it is released
                     first = _first_second(self._rans(delivery)[0], first)
         earlier = known.first if known is not None else period.stop
         self._looked[period] = Reach(min(first, earlier), self._now)
@@ -309,14 +309,14 @@ class ReportFold:
     def _first(self) -> int:
         """Where the first period begins that is reported."""
         kind = self._settings.period
-        there = self._wants.periods_from(kind, EVER)
+        there = self._due_runs.periods_from(kind, EVER)
         since = known_from(self._store, self._config, self._settings)
         return max(there[0].start if there else 0, period_of(kind, since).start if since is not None else EVER)
 
     def _reported_now(self, changed: set[Period]) -> set[Period]:
         """The periods that were before the first in which a run ended, until something ended still earlier: as far as
         the runs of those that did not change may reach back, which counted from their own period on."""
-        there = self._wants.periods_from(self._settings.period, EVER)
+        there = self._due_runs.periods_from(self._settings.period, EVER)
         new = list(takewhile(changed.__contains__, there))
         if not new or len(new) == len(there):
             return set()
@@ -328,12 +328,12 @@ class ReportFold:
         """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
         if not touched:
             return set()
-        later = self._wants.periods_from(self._settings.period, min(period.stop for period in touched))
+        later = self._due_runs.periods_from(self._settings.period, min(period.stop for period in touched))
         found = set()
         for period in later:
             reach = self._reach(period)
-            behind = max((one.stop for one in touched if one < period), default=None)
-            if behind is not None and (reach is None or reach.first < behind):
+            latest = max((one.stop for one in touched if one < period), default=None)
+            if latest is not None and (reach is None or reach.first < latest):
                 found.add(period)
         return found
 
@@ -366,16 +366,16 @@ class ReportFold:
     def _ended_in(self, period: Period, *, changed_since: int | None = None) -> Iterator[tuple[State, PendingDelivery]]:
         """What ended in a period, in the states that it has once what is to be released and held was."""
         bounds = (period.start, period.stop)
-        for state, delivery in self._wants.ended_in(bounds, changed_since=changed_since):
+        for state, delivery in self._due_runs.ended_in(bounds, changed_since=changed_since):
             waits = state is State.WAITING and period in self._held_now
             yield (State.HELD if waits else state), delivery
-        if period in self._released and self._wants.target_id is not None:
-            for delivery in held_in(self._store, self._wants.target_id, bounds, INCOMPLETE):
+        if period in self._released and self._due_runs.target_id is not None:
+            for delivery in held_in(self._store, self._due_runs.target_id, bounds, INCOMPLETE):
                 yield State.WAITING, delivery
 
     def _rans(self, delivery: PendingDelivery) -> tuple[Sequence[Ran], Sequence[Ran]]:
         """When a run ran, by its entries: all of them, and those that are selected."""
-        job = self._demand.prepare(delivery.run)
+        job = self._preparer.prepare(delivery.run)
         if self._filters is None:
             rans = rans_of(job)
             return rans, rans

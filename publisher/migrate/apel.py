@@ -217,7 +217,7 @@ class _Apel:
             remark("differs", f"{where} ge_ms_timestamps", "each line tells by itself whether it has milliseconds")
         if self._flag(batch, "reparse", default=False):
             remark(
-                "differs", f"{where} reparse", "every file is read once; `usage-publisher collect --from` reads again"
+                "differs", f"{where} reparse", "every file is read once; `usage-publisher collect --since` reads again"
             )
 
     # --- client.cfg
@@ -296,7 +296,7 @@ class _Apel:
             target["local_jobs"] = "send"
         interval = unloader.get("interval") or "latest"
         if interval != "latest":
-            text = f"{interval!r} is done by `usage-publisher republish {TARGET} --from TIME --until TIME`"
+            text = f"{interval!r} is done by `usage-publisher republish {TARGET} --since TIME --until TIME`"
             remark("differs", "[unloader] interval", text)
 
     def _target(self) -> None:

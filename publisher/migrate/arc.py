@@ -392,7 +392,7 @@ class _Arc:
         if self._watermarks:
             text = (
                 "jobs that ended before ARC first published to a target, or turned up late, were never sent by it; "
-                "`usage-publisher republish TARGET --from TIME --until TIME --only-missing` sends them"
+                "`usage-publisher republish TARGET --since TIME --until TIME --only-missing` sends them"
             )
             remark("state", "ARC's losses", text)
 

@@ -25,7 +25,7 @@ from publisher.config.schema import Target as TargetSettings
 from publisher.errors import PublisherError
 from publisher.events import BatchAnswered, BatchInFlight
 from publisher.publish.context import Tools
-from publisher.publish.post import RetryBudget, answer_of, post
+from publisher.publish.retry import RetryBudget, answer_of, post
 from publisher.store import batches, groups
 from publisher.store.database import Store
 from publisher.store.schema import BatchState, State

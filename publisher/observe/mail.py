@@ -66,7 +66,8 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
     if target.rejected:
         yield Problem(
             f"target {name}: rejected",
-            f"The target {name} has rejected {target.rejected} records: usage-publisher rejected list --target {name}",
+            f"The target {name} has rejected {target.rejected} records: "
+            f"usage-publisher records list --state rejected --target {name}",
         )
     days = target.certificate_days_left
     if days is not None and days < settings.certificate_days:

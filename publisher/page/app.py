@@ -448,7 +448,7 @@ def _path(view: str) -> str:
 
 def _query(request: Request, person: Person) -> dict[str, str]:
     """What is asked; of whom is not asked where it can only be one."""
-    names = page_query.NAMES - {"owner"} if person.owner is not None else page_query.NAMES
+    names = page_query.NAMES - {"user"} if person.owner is not None else page_query.NAMES
     return {name: value.strip() for name, value in request.query_params.items() if name in names}
 
 

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from formats.calendar import month_bounds, month_of
+from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
-from publisher.messages.entries import KEYS
 from publisher.page.auth import Person
 from publisher.page.html import Choice
 from publisher.report.request import BEHIND, FIRST, PERIODS, PeriodName, ReportRequest, Resource
@@ -33,7 +33,7 @@ _ABOUT_BINS: Final = 800
 _FEWER_BINS: Final = 400
 """Of each value of a key."""
 _BINS_S: Final = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY_S, 7 * DAY_S, 28 * DAY_S, 364 * DAY_S)
-_PATTERNS: Final = ("queue", "host", "complex", "group", "owner", "job", "vo", "project")
+_PATTERNS: Final = ("queue", "host", "complex", "group", "user", "job", "vo", "project")
 _MOST_LETTERS: Final = 200
 NAMES: Final = frozenset(
     {
@@ -61,7 +61,7 @@ _BY: Final[Mapping[str, tuple[str, ...]]] = {
     "charges": CHARGED_BY,
 }  # fmt: skip
 _BY_TWO: Final = frozenset({"totals", "occupation", "waiting"})
-_BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "owner", "waiting": "queue"}
+_BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "user", "waiting": "queue"}
 _SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job",), "load": ("queue", "host", "complex")}
 """The patterns of views that do not take all of them."""
 
@@ -96,14 +96,14 @@ def asked(view: str, query: Mapping[str, str], now: int, known: tuple[int | None
     if view == "job" and "job" not in filters:
         raise UsageError("which job? Fill in its id, or a pattern of its name")
     if person.owner is not None:
-        filters["owner"] = person.owner
+        filters["user"] = person.owner
     request = ReportRequest(
         start=start,
         stop=stop,
         filters=filters,
         bin_s=_bin_s(query.get("bin", ""), stop - start, _FEWER_BINS if query.get("by") else _ABOUT_BINS),
         measure="cpu" if query.get("measure") == "cpu" else "queue",
-        by=("owner",) if view == "charges" and person.owner is not None else _by(view, query),
+        by=("user",) if view == "charges" and person.owner is not None else _by(view, query),
         period=cast("PeriodName", _one_of(query, "period", PERIODS, "day" if view == "occupation" else "month")),
         resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
         running=person.owner is None,
@@ -197,7 +197,7 @@ def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tup
     # What else an address selects by is shown, so that sending the form does not leave it out.
     others = tuple(key for key in _SELECTED_BY.get(view, KEYS) if key not in _PATTERNS and query.get(key))
     for key in (*_SELECTED_BY.get(view, _PATTERNS), *others):
-        mine = key == "owner" and person.owner is not None
+        mine = key == "user" and person.owner is not None
         value = person.name if mine else query.get(key, "")
         found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else "any", fixed=mine))
     if view == "utilization":

@@ -195,7 +195,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         return bound_socket(host, port)  # who comes before the server is up waits
     except OSError as error:
-        raise PublisherError(
-            f"{host} port {port} cannot be listened on: {error.strerror or error}",
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
             hint="Choose another with --host and --port, or in [serve]",
         ) from error

@@ -65,7 +65,7 @@ class RenderedMessage(msgspec.Struct, frozen=True):
 class Rendering:
     """Renders one format for one target, or for a plain view of the site where there is none.
 
-    What was held and noted on the way is in `held` and `notes` when the messages have been taken.
+    What was held and noted on the way is in `held` and `notes` when the messages have been read.
     """
 
     def __init__(

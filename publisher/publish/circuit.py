@@ -34,9 +34,9 @@ class Circuit:
         """Whether the next message is a test."""
         return self.failures >= _FAILURES
 
-    def fared(self, *, well: bool) -> None:
-        """Put down how a round went."""
-        if well:
+    def record(self, *, succeeded: bool) -> None:
+        """Record how a round went."""
+        if succeeded:
             self.failures = self.rounds_left = 0
             return
         self.failures += 1

@@ -61,8 +61,8 @@ def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named
     if unwanted:
         raise UsageError(
             f"{target} no longer wants {', '.join(unwanted)} as it is now: nothing of it is to be sent",
-            hint=f"When the service's administrator removed its version: `usage-publisher superseded waive {target} "
-            "RECORD --reason TEXT`",
+            hint="When the service's administrator removed its version: `usage-publisher records waive RECORD "
+            f"--state superseded --target {target} --reason TEXT`",
         )
 
 
@@ -129,7 +129,7 @@ def _in_state(
         if run_id is None or deliveries.states_of(connection, target_id, [run_id]).get(run_id) is not state:
             raise UsageError(
                 f"record {record_id} is not {state.word} for target {target}",
-                hint=f"`usage-publisher {state.word} list` shows those that are",
+                hint=f"`usage-publisher records list --state {state.word}` lists those that are",
             )
         found.append(run_id)
     return found

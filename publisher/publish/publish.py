@@ -19,7 +19,7 @@ from publisher.messages import due
 from publisher.messages.recipient import Recipient
 from publisher.publish.circuit import Circuit, Circuits
 from publisher.publish.context import Tools
-from publisher.publish.snapshots import StepSender
+from publisher.publish.sender import Sender
 from publisher.publish.stats import DeliveryStats, together
 from publisher.store import batches, deliveries, registry
 from publisher.store.database import Store
@@ -95,7 +95,7 @@ def deliver(
         config = _with_one_try(config, name)
     done = _deliver_alone_or_shared(store, config, name, plan, tools)
     if circuit is not None and not done.busy and not tools.stopping():
-        circuit.fared(well=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
+        circuit.record(succeeded=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
     return done
 
 
@@ -214,7 +214,7 @@ def _deliver_locked(
         try:
             if not settings.format.is_snapshot:
                 targets += [tools.make_target(name, settings, context) for _ in range(settings.workers - 1)]
-            sender = StepSender(Recipient(store, config, name), targets, part, tools)
+            sender = Sender(Recipient(store, config, name), targets, tools, part)
             sent = sender.sent
             sender.run()
         finally:

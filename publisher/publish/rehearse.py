@@ -38,7 +38,7 @@ def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed
         messages += 1
         size += len(finish(message.payload))
         held += len(rendering.held)
-        rendering.held.clear()  # told by `shadow`; there may be millions
+        rendering.held.clear()  # `shadow` shows them; there may be millions
         rendering.notes.clear()
     return Rehearsed(rendering.records, messages, size, held + len(rendering.held))
 

@@ -19,6 +19,7 @@ from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, groups, registry
+from publisher.store import deliveries as store_deliveries
 from publisher.store.admin import purge
 from publisher.store.batches import Resend
 from publisher.store.database import Store
@@ -34,9 +35,10 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
     `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
     import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
-    what is left of it. `rekeyed`: they would count twice, and are held until somebody names them to `held retry`.
+    what is left of it. `rekeyed`: they would count twice, and are held until somebody names them to `records retry`.
     `held`: held for another reason; they are tried again, and stay held where the reason still holds. `busy`: another
-    run is at work for the target, so that nothing can be sent again now.
+    run is at work for the target, so that nothing can be sent again now. `elsewhere`: waiting or in flight, and ended
+    outside the window; they are sent with it.
     """
 
     from_: int
@@ -51,6 +53,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     rekeyed: int = 0
     held: int = 0
     busy: bool = False
+    elsewhere: int = 0
 
     @property
     def to_send(self) -> int:
@@ -95,12 +98,13 @@ def plan_republish(
             func.count().filter(_superseded_to_send(connection, target, window)),
             func.count().filter(_held_for_good),
             func.count().filter(_held),
+            func.count().filter(_on_its_way),
         )
         .join(runs, deliveries.c.run_id == runs.c.id)
         .where(window)
     )
     counted = connection.execute(query).one()
-    new, changed, unchanged, superseded, waived, assumed, to_send, held_back, held = counted
+    new, changed, unchanged, superseded, waived, assumed, to_send, held_back, held, on_its_way = counted
     will_be_held = sum(
         from_ <= each.end_time < until for each in duplicate_guard.waiting(connection, target.target_id, records)
     )
@@ -112,7 +116,11 @@ def plan_republish(
     elif only_missing:
         changed, unchanged = 0, assumed
     held_back += will_be_held
-    return RepublishPlan(from_, until, new, changed, unchanged, kept, waived, assumed, resumes, held_back, held)
+    states = store_deliveries.of_target(connection, target.target_id)
+    elsewhere = states[State.WAITING] + states[State.IN_FLIGHT] - on_its_way
+    return RepublishPlan(
+        from_, until, new, changed, unchanged, kept, waived, assumed, resumes, held_back, held, elsewhere=elsewhere
+    )
 
 
 def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -197,7 +205,7 @@ def _plan(
 
 def _whole_periods(config: Config, name: str, window: Window) -> tuple[int, int]:
     if window.from_ is None or window.until is None or window.from_ >= window.until:
-        raise UsageError("a window needs a beginning and a later end", hint="Give --from and --until")
+        raise UsageError("a window needs a beginning and a later end", hint="Give --since and --until")
     settings = config.targets[name]
     if not settings.format.is_snapshot:
         return window.from_, window.until

@@ -1,30 +1,44 @@
-"""send: the records that wait for a target, in batches: commit in flight, post, commit the receipt.
+"""The one sender: records, summaries, sync counts, and reports, in batches that are committed before they leave.
 
-Promises kept here: one bad record stops only itself (a refused batch is halved until the culprit is alone, and then
-judged); in any other trouble everything waits.
+Promises kept here: one bad item stops only itself (a refused batch is halved until it is alone, and then the rejection
+policy decides); a message that is too large is cut; a service that refuses us, or asks to wait for too long, is left
+alone; in any other trouble everything waits.
 
-Several batches may be on their way, one with each courier; what became of them is seen to in the order in which they
-left, and a receipt is committed with the take-off of a later batch: one sync to the disk for both.
+Several batches may be on their way, one with each worker. What became of them is seen to in the order in which they
+left, and is committed when a later one is marked as in flight.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import assert_never
+from typing import Any, assert_never
 
-from publisher.messages.item import Limits, halves
+from publisher.events import RecordSettled, TargetPaused
+from publisher.messages.item import Item, Limits, halves
+from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
-from publisher.messages.steps import Section
+from publisher.messages.steps import Finished, Release, Scope, Section
+from publisher.publish import steps
 from publisher.publish.context import StopSending, Tools
-from publisher.publish.dispatch import DeliveryContext, Dispatcher, InFlightBatch, Receipts
-from publisher.publish.pending import PendingReader
-from publisher.publish.post import Prefetcher, RetryBudget, WorkerPool, answer_of
+from publisher.publish.dispatcher import DeliveryContext, Dispatcher, InFlightBatch, Settlement, Settlements
 from publisher.publish.queue import Batch, SendQueue, after_acceptance, after_refusal
-from publisher.publish.rejection import RejectionPolicy
+from publisher.publish.rejection import (
+    PolicyStep,
+    Probe,
+    ProbeResult,
+    RefusedRecord,
+    Reject,
+    RejectionPolicy,
+    ResendAccepted,
+    Steps,
+    TryAgain,
+)
+from publisher.publish.retry import RetryBudget, answer_of
 from publisher.publish.stats import DeliveryStats
-from publisher.store import batches, in_flight
+from publisher.publish.workers import Prefetcher, WorkerPool
+from publisher.store import groups, in_flight
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets.base import (
@@ -41,147 +55,194 @@ from publisher.targets.base import (
 
 
 class Sender:
-    """Sends what waits for one target. Made for one run."""
+    """Sends what one target is due. Made for one run; `sent` says what it did."""
 
-    def __init__(
-        self,
-        recipient: Recipient,
-        targets: Sequence[Target],
-        section: Section,
-        part: Shard,
-        tools: Tools,
-        patience: RetryBudget,
-        sent: DeliveryStats,
-    ) -> None:
-        """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries.
-
-        Counts in `sent`.
-        """
-        target = targets[0]
-        settings = recipient.required_settings()
+    def __init__(self, recipient: Recipient, targets: Sequence[Target], tools: Tools, part: Shard = WHOLE) -> None:
+        """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries."""
+        assert recipient.name is not None
         assert recipient.target_id is not None  # a target is planned for before it is sent anything
-        self.sent = sent
-        self._lane = DeliveryContext(
+        settings = recipient.required_settings()
+        self.sent = DeliveryStats()
+        self._recipient = recipient
+        self._tools = tools
+        self._most = settings.batch_records
+        self._limit_bytes = targets[0].payload_limit_bytes()
+        self._sends_groups = settings.format.is_snapshot
+        self._context = DeliveryContext(
             recipient.store,
-            target.name,
+            recipient.name,
             recipient.target_id,
             part,
-            section.form,
             keeps_first=recipient.keeps_first,
             syncs=recipient.sends_sync,
             clock=tools.clock,
             observer=tools.observer,
             sent=self.sent,
         )
-        self._couriers = WorkerPool(targets, patience, tools)
-        self._flying: deque[InFlightBatch] = deque()
-        self._limits = Limits(
-            settings.batch_records,
-            target.payload_limit_bytes(),
-            section.form.overhead_bytes,
-            section.form.separator_bytes,
-        )
-        self._section = section
-        self._intake = PendingReader(self._lane, recipient, section.pages)
-        self._ahead = Prefetcher(self._intake.next_page, target.name)
-        self._backlog = SendQueue(self._limits, self._ahead.next, tools.backlog.loaded)
-        self._receipts = Receipts(self._lane)
-        self._runway = Dispatcher(self._lane, self._couriers, self._receipts, tools.stopping, self._ahead.begin)
-        self._judge = RejectionPolicy(self._lane, self._runway, self._receipts, self._backlog, self._fly, self._stop)
-        self._lost_courier: BaseException | None = None
+        self._workers = WorkerPool(targets, RetryBudget(settings), tools)
+        self._left: deque[int] = deque(maxlen=len(targets) + 1)
+        self._settlements = Settlements(self._context)
+        self._policies: dict[str, RejectionPolicy] = {}
 
     def run(self) -> None:
-        """Settle what was in flight, then send all that waits.
+        """Settle what was in flight, then send all that is due.
 
-        Raises `StopSending`, `StoreError`, `CredentialError`, and `SigningError`; before that, everything unsent waits
-        again.
+        Raises `StoreError`, `CredentialError`, and `SigningError`; before that, everything unsent waits again.
         """
-        lane = self._lane
+        context = self._context
+        scope = Scope(part=context.part, backlog=self._tools.backlog)
         try:
-            with closing(self._section), self._couriers, self._ahead:
-                try:
-                    for flight in self._intake.recovered(self._limits):
-                        self._launch(flight)
-                    self._send_all()
-                    self._judge.judge_suspects()
-                finally:
-                    self._see_off()
-        except StopSending:
-            if self._lost_courier is not None:
-                raise self._lost_courier from None
-            raise
+            if self._sends_groups:
+                steps.put_back(context)  # of what was in flight when a run ended, the month is folded anew
+            with self._workers:
+                for step in items(self._recipient, scope, now=context.clock(), limit_bytes=self._limit_bytes):
+                    match step:
+                        case Release():
+                            steps.release(context, step)
+                        case Section():
+                            self._send(step)
+                        case Finished():
+                            steps.finish(context, step)
+                        case _:
+                            pass  # nothing is sent of a period that is not due
+        except StopSending as stop:
+            self.sent.paused = str(stop)
+            context.observer(TargetPaused(context.target, str(stop)))
         finally:
-            self._receipts.settle()
-            with lane.store.write() as connection:
-                in_flight.let_wait(connection, lane.target_id, State.IN_FLIGHT, lane.clock(), lane.part)
-                own = None if lane.part == WHOLE else self._runway.left
-                batches.close_open(connection, lane.target_id, lane.clock(), own)
+            self._settlements.commit()
+            steps.put_back(context, self._left)
+
+    def _send(self, section: Section) -> None:
+        """Send the items of a section, and settle them all."""
+        steps.prepare_section(self._context, section)
+        limits = Limits(
+            section.most or self._most, self._limit_bytes, section.form.overhead_bytes, section.form.separator_bytes
+        )
+        replaces = section.kind is not None
+        policy = self._policies.setdefault(section.form.name, RejectionPolicy(replaces=replaces))
+        dispatcher = Dispatcher(
+            self._context, section, self._workers, self._settlements, self._left, self._tools.stopping
+        )
+
+        def next_page() -> Sequence[Item] | None:
+            page = next(section.pages, None)
+            return None if page is None else steps.items_of(self._context, section, page)
+
+        with closing(section):
+            if replaces:
+                queue = SendQueue(limits, next_page)
+                SectionSender(self._context, dispatcher, queue, policy, self._workers.count).run(())
+            else:
+                with Prefetcher(next_page, self._context.target) as pages:
+                    queue = SendQueue(limits, pages.next, self._tools.backlog.loaded)
+                    again = steps.recovered(self._context, self._recipient, limits)
+                    SectionSender(self._context, dispatcher, queue, policy, self._workers.count, pages.begin).run(again)
+        self._settlements.commit()
+
+
+class SectionSender:
+    """Sends the batches of one section, several at a time, and carries out what the rejection policy asks for."""
+
+    def __init__(
+        self,
+        context: DeliveryContext,
+        dispatcher: Dispatcher,
+        queue: SendQueue,
+        policy: RejectionPolicy,
+        workers: int,
+        made_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`made_ready` is called when a batch has left: the next may be made ready."""
+        self._context = context
+        self._dispatcher = dispatcher
+        self._queue = queue
+        self._policy = policy
+        self._workers = workers
+        self._made_ready = made_ready
+        self._on_their_way: deque[InFlightBatch] = deque()
+        self._lost: BaseException | None = None
+        """What ended a worker."""
+
+    def run(self, again: Iterable[Batch]) -> None:
+        """Send these batches, and then all of the queue. Raises `StopSending`, and as posting does."""
+        try:
+            try:
+                for batch in again:
+                    self._launch(batch)
+                self._send_all()
+                self._follow(self._policy.conclude())
+            finally:
+                self._settle_rest()
+        except StopSending:
+            if self._lost is not None:
+                raise self._lost from None
+            raise
 
     def _send_all(self) -> None:
         while True:
-            flight = self._backlog.next()
-            if flight is not None and self._flying and self._backlog.keep_last(flight):
-                self._see_to(self._flying.popleft())
-            elif flight is not None:
-                self._launch(flight)
-            elif self._flying:
-                self._see_to(self._flying.popleft())
+            batch = self._queue.next()
+            if batch is not None and self._on_their_way and self._queue.keep_last(batch):
+                self._see_to(self._on_their_way.popleft())
+            elif batch is not None:
+                self._launch(batch)
+            elif self._on_their_way:
+                self._see_to(self._on_their_way.popleft())
             else:
                 return
 
-    def _launch(self, flight: Batch) -> None:
-        """Send a flight on its way, as soon as a courier is free for it. Raises `StopSending`."""
-        while len(self._flying) >= self._couriers.count:
-            self._see_to(self._flying.popleft())
-        launched = self._runway.take_off(flight)
-        if launched is not None:
-            self._flying.append(launched)
+    def _launch(self, batch: Batch) -> None:
+        """Send a batch as soon as a worker is free for it. Raises `StopSending`."""
+        while len(self._on_their_way) >= self._workers:
+            self._see_to(self._on_their_way.popleft())
+        sent = self._dispatcher.send(batch, self._policy.last_new, self._made_ready)
+        if sent is not None:
+            self._on_their_way.append(sent)
 
-    def _fly(self, flight: Batch) -> bool:
-        """Send a flight and see to what became of it; True if it was taken. Raises `StopSending`."""
-        launched = self._runway.take_off(flight)
-        return launched is not None and self._see_to(launched)
-
-    def _see_to(self, launched: InFlightBatch) -> bool:
-        """Wait for the outcome of a flight and act on it; True if it was taken. Raises `StopSending`."""
-        flight, batch_id = launched.flight, launched.batch_id
-        outcome = self._runway.outcome_of(launched)
+    def _see_to(self, sent: InFlightBatch) -> bool:
+        """Wait for the outcome of a batch and act on it; True if it was accepted. Raises `StopSending`."""
+        outcome = self._dispatcher.outcome_of(sent)
         match outcome:
             case Accepted():
-                self._accept(launched, outcome)
-                self._backlog.push(after_acceptance(flight))
+                self._accept(sent, outcome)
+                self._queue.push(after_acceptance(sent.batch))
                 return True
             case Transient() | Throttled() | Unknown() | Unauthorised():
-                self._receipts.not_accepted(flight, batch_id, outcome)
+                self._settle(sent, outcome)
                 raise self._stop(outcome)
             case Oversized() | Refused():
-                self._receipts.not_accepted(flight, batch_id, outcome)
-                self._part(launched, outcome)
+                self._settle(sent, outcome)
+                self._divide(sent, outcome)
                 return False
             case _:
                 assert_never(outcome)
 
-    def _see_off(self) -> None:
-        """Nothing more is sent: put down what became of all that is still on its way."""
-        while self._flying:
-            launched = self._flying.popleft()
-            flight, batch_id = launched.flight, launched.batch_id
-            if launched.outcome.cancel():
-                self._receipts.not_accepted(flight, batch_id, Transient("not sent"))
+    def _settle_rest(self) -> None:
+        """Nothing more is sent: record what became of all that is still on its way."""
+        while self._on_their_way:
+            sent = self._on_their_way.popleft()
+            if sent.outcome.cancel():
+                self._settle(sent, Transient("not sent"))
                 continue
-            if launched.outcome.exception() is not None:
-                # Left open as the batch of one that ends the run: an earlier try of it may have been taken.
-                self._lost_courier = self._lost_courier or launched.outcome.exception()
+            if sent.outcome.exception() is not None:
+                # Left open as the batch of one that ends the run: an earlier try of it may have been accepted.
+                self._lost = self._lost or sent.outcome.exception()
                 continue
-            outcome = self._runway.outcome_of(launched)
+            outcome = self._dispatcher.outcome_of(sent)
             if isinstance(outcome, Accepted):
-                self._accept(launched, outcome)
+                self._accept(sent, outcome)
             else:
-                self._receipts.not_accepted(flight, batch_id, outcome)
+                self._settle(sent, outcome)
                 self._note_unauthorised(outcome)
 
-    def _accept(self, launched: InFlightBatch, outcome: Accepted) -> None:
-        self._judge.taken(launched, self._receipts.accepted(launched.flight, launched.batch_id, outcome))
+    def _settle(self, sent: InFlightBatch, outcome: Outcome) -> Settlement:
+        settlement = Settlement.of(sent.batch, sent.batch_id, outcome)
+        self._dispatcher.settle(settlement)
+        return settlement
+
+    def _accept(self, sent: InFlightBatch, outcome: Accepted) -> None:
+        named = self._settle(sent, outcome).named
+        self._dispatcher.count_groups(len(named))
+        self._policy.accepted(sent.batch_id, named, sent.batch.items)
 
     def _stop(self, outcome: Outcome) -> StopSending:
         self._note_unauthorised(outcome)
@@ -189,15 +250,84 @@ class Sender:
 
     def _note_unauthorised(self, outcome: Outcome) -> None:
         if isinstance(outcome, Unauthorised) and not outcome.misdirected:
-            self.sent.unauthorised = True
+            self._context.sent.unauthorised = True
 
-    def _part(self, launched: InFlightBatch, outcome: Oversized | Refused) -> None:
-        flight = launched.flight
-        if isinstance(outcome, Oversized) and len(flight.items) > 1:
-            behind = [*flight.sister, *flight.others]
-            parts = [*halves(flight.items), behind] if behind else halves(flight.items)
-            self._backlog.push([Batch(part, State.IN_FLIGHT) for part in parts])
+    def _divide(self, sent: InFlightBatch, outcome: Oversized | Refused) -> None:
+        batch = sent.batch
+        if isinstance(outcome, Oversized) and len(batch.items) > 1:
+            after = [*batch.other_half, *batch.rest]
+            parts = [*halves(batch.items), after] if after else halves(batch.items)
+            self._queue.push([Batch(part, State.IN_FLIGHT) for part in parts])
             return
-        since = self._runway.left[-1] if flight.since is None else flight.since
-        self._backlog.push(after_refusal(flight, since))
-        self._judge.refused(launched, outcome, since)
+        left = self._dispatcher.last_left
+        since = left if batch.since is None else batch.since
+        self._queue.push(after_refusal(batch, since))
+        certain = isinstance(outcome, Oversized) or outcome.certain
+        self._follow(
+            self._policy.refused(
+                sent.batch_id, batch.items, outcome.answer, certain=certain, knew=sent.knew, left=left, since=since
+            )
+        )
+
+    # --- what the rejection policy asks for
+
+    def _follow(self, asked: Steps[None]) -> None:
+        """Carry out what the policy asks for, one step after the other. Raises `StopSending`."""
+        answer: Any = None
+        while True:
+            try:
+                step = asked.send(answer)
+            except StopIteration:
+                return
+            answer = self._carry_out(step)
+
+    def _carry_out(self, step: PolicyStep) -> ProbeResult | bool | None:
+        match step:
+            case Probe():
+                return self._probe(newest=step.newest)
+            case ResendAccepted():
+                sent = self._dispatcher.send_now(Batch([step.item], State.ACCEPTED), self._policy.last_new)
+                return isinstance(self._settle(sent, self._dispatcher.outcome_of(sent)).outcome, Accepted)
+            case TryAgain():
+                self._try_again(step.record)
+            case Reject():
+                self._reject(step.records)
+            case _:
+                assert_never(step)
+        return None
+
+    def _probe(self, *, newest: bool) -> ProbeResult:
+        batch = self._queue.draw(newest=newest)
+        if batch is None:
+            return ProbeResult.NOTHING_LEFT
+        sent = self._dispatcher.send(batch, self._policy.last_new, self._made_ready)
+        if sent is None or not self._see_to(sent):
+            return ProbeResult.NOT_ACCEPTED
+        return ProbeResult.NEW if batch.has_new else ProbeResult.KNOWN
+
+    def _try_again(self, record: RefusedRecord) -> None:
+        sent = self._dispatcher.send_now(Batch([record.item], State.IN_FLIGHT), self._policy.last_new)
+        outcome = self._dispatcher.outcome_of(sent)
+        if isinstance(outcome, Accepted):
+            self._accept(sent, outcome)
+            return
+        self._settle(sent, outcome)
+        if not isinstance(outcome, Refused | Oversized):
+            raise self._stop(outcome)
+        left = self._dispatcher.last_left
+        self._policy.refused_again(record, sent.batch_id, outcome.answer, knew=sent.knew, left=left)
+
+    def _reject(self, records: Sequence[RefusedRecord]) -> None:
+        context = self._context
+        replaces = any(record.item.group is not None for record in records)
+        self._dispatcher.commit()
+        with context.store.write(sorts_on_disk=replaces) as connection:
+            for record in records:
+                now = context.clock()
+                context.sent.rejected += in_flight.mark_not_accepted(
+                    connection, context.target_id, record.batch_id, State.REJECTED, record.reason, now
+                )
+                groups.settle(connection, context.target_id, record.batch_id, State.REJECTED, now)
+        for record in records:
+            if record.item.group is None:
+                context.observer(RecordSettled(context.target, record.item.key, State.REJECTED.word, record.reason))

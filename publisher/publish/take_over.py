@@ -1,4 +1,4 @@
-"""take over: what the publisher before us sent is put down as delivered, and by whom that was decided.
+"""take over: what the publisher before us sent is recorded as delivered, and by whom that was decided.
 
 Only what was never sent from here, and waits or is held, is moved; everything else stays as it is. A shadow does not
 stop being one by this: its setting does that, afterwards.
@@ -18,7 +18,7 @@ from publisher.text import iso
 
 
 def assume_until(connection: Connection, target_id: int, target: str, until: int, now: int) -> int:
-    """Put down what ended up to then as delivered before us; gives how many jobs that are."""
+    """Record what ended up to then as delivered before us; gives how many jobs that are."""
     moved = _assume(connection, target_id, deliveries.c.end_time <= until, now)
     detail = f"{moved} jobs that ended up to {iso(until)} count as delivered before us"
     registry.record_action(connection, "take over", target, detail, now)
@@ -26,12 +26,14 @@ def assume_until(connection: Connection, target_id: int, target: str, until: int
 
 
 def assume_runs(
-    connection: Connection, target_id: int, target: str, run_ids: Iterable[int], told: str, now: int
+    connection: Connection, target_id: int, target: str, run_ids: Iterable[int], evidence: str, now: int
 ) -> int:
-    """Put down these runs as delivered before us; `told`: by what. Gives how many they are."""
+    """Record these runs as delivered before us; `evidence`: by what. Gives how many they are."""
     chosen = (deliveries.c.run_id.in_(some) for some in dialect.chunks(run_ids))
     moved = sum(_assume(connection, target_id, each, now) for each in chosen)
-    registry.record_action(connection, "take over", target, f"{moved} jobs count as delivered before us: {told}", now)
+    registry.record_action(
+        connection, "take over", target, f"{moved} jobs count as delivered before us: {evidence}", now
+    )
     return moved
 
 

@@ -58,7 +58,7 @@ _WORD_FIELDS: Final = {
     "placed": ("hosts",),
     "complex": ("extras",),
     "group": ("local_group",),
-    "owner": ("local_user",),
+    "user": ("local_user",),
     "project": ("project",),
     "account": ("account",),
     "department": ("department",),
@@ -184,7 +184,7 @@ class ColumnMaker:
         if name in self._class_codes:
             return np.array(self._class_codes[name], np.int64)[np.array(places, np.int64)]
         code = self.codings[name].code
-        if name == "owner":
+        if name == "user":
             shared = self.shared
             codes = [code[run.local_user or shared[at].user_dn] for run, at in zip(runs, places, strict=True)]
         elif name == "complex":

@@ -1,7 +1,7 @@
 """Runs as columns: what the views compute with, wherever the runs come from.
 
 A `Frame` holds some thousand entries (a run, or a line of the act_file of a run of DQS): numbers as columns of 64-bit
-integers, and words (queue, owner ...) as codes of a `Coding`, which all frames of one reading share. What the columns
+integers, and words (queue, user ...) as codes of a `Coding`, which all frames of one reading share. What the columns
 mean is what `publisher.messages.entries` says of one entry; a test holds one against the other.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from publisher.messages.entries import KEYS
+from formats.utilization.measure import KEYS
 from publisher.report.column_tally import Ints
 
 UNKNOWN: Final = -(1 << 63)

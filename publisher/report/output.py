@@ -110,8 +110,8 @@ def json_object(report: Report) -> dict[str, Any]:
         "view": report.view,
         "title": report.title,
         "site": report.site,
-        "start": iso(report.start),
-        "stop": iso(report.stop),
+        "since": iso(report.start),
+        "until": iso(report.stop),
         **report.facts,
         report.rows_named: [
             {column.name: _plain(value, column) for column, value in zip(report.columns, row, strict=True)}

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from formats.utilization.measure import KEYS
+
 UNTOLD: Final = "(not told)"
 """What stands for the name of a group that has none, or of a host that no source tells."""
 
@@ -45,7 +47,22 @@ VIEWS: Final[Mapping[str, str]] = {
     "load": "Samples of DQS' stat_file: active and total queues, and load.",
     "job": "One job in full.",
 }
-"""The views by name, and what each tells."""
+"""The views by name, and what each shows."""
+
+_PATTERNS: Final = frozenset(KEYS)
+_OF_RUNS: Final = _PATTERNS | {"counted", "archive"}
+TAKEN: Final[Mapping[str, frozenset[str]]] = {
+    "utilization": _OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
+    "totals": _OF_RUNS | {"by", "zone", "dask"},
+    "occupation": _OF_RUNS | {"by", "period", "zone", "resource"},
+    "waiting": _OF_RUNS | {"by", "zone"},
+    "scarce": _OF_RUNS,
+    "charges": _PATTERNS | {"by", "archive"},
+    "paths": _OF_RUNS,
+    "load": frozenset({"bin", "bins", "stat-file", "queue", "host", "complex", "archive"}),
+    "job": frozenset({"job", "user"}),
+}
+"""By view the options it takes, without their dashes; its command has these and no others. All take an interval."""
 
 Cell = str | int | float | Decimal | None
 Kind = Literal["text", "instant", "count", "number", "ratio", "money"]

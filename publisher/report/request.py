@@ -1,13 +1,8 @@
-"""What is asked of a report: an interval, patterns, and how the view cuts and sums.
-
-Which options each view of `report` takes: what a view would not look at is refused, not ignored.
-
-A test holds the table in docs/report.md against `TAKEN`.
-"""
+"""What is asked of a report: an interval, patterns, and how the view cuts and sums."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -16,9 +11,8 @@ import msgspec
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
 from publisher.errors import UsageError
-from publisher.messages.entries import KEYS
 from publisher.report.frame import Interval
-from publisher.report.report import VIEWS
+from publisher.report.report import TAKEN
 
 LAST_DAYS_S: Final = 30 * 86_400
 DEFAULT_BIN_S: Final = 3600
@@ -77,7 +71,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     def require_interval(self) -> None:
         """Raises `UsageError` for an interval that makes no sense."""
         if self.start >= self.stop:
-            raise UsageError("the report would stop before or when it starts", hint="Let --until lie after --from")
+            raise UsageError("the report would stop before or when it starts", hint="Let --until lie after --since")
         if self.start < FIRST or self.stop >= BEHIND:
             raise UsageError("the interval must lie in the years 1 to 9999")
 
@@ -85,7 +79,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Raises `UsageError` for keys that the view does not have, or more than it takes."""
         for key in self.by:
             if not allowed:
-                raise UsageError(f"{view} is not given by any key", hint="Leave it away")
+                raise UsageError(f"{view} is not given by any key", hint="Omit --by")
             if key not in allowed:
                 raise UsageError(f"{view} is not given by {key!r}; there are: {', '.join(allowed)}")
         if len(self.by) > most or len(set(self.by)) < len(self.by):
@@ -96,41 +90,14 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
 PERIODS: Final[tuple[str, ...]] = get_args(PeriodName)
 
 
-_PATTERNS: Final = frozenset(KEYS)
-_OF_RUNS: Final = _PATTERNS | {"counted", "archive"}
-TAKEN: Final[Mapping[str, frozenset[str]]] = {
-    "utilization": _OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
-    "totals": _OF_RUNS | {"by", "zone", "dask"},
-    "occupation": _OF_RUNS | {"by", "period", "zone", "resource"},
-    "waiting": _OF_RUNS | {"by", "zone"},
-    "scarce": _OF_RUNS,
-    "charges": _PATTERNS | {"by", "archive"},
-    "paths": _OF_RUNS,
-    "load": frozenset({"bin", "bins", "stat-file", "queue", "host", "complex", "archive"}),
-    "job": frozenset({"job", "owner"}),
-}
-"""By view the options it takes, without their dashes. An interval is taken by all."""
+def require_zone_used(view: str, by: tuple[str, ...]) -> None:
+    """Raises `UsageError` for a time zone that changes nothing: `by` has no period that begins in it.
 
-
-def require_taken(view: str, given: Iterable[str], by: tuple[str, ...] = ()) -> None:
-    """Raises `UsageError` for the first of the given options that the view does not take, with the views that do.
-
-    `by` are the keys that runs are told apart by: without a period among them, `zone` says nothing of totals and waits.
+    A view with periods of its own always uses the zone.
     """
-    taken = TAKEN.get(view, frozenset())
-    for option in given:
-        if option not in taken:
-            views = [name for name in VIEWS if option in TAKEN[name]]
-            raise UsageError(
-                f"--{option} means nothing to the view {view}; it is for {_listed(views)}",
-                hint=f"Leave it away, or choose another --view than {view}",
-            )
-        if option == "zone" and "by" in taken and "period" not in taken and not set(by) & set(PERIODS):
-            raise UsageError(
-                f"--zone says where days and months begin, and {view} is not told apart by any",
-                hint="Leave it away, or add --by day, week, month or year",
-            )
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    taken = TAKEN[view]
+    if "by" in taken and "period" not in taken and not set(by) & set(PERIODS):
+        raise UsageError(
+            f"--zone says where days and months begin, and {view} is not grouped by any",
+            hint="Omit it, or add --by day, week, month or year",
+        )

@@ -149,7 +149,7 @@ class ReportContext:
         if request.dask is not None:
             raise UsageError(
                 f"a cluster computes only {' and '.join(ON_CLUSTER)}",
-                hint="Leave --dask away, or choose another --view",
+                hint="Omit --dask, or choose another view",
             )
         if request.archive is not None:
             from publisher.report.archive import ArchiveRuns  # noqa: PLC0415 - loads DuckDB and Arrow

@@ -18,8 +18,8 @@ from typing import Final, Protocol, Self
 
 import numpy as np
 
+from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
-from publisher.messages.entries import KEYS
 from publisher.report.calendar import edges, periods, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Interval, Mask, Runs

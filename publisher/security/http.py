@@ -136,7 +136,9 @@ class HttpClient:
             outcome = self._attempt(method, url, content, headers or {})
             if isinstance(outcome, Reply):
                 return outcome
-            failure = _classified(outcome, self._progress, httpx.URL(self._proxy_url or url))
+            failure = _classified(
+                outcome, self._progress, httpx.URL(self._proxy_url or url), plain=url.startswith("http://")
+            )
             if sent and not failure.sent:
                 failure = msgspec.structs.replace(failure, sent=True)
             if failure.kind != "cut" or not self._progress.reused or self._progress.read_bytes:
@@ -371,7 +373,9 @@ def _read(response: httpx.Response) -> Reply:
     return Reply(status=response.status_code, headers=dict(response.headers), body=bytes(body[:limit]))
 
 
-def _classified(error: Exception, progress: _Progress, peer: httpx.URL) -> Failure:
+def _classified(error: Exception, progress: _Progress, peer: httpx.URL, *, plain: bool) -> Failure:
+    """`plain`: the URL begins with http://; a service that expects TLS answers that with nothing that can be read."""
+    hint = ". The URL begins with http://: if the service uses TLS, write https://" if plain else ""
     if isinstance(error, httpcore.TimeoutException) and progress.stopped:
         return Failure("stopped", "the program was stopped before the answer came", progress.written)
     unconnected = _handshake_failure(error) or _connect_failure(error, peer)
@@ -384,8 +388,8 @@ def _classified(error: Exception, progress: _Progress, peer: httpx.URL) -> Failu
         what = "no complete answer" if sent else "the request could not be written"
         return Failure("timeout", f"{what} within the time allowed", sent)
     if isinstance(error, httpcore.ProtocolError) and progress.read_bytes:
-        return Failure("no-http", f"the answer is not complete HTTP: {error}", sent)
-    return Failure("cut", "the connection was cut before the answer was complete", sent)
+        return Failure("no-http", f"the answer is not complete HTTP: {error}{hint}", sent)
+    return Failure("cut", f"the connection was cut before the answer was complete{hint}", sent)
 
 
 def _handshake_failure(error: Exception) -> Failure | None:

@@ -170,10 +170,10 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
             yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
         if found.rejected:
             text = f"rejected: {counted(found.rejected, 'record')}"
-            yield Finding(subject, "yellow", text, f"usage-publisher rejected list --target {name}")
+            yield Finding(subject, "yellow", text, f"usage-publisher records list --state rejected --target {name}")
         if found.held:
             text = f"held: {counted(found.held, 'record')}"
-            yield Finding(subject, "yellow", text, f"usage-publisher held list --target {name}")
+            yield Finding(subject, "yellow", text, f"usage-publisher records list --state held --target {name}")
 
 
 _AUTHORITY: Final = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
@@ -48,22 +49,33 @@ class KnownRun(msgspec.Struct, frozen=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True):
-    """What runs are selected by; None: not by this. `state` is that of a delivery to any target."""
+    """What runs are selected by; None: not by this. `state` is that of a delivery to any target.
 
-    user: str | None = None
-    vo: str | None = None
-    queue: str | None = None
+    `patterns`: by `user` (local user or distinguished name), `group`, `vo`, `project`, `queue`, `host`, `status`; with
+    * and ? as for file names; all of them must match.
+    """
+
+    patterns: Mapping[str, str] = {}
     source: str | None = None
     state: State | None = None
 
     def selects(self, run: StoredRun) -> bool:
         """Whether a run is selected, but for the state of its deliveries."""
+        if self.source is not None and run.source != self.source:
+            return False
         job = run.job
-        return (
-            (self.user is None or self.user in {job.local_user, job.user_dn})
-            and (self.vo is None or job.vo == self.vo)
-            and (self.queue is None or job.queue == self.queue)
-            and (self.source is None or run.source == self.source)
+        values: dict[str, tuple[str | None, ...]] = {
+            "user": (job.local_user, job.user_dn),
+            "group": (job.local_group,),
+            "vo": (job.vo,),
+            "project": (job.project,),
+            "queue": (job.queue,),
+            "host": tuple(host.name for host in job.hosts),
+            "status": (job.status,),
+        }
+        return all(
+            any(value is not None and (value == pattern or fnmatchcase(value, pattern)) for value in values[key])
+            for key, pattern in self.patterns.items()
         )
 
 

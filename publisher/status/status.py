@@ -69,6 +69,8 @@ class TargetStatus(msgspec.Struct, frozen=True):
     """Runs send nothing before then, because of `every`; None: the next run does."""
     times_in_future: dict[str, int] = {}
     """As of a source."""
+    certificate_expires: int | None = None
+    """When the certificate that signs or connects expires."""
 
     @property
     def untouched(self) -> bool:
@@ -163,7 +165,8 @@ def _times(noted: Mapping[str, int | None], now: int) -> tuple[dict[str, int | N
 def _target(
     store: Store | None, config: Config, name: str, now: int, known_until: int | None, *, assumed: bool
 ) -> TargetStatus:
-    days_left = _certificate_days_left(config, name, now)
+    expires = _certificate_expires(config, name)
+    days_left = None if expires is None else (expires - now) // 86400
     summaries = config.targets[name].format.is_snapshot
     row = None
     if store is not None:
@@ -193,6 +196,7 @@ def _target(
                     last_success=times["last_success"],
                     last_error=row.last_error,
                     certificate_days_left=days_left,
+                    certificate_expires=expires,
                     groups=found if summaries else None,
                     not_due=_not_due(connection, config.targets[name], row.id, read_until),
                     shadow=config.targets[name].shadow,
@@ -202,7 +206,26 @@ def _target(
                 )
     empty: dict[str, int] | None = {} if summaries else None
     shadow = config.targets[name].shadow
-    return TargetStatus(0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None, days_left, empty, shadow=shadow)
+    return TargetStatus(
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        days_left,
+        empty,
+        shadow=shadow,
+        certificate_expires=expires,
+    )
 
 
 def _not_due(connection: Connection, settings: Target, target_id: int, known: int | None) -> int:
@@ -212,14 +235,14 @@ def _not_due(connection: Connection, settings: Target, target_id: int, known: in
     return queries.count_waiting_from(connection, target_id, period_of(settings.period_kind, known).start)
 
 
-def _certificate_days_left(config: Config, name: str, now: int) -> int | None:
+def _certificate_expires(config: Config, name: str) -> int | None:
+    """Epoch seconds; None where the target has no certificate that can be read."""
     certificate = config.credentials_of(config.targets[name]).certificate
     if certificate is None:
         return None
     from publisher.security.credentials import load_certificates  # noqa: PLC0415 - loads OpenSSL, which most commands need not
 
     try:
-        ends = load_certificates(certificate)[0].not_valid_after_utc
+        return int(load_certificates(certificate)[0].not_valid_after_utc.timestamp())
     except CredentialError:
         return None
-    return int((ends.timestamp() - now) // 86400)

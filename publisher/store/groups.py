@@ -182,6 +182,15 @@ def settle(connection: Connection, target_id: int, batch_id: int, state: State, 
     )
 
 
+def put_back(connection: Connection, target_id: int, now: int) -> None:
+    """Let all groups of a target that are in flight wait again."""
+    connection.execute(
+        update(groups)
+        .where(groups.c.target_id == target_id, groups.c.state == int(State.IN_FLIGHT))
+        .values(state=int(State.WAITING), changed_at=now)
+    )
+
+
 def count(connection: Connection, target_id: int) -> dict[State, int]:
     """How many summaries or reports of a target are in each state."""
     query = select(groups.c.state).where(groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS))

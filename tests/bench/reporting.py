@@ -131,8 +131,8 @@ def report_store(bench: Bench) -> None:
     config = _site(bench)
     for _ in range(3):
         bench.command(
-            bench.size, "--config", config, "report", "--from", f"@{_START}", "--until", f"@{_STOP}", "--bins",
-            str(BINS), "--format", "json", "--output", "report.json",
+            bench.size, "--config", config, "report", "utilization", "--since", f"@{_START}", "--until",
+            f"@{_STOP}", "--bins", str(BINS), "--format", "json", "--output", "report.json",
         )  # fmt: skip
     _same(bench, "StoreRuns", bench.folder / "report.json")
 
@@ -150,8 +150,9 @@ def report_archive(bench: Bench) -> None:
     config.write_text(HEAD, encoding="utf-8")
     for _ in range(3):
         bench.process(
-            bench.size, *COMMAND, "--config", config, "report", "--archive", archive.absolute(), "--from",
-            f"@{_START}", "--until", f"@{_STOP}", "--bins", str(BINS), "--format", "json", "--output", "report.json",
+            bench.size, *COMMAND, "--config", config, "report", "utilization", "--archive", archive.absolute(),
+            "--since", f"@{_START}", "--until", f"@{_STOP}", "--bins", str(BINS),
+            "--format", "json", "--output", "report.json",
         )  # fmt: skip
     _same(bench, "ArchiveRuns", bench.folder / "report.json")
 
@@ -159,7 +160,7 @@ def report_archive(bench: Bench) -> None:
 _VIEWS: list[tuple[str, dict[str, Any]]] = [
     ("utilization", {"bin_s": 43_200}),
     ("utilization", {"bin_s": 43_200, "by": ("queue",)}),
-    ("totals", {"by": ("owner", "queue")}),
+    ("totals", {"by": ("user", "queue")}),
     ("occupation", {"period": "day"}),
     ("waiting", {"by": ("queue",)}),
 ]

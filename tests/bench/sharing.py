@@ -39,7 +39,7 @@ def republish(bench: Bench) -> None:
     """A month that was delivered to a folder, sent there again."""
     config = make_site(bench, FILES)
     prepare(bench, "collect", "publish")
-    window = ("--from", "2026-10", "--until", "2026-11", "--yes")
+    window = ("--since", "2026-10", "--until", "2026-11", "--yes")
     bench.command(bench.size, "--config", config, "republish", "spool", *window)
 
 

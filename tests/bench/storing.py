@@ -33,7 +33,7 @@ def collect_unchanged(bench: Bench) -> None:
     """The same database read again as a whole: every run compared with what is stored."""
     config = make_site(bench, DELIVERED)
     prepare(bench, "collect")
-    bench.command(bench.size, "--config", config, "collect", "--from", "2026-01-01")
+    bench.command(bench.size, "--config", config, "collect", "--since", "2026-01-01")
 
 
 @row("collect gridengine, all new", SIZES, beside=("csv module", plain_colon))
@@ -48,7 +48,7 @@ def collect_gridengine_unchanged(bench: Bench) -> None:
     """The same file read again as a whole: every run compared with what is stored."""
     config = make_gridengine_site(bench, DELIVERED)
     prepare(bench, "collect")
-    bench.command(bench.size, "--config", config, "collect", "--from", "2026-01-01")
+    bench.command(bench.size, "--config", config, "collect", "--since", "2026-01-01")
 
 
 def idle_when_small(bench: Bench) -> None:

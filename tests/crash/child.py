@@ -144,7 +144,7 @@ def live(task: Task) -> None:
     from sqlalchemy import event as engine_event
 
     from publisher.api import Publisher
-    from publisher.cli.signals import told_to_stop, wait
+    from publisher.cli.signals import wait, watch_for_stop
     from publisher.publish.context import Tools
     from publisher.sources.base import Window
 
@@ -176,7 +176,7 @@ def live(task: Task) -> None:
         lambda: NOW,
         lambda event: step(type(event).__name__) if task.unit == "event" else None,
         sleep=wait,
-        stopping=told_to_stop(),
+        stopping=watch_for_stop(),
         make_target=_make_hasty_target,
     )
     with Publisher.from_file(Path(task.config), tools) as publisher:

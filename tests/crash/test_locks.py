@@ -60,7 +60,7 @@ def test_a_second_run_says_that_another_is_at_work_and_leaves_with_0(make: Make)
         second = command(site, "publish")
         assert second.returncode == 0, second.stderr
         assert "another run" in second.stderr + second.stdout
-        denied = command(site, "republish", "spool", "--from", "2026-09", "--until", "2026-12", "--yes")
+        denied = command(site, "republish", "spool", "--since", "2026-09", "--until", "2026-12", "--yes")
         assert denied.returncode == 1
         assert "another run" in denied.stderr
     assert command(site, "publish").returncode == 0

@@ -25,8 +25,8 @@ def commands(command: Command | None = None, path: tuple[str, ...] = ()) -> Iter
     if children is None:
         yield path, command
         return
-    for name, child in children.items():
-        yield from commands(child, (*path, name))
+    for name in command.list_commands(None):
+        yield from commands(children[name], (*path, name))
 
 
 def options_of(command: Command) -> list[Command]:

@@ -9,12 +9,21 @@ from tests.docs import commands
 
 FILE = "docs/usage-publisher.1"
 EXIT_CODES = (
-    ("0", "all done, also when another run is at work"),
-    ("1", "something waits for a service, a source could not be read, or a spooling context not written"),
-    ("2", "usage or configuration"),
-    ("3", "records newly rejected or held"),
+    ("0", "all done; also when another run is at work, which is reported"),
+    ("1", "something waits for a service, a source or spooling context failed, or check found a problem"),
+    ("2", "usage, configuration, a port in use, or output that cannot be written"),
+    ("3", "records newly rejected or held; inspect, render --validate, and shadow: a service would refuse a record"),
     ("4", "credentials refused"),
     ("5", "the store cannot be used; nothing was sent"),
+    ("6", "internal error: a fault of the program"),
+    ("130", "interrupted"),
+)  # fmt: skip
+EXAMPLES = (
+    ("usage\\-publisher check", "test the configuration, certificates, sources, and services"),
+    ("usage\\-publisher run", "collect and publish once"),
+    ("usage\\-publisher records list \\-\\-state held", "list records that lack something, with the reasons"),
+    ("usage\\-publisher report totals \\-\\-month 2026\\-11 \\-\\-by vo", "what each VO used in November"),
+    ("usage\\-publisher reconcile \\-\\-month 2026\\-11", "compare what was sent with what the services have"),
 )
 
 
@@ -41,6 +50,8 @@ def render() -> str:
         lines += [f".SS {_escaped(' '.join(path))} {arguments}".rstrip(), *_text(command.help), *_options(command)]
     lines += [".SH EXIT STATUS", *(line for code, text in EXIT_CODES for line in (".TP", code, *_text(text)))]
     lines += [
+        ".SH EXAMPLES",
+        *(line for command, text in EXAMPLES for line in (".TP", f".B {command}", *_text(text))),
         ".SH FILES",
         ".TP",
         ".I /etc/usage\\-publisher/publisher.toml",

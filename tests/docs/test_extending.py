@@ -88,12 +88,12 @@ def test_an_installed_package_brings_a_source_a_format_and_a_target(site: AddOnS
         f"ur-example/tier3/{number}/{1_795_000_000 + number - 100}" for number in (1, 2, 3, 5)
     ]
     assert all(record["site"] == "EXAMPLE-SITE" and record["vo"] == "atlas" for record in site.sent())
-    held = site.command("held", "list")
+    held = site.command("records", "list", "--state", "held")
     assert "this format insists on one: add a mapping rule" in held.stdout
     site.configure(files["publisher.toml"].replace('local_user = "ada"', 'local_user = ["ada", "eve"]'))
     assert site.command("run").returncode == 0
     assert [record["user"] for record in site.sent()] == ["ada"] * 4 + ["eve"]
-    rendered = site.command("--json", "render", "example-json", "--from", "2026-01-01", "--output", "out")
+    rendered = site.command("--json", "render", "example-json", "--since", "2026-01-01", "--output", "out")
     assert json.loads(rendered.stdout)["records"] == 5
 
 

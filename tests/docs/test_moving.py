@@ -133,7 +133,7 @@ def test_from_arc(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pki
     walk.walk(until="usage-publisher shadow neic --against")
     assert not simulator.sgas.holdings()
     old = tmp_path / "var" / "spool" / "arc" / "usagerecords" / "1"
-    old.write_text(walk.rendered("ogf-ur", "neic", "--from", "2026-01-01"))
+    old.write_text(walk.rendered("ogf-ur", "neic", "--since", "2026-01-01"))
     walk.walk(until="usage-publisher republish")
     held = {str(record) for record in simulator.sgas.holdings()}
     assert held, "what waited behind the marks was sent"
@@ -168,7 +168,7 @@ def test_from_apel(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pk
     walk.put("/etc/cron.d/apelclient", "")
     walk.walk(until="usage-publisher shadow apel --against")
     assert walk.rows("SELECT count(*) FROM batches") == [(0,)]
-    copy = walk.rendered("apel-summary", "apel", "--from", "2026-10", "--until", "2026-11")
+    copy = walk.rendered("apel-summary", "apel", "--since", "2026-10", "--until", "2026-11")
     walk.put("/var/spool/apel/copies/5ba24c88/5ba24c8f0f129e", copy)
     walk.walk(until="usage-publisher run")
     assert simulator.apel.holdings().messages == 1, "what SSM left behind"
@@ -197,7 +197,7 @@ def test_from_bart(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pk
     archive = "/var/spool/bart/usagerecords/archive"
     walk.walk(until="usage-publisher shadow sgas --against")
     assert not simulator.sgas.holdings()
-    sent = walk.rendered("ogf-ur", "sgas", "--from", "2026-10-24", "--until", "2026-10-25")
+    sent = walk.rendered("ogf-ur", "sgas", "--since", "2026-10-24", "--until", "2026-10-25")
     lost = re.search(r"<JobUsageRecord>.*?</JobUsageRecord>", sent, re.DOTALL)
     assert lost is not None
     theirs = re.sub(r'recordId="[^"]*', lambda found: f"{found[0]}-of-bart", sent)

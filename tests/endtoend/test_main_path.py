@@ -182,7 +182,7 @@ def one_poisoned_in_a_thousand(site: Rehearsal, jobs: int) -> None:
 
     assert (done["accepted"], done["rejected"]) == (len(expected) - len(poisoned), len(poisoned))
     assert site.simulator.sgas.holdings().keys() == expected.keys() - set(poisoned)
-    listed = site.json("rejected", "list")["records"]
+    listed = site.json("records", "list", "--state", "rejected")["records"]
     assert sorted(item["record_id"] for item in listed) == sorted(poisoned)
     assert all("HTTP 500" in item["reason"] for item in listed)
     clean = len(expected) // 100 + 1

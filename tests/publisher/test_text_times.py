@@ -72,7 +72,7 @@ def test_moments_of_the_command_line(written: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("written", ["", "@", "@x", "-", "-x", "2026-13", "0000-01", "now", "--7d", "2026"])
 def test_what_is_not_a_moment_is_named(written: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         moment_s(written, NOW)
 
 

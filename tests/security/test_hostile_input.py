@@ -113,7 +113,10 @@ def test_names_from_outside_do_not_steer_a_terminal(fresh: Program) -> None:
     fresh.change_database("UPDATE Queues SET Name = ? WHERE ID = 1", f"main{ESCAPES}")
     assert fresh("collect").code == 0
     name = fresh.rows("SELECT record_id FROM runs ORDER BY id")[0][0]
-    shown = [fresh(*words) for words in (["jobs"], ["jobs", name], ["status"], ["report"], ["render", "ogf-ur"])]
+    shown = [
+        fresh(*words)
+        for words in (["jobs"], ["jobs", name], ["status"], ["report", "utilization"], ["render", "ogf-ur"])
+    ]
     for done in shown[:4]:
         for dangerous in ("\x1b", "\x07", "\u202e", "\u2028", "\u0085"):
             assert dangerous not in done.out + done.err
@@ -126,8 +129,8 @@ def test_markup_in_names_is_text_on_the_page(fresh: Program) -> None:
     fresh.change_database("UPDATE Queues SET Name = ? WHERE ID = 1", evil)
     assert fresh("collect").code == 0
     page = fresh.folder / "page.html"
-    done = fresh("report", "--format", "html", "--from", "2020-01-01", "--until", "2030-01-01", "--bin", "365d",
-                 "--by", "queue", "--output", page)  # fmt: skip
+    done = fresh("report", "utilization", "--format", "html", "--since", "2020-01-01", "--until", "2030-01-01", "--bin",
+                 "365d", "--by", "queue", "--output", page)  # fmt: skip
     assert done.code == 0, done.err
     text = page.read_text(encoding="utf-8")
     assert "<script>alert(1)" not in text

@@ -33,8 +33,8 @@ from publisher.report.selection import Selection, distinct
 from publisher.report.views.nodes import KIB_A_GIB, WANTED, Inventory, Placing
 from publisher.text import iso
 
-CHARGED_BY: Final = ("owner", "group", "project", "account", "vo")
-_FACTOR_KEYS: Final = ("group", "owner", "project", "vo", "queue", "status", "account")
+CHARGED_BY: Final = ("user", "group", "project", "account", "vo")
+_FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
 _UNIT_MS: Final = {
     "cores": 3_600_000,
     "gpus": 3_600_000,

@@ -39,10 +39,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         raise UsageError("an archive does not tell all of a job", hint="Leave --archive away: the store does")
     if name is None:
         raise UsageError("which job?", hint="Give its id, or a pattern of its name, with --job")
-    if not request.filters.keys() <= {"job", "owner"}:
-        raise UsageError("a job is selected by --job, and by --owner")
+    if not request.filters.keys() <= {"job", "user"}:
+        raise UsageError("select a job with --job and --user")
     enrichers = Enrichers(context.config)
-    whose = request.filters.get("owner")
+    whose = request.filters.get("user")
 
     def wanted(run: runs.StoredRun) -> bool:
         if not (run.job.finished or request.running):
@@ -71,14 +71,14 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     )
 
 
-def _nothing(name: str, owner: str | None) -> str:
-    of = "" if owner is None else f" of owner {owner!r}"
+def _nothing(name: str, user: str | None) -> str:
+    of = "" if user is None else f" of user {user!r}"
     return f"no run{of} has the id {name!r}, and none in the interval such an id or name"
 
 
-def _is_of(job: Job, owner: str) -> bool:
-    """Whether a run is of an owner, as selections know owners."""
-    return fnmatchcase(job.local_user or job.user_dn or "", owner)
+def _is_of(job: Job, user: str) -> bool:
+    """Whether a run is of an user, as filters match users."""
+    return fnmatchcase(job.local_user or job.user_dn or "", user)
 
 
 def _runs(

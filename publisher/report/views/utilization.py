@@ -41,7 +41,7 @@ class Utilization(msgspec.Struct, frozen=True):
 def utilization(context: ReportContext, request: ReportRequest) -> Utilization:
     """Utilization of all runs that match. Memory does not grow with their number. Raises `UsageError`."""
     if request.by:
-        raise UsageError("this is not given by a key", hint="Use `report --view utilization --by KEY`")
+        raise UsageError("this is not given by a key", hint="Use `report utilization --by KEY`")
     return _utilization(context, request, _tallied(context, request))
 
 

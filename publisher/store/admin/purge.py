@@ -153,7 +153,8 @@ def require_unpurged(connection: Connection, first: int, end: int) -> None:
     if inside:
         raise UsageError(
             f"jobs of {', '.join(inside)} were purged from the store and cannot be sent again",
-            hint="Choose a window without these months; late jobs of them are held, see `usage-publisher held list`",
+            hint="Choose a window without these months; late jobs of them are held "
+            "(`usage-publisher records list --state held`)",
         )
 
 

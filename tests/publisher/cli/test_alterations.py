@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from formats.base import Note
 from formats.reason import Reason
-from publisher.cli.alterations import held_lines, note_lines
+from publisher.cli.render_cmd import held_lines, note_lines
 from publisher.preview.render import HeldPreview, Noted
 from publisher.reason import ReasonCode
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from publisher.cli.nagios import line
+from publisher.cli.check_cmd import nagios_line
 from tests.publisher.cli.program import WHOLE, Program
 
 LINE = re.compile(r"USAGE-PUBLISHER (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+( \| ('[\w.-]+'=\d+[sc]?(;;;0)? ?)+)?\n")
@@ -35,7 +35,7 @@ def test_nagios(collected: Program, text: str, word: str, code: int) -> None:
 
 
 def test_the_line_is_one_line() -> None:
-    assert line(2, "a|b\nc\x1b[31m", "'x'=1") == "USAGE-PUBLISHER CRITICAL - a/b c\\x1b[31m | 'x'=1"
+    assert nagios_line(2, "a|b\nc\x1b[31m", "'x'=1") == "USAGE-PUBLISHER CRITICAL - a/b c\\x1b[31m | 'x'=1"
 
 
 def test_an_unknown_type_of_source_is_an_error_of_the_configuration(fresh: Program) -> None:

@@ -14,6 +14,12 @@ from publisher.simulator.simulator import Simulator
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 
 BAD = "ur-ce1.example.org-rLvfjWSagc1E00000039"
+SECOND = """
+[targets.others]
+type = "directory"
+path = "others"
+records = "apel-summary"
+"""
 OTHER = "ur-ce1.example.org-avAbsO63BBh600000001"
 
 
@@ -39,46 +45,64 @@ def rejecting(collected: Program, simulator: Simulator) -> Program:
 
 
 def audited(site: Program) -> list[tuple[str, str, str]]:
-    entries = site("audit", "--json").ok().object["entries"]
-    newest = site("audit", "--limit", "1", "--json").ok().object
+    entries = site("store", "audit", "--json").ok().object["records"]
+    newest = site("store", "audit", "--limit", "1", "--json").ok().object
     assert (newest["total"], newest["shown"], newest["records"]) == (len(entries), min(1, len(entries)), entries[:1])
-    assert len(entries) < 2 or f"the newest 1 of {len(entries)} are shown" in site("audit", "--limit", "1").ok().err
+    assert (
+        len(entries) < 2
+        or f"the newest 1 of {len(entries)} are shown" in site("store", "audit", "--limit", "1").ok().err
+    )
     return [(entry["action"], entry["subject"], entry["detail"]) for entry in entries]
 
 
 def test_a_rejected_record_is_listed_shown_and_retried(rejecting: Program, simulator: Simulator) -> None:
-    (listed,) = rejecting("rejected", "list", "--json").ok().object["records"]
+    (listed,) = rejecting("records", "list", "--state", "rejected", "--json").ok().object["records"]
     assert (listed["target"], listed["record_id"]) == ("sgas", BAD)
     assert "500" in listed["reason"]
     assert listed["end_time"].endswith("Z")
-    shown = rejecting("rejected", "show", BAD).ok().out
+    shown = rejecting("records", "show", BAD, "--state", "rejected").ok().out
     assert "-> sgas: rejected since" in shown
     assert f'recordId="{BAD}"' in shown
-    assert BAD in rejecting("rejected", "list").ok().out
-    (told,) = rejecting("rejected", "show", BAD, "--json").ok().object["records"]
+    assert BAD in rejecting("records", "list", "--state", "rejected").ok().out
+    (told,) = rejecting("records", "show", BAD, "--state", "rejected", "--json").ok().object["records"]
     assert (told["record_id"], told["targets"]["sgas"]["state"]) == (BAD, "rejected")
     assert f'recordId="{BAD}"' in told["messages"]["sgas"]
 
     simulator.faults.replace([])
-    assert rejecting("rejected", "retry", "sgas", "--json").ok().object == {"waiting_again": 1}
+    assert rejecting("records", "retry", "--state", "rejected", "--target", "sgas", "--json").ok().object == {
+        "target": "sgas", "state": "rejected", "waiting_again": 1,
+    }  # fmt: skip
     assert rejecting("publish").code == 0
     assert len(simulator.sgas.holdings()) == 37
     assert audited(rejecting) == [("retry rejected", "sgas", "all 1")]
 
 
+def test_a_record_of_several_targets_is_decided_for_one(collected: Program) -> None:
+    text = collected.config.read_text() + SECOND
+    collected.configure(text.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
+    assert collected("publish", "-q").code == 3
+    done = collected("records", "waive", OTHER, "--reason", "x")
+    assert done.code == 2
+    assert f"record {OTHER} is held for others, held for summaries. Choose one with --target and --state" in done.err
+    waived = collected("records", "waive", OTHER, "--reason", "x", "--target", "others", "--json").ok().object
+    assert waived == {"target": "others", "state": "held", "waived": 1}
+    assert collected("records", "retry", OTHER, "--json").ok().object["target"] == "summaries"
+    assert collected("records", "retry", OTHER, "--json").code == 2, "it waits"
+
+
 def test_a_rejected_record_is_waived(rejecting: Program) -> None:
-    assert rejecting("rejected", "waive", "sgas", BAD, "--reason", "a test job").code == 0
+    assert rejecting("records", "waive", BAD, "--reason", "a test job").code == 0
     target = rejecting("status", "--json").ok().object["targets"]["sgas"]
     assert (target["rejected"], target["waived"], target["accepted"]) == (0, 1, 36)
     assert audited(rejecting) == [("waive rejected", "sgas", f"{BAD}: a test job")]
-    assert rejecting("rejected", "list").ok().err == "nothing is rejected\n"
+    assert rejecting("records", "list", "--state", "rejected").ok().err == "no record is rejected\n"
 
 
 def test_only_what_is_rejected_can_be_retried(rejecting: Program) -> None:
-    done = rejecting("rejected", "retry", "sgas", BAD, OTHER)
+    done = rejecting("records", "retry", BAD, OTHER)
     assert done.code == 2
     assert f"record {OTHER} is not rejected for target sgas" in done.err
-    assert len(rejecting("rejected", "list", "--json").object["records"]) == 1, "all or nothing"
+    assert len(rejecting("records", "list", "--state", "rejected", "--json").object["records"]) == 1, "all or nothing"
     assert audited(rejecting) == []
 
 
@@ -86,12 +110,14 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
     log = fresh.folder / "accounting"
     log.write_bytes(b"no record\nnor this\n")
     fresh.configure(f'{BASE}[sources.ge]\ntype = "gridengine"\npath = "{log}"\ncluster = "c"\n{FILES}')
-    fresh("collect")
+    done = fresh("collect", "--json")
+    assert done.object["sources"]["ge"]["unreadable"] == 2
+    assert "ge: 2 pieces of input could not be read; `usage-publisher collect --unreadable` lists them" in done.err
     settling = ("collect", "ge", "--unreadable", "--settle")
     for wrong, said in (
         (settling, "settling needs a reason"),
-        (("collect", "--settle", "--reason", "x"), "--settle goes with --unreadable"),
-        (("collect", "--unreadable", "--reason", "x"), "--reason goes with --settle"),
+        (("collect", "--settle", "--reason", "x"), "--settle needs --unreadable"),
+        (("collect", "--unreadable", "--reason", "x"), "--reason needs --settle"),
         (("collect", "nosuch", "--unreadable"), "there is no source 'nosuch'"),
     ):
         done = fresh(*wrong)
@@ -100,7 +126,7 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
     assert "Unreadable input:" in fresh("status").out
     assert "the first 1 of 2 are shown" in fresh("collect", "--unreadable", "--limit", "1").ok().err
     part = fresh("collect", "--unreadable", "--limit", "1", "--json").ok().object
-    assert (part["total"], part["shown"], part["records"]) == (2, 1, part["unreadable"])
+    assert (part["total"], part["shown"], part["records"]) == (2, 1, part["records"])
     assert fresh("collect", "--unreadable", "--all", "--json").ok().object["shown"] == 2
     assert fresh("collect", "--limit", "1").code == 2
     listed = fresh("collect", "--unreadable").ok().out
@@ -108,8 +134,8 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
     assert done.out == listed, "what is settled is shown"
     assert "ge: 2 settled" in done.err
     assert "Unreadable input:" not in fresh("status").out
-    assert fresh("collect", "--unreadable").ok().err == "nothing is unreadable\n"
-    assert fresh(*settling, "--reason", "a test", "--json").ok().object["settled"] == []
+    assert fresh("collect", "--unreadable").ok().err == "no input is unreadable\n"
+    assert fresh(*settling, "--reason", "a test", "--json").ok().object["records"] == []
     ((action, subject, detail),) = audited(fresh)
     assert (action, subject) == ("settle unreadable", "ge")
     assert detail.startswith(f"2 pieces of 1 file, {log}:1 (")
@@ -134,7 +160,7 @@ def test_a_log_that_was_rotated_out_of_sight_is_an_error_until_it_is_found_or_se
         log.rename(old / name)
         log.write_bytes(lines[-number])
         fresh("collect")
-        (row,) = fresh("collect", "--unreadable", "--json").ok().object["unreadable"]
+        (row,) = fresh("collect", "--unreadable", "--json").ok().object["records"]
         assert (row["file"], row["line"], row["raw"]) == (str(log), None, "")
         done = fresh("run")
         assert done.code == 1
@@ -165,20 +191,20 @@ def test_a_document_of_nothing_but_beginnings_is_counted_and_not_kept(fresh: Pro
     assert collected.object["sources"]["condor"]["unreadable"] == 20_000
     assert fresh("status", "--json").object["sources"]["condor"]["unreadable"] == 20_000
     listed = fresh("collect", "--unreadable", "--json").ok().object
-    assert (len(listed["unreadable"]), listed["total"]) == (1_000, 20_000)
-    assert "of each file at most 1,000 pieces are kept" in fresh("collect", "--unreadable").ok().err
+    assert (len(listed["records"]), listed["total"]) == (1_000, 20_000)
+    assert "at most 1,000 pieces of a file are kept" in fresh("collect", "--unreadable").ok().err
 
 
 def test_held_records_are_released_by_what_they_lack(collected: Program) -> None:
     whole = collected.config.read_text()
     collected.configure(whole.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
     assert collected("publish", "-q").code == 3
-    records = collected("held", "list", "--target", "summaries", "--json").ok().object["records"]
+    records = collected("records", "list", "--state", "held", "--target", "summaries", "--json").ok().object["records"]
     assert OTHER in {record["record_id"] for record in records}
     assert {record["target"] for record in records} == {"summaries"}
     assert all("complete_since" in record["reason"] for record in records)
-    assert "-> summaries: held since" in collected("held", "show", OTHER).ok().out
-    assert collected("held", "waive", "summaries", OTHER, "--reason", "counted by hand").code == 0
+    assert "-> summaries: held since" in collected("records", "show", OTHER, "--state", "held").ok().out
+    assert collected("records", "waive", OTHER, "--target", "summaries", "--reason", "counted by hand").code == 0
     assert audited(collected) == [("waive held", "summaries", f"{OTHER}: counted by hand")]
     collected.configure(whole)
     assert collected("publish", "--json").object["targets"]["summaries"]["held"] == 0
@@ -188,21 +214,21 @@ def test_equal_reasons_are_reported_once_and_each_record_where_asked_for(collect
     text = collected.config.read_text()
     collected.configure(text.replace('complete_since = "2026-09-01"', 'complete_since = "2026-10-01"'))
     assert collected("publish", "-q").code == 3
-    records = collected("held", "list", "--json").ok().object["records"]
+    records = collected("records", "list", "--state", "held", "--json").ok().object["records"]
     assert len(records) > 3
-    told = collected("held", "list").ok().out
+    told = collected("records", "list", "--state", "held").ok().out
     assert told.count("cannot tell that it has every job") == 1
     assert records[0]["record_id"] in told
     assert f"and {len(records) - 1} more" in told
-    each = collected("held", "list", "--each").ok().out
+    each = collected("records", "list", "--state", "held", "--each").ok().out
     assert all(record["record_id"] in each for record in records)
-    some = collected("held", "list", "--each", "--limit", "2").ok()
+    some = collected("records", "list", "--state", "held", "--each", "--limit", "2").ok()
     assert re.search(
-        r"^summaries: the oldest 2 of \d+ are shown; --limit N or --all shows more$", some.err, re.MULTILINE
+        r"^summaries, held: the oldest 2 of \d+ are shown; --limit N or --all shows more$", some.err, re.MULTILINE
     )
-    told = collected("held", "list", "--limit", "2", "--json").ok().object
-    whole = collected("held", "list", "--all", "--json").ok().object
+    told = collected("records", "list", "--state", "held", "--limit", "2", "--json").ok().object
+    whole = collected("records", "list", "--state", "held", "--all", "--json").ok().object
     assert (told["total"], told["shown"]) == (whole["total"], len(told["records"]))
     assert whole["total"] == whole["shown"] == len(whole["records"]) > told["shown"]
-    assert collected("held", "list", "--all", "--limit", "2").code == 2
-    assert "are shown" not in collected("held", "list", "--all").ok().err
+    assert collected("records", "list", "--state", "held", "--all", "--limit", "2").code == 2
+    assert "are shown" not in collected("records", "list", "--state", "held", "--all").ok().err

@@ -28,7 +28,7 @@ def test_it_shows_and_changes_nothing(fresh: Program, fixtures: Path, state: Pat
     done = fresh("import", "arc", fixtures / "moving" / "arc" / "arc.conf", "--publishing-db", state).ok()
     assert tomllib.loads(done.out)["targets"]["neic"]["delivered_until"] == "2026-11-10T00:00:00Z"
     assert "choose: [arex/jura/sgas:national]" in done.err
-    assert "to decide first" in done.err
+    assert "to make first" in done.err
     assert {path: path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file()} == before
 
 
@@ -48,7 +48,7 @@ def test_it_writes_where_it_is_asked_to(fresh: Program, fixtures: Path, state: P
     new.write_text("mine")
     again = fresh(*arguments, new)
     assert again.code == 2
-    assert "is there already" in again.err
+    assert "already exists" in again.err
     assert new.read_text() == "mine"
     fresh(*arguments, new, "--force").ok()
     assert untimed(new.read_text()) == untimed(shown)
@@ -102,7 +102,7 @@ def test_a_queue_left_behind(fresh: Program, queued: Path) -> None:
     assert [path.read_text() for path in sent] == [
         (fresh.folder / "outgoing.taken-over" / "5ba24c88" / "5ba24c8f0f129d").read_text()
     ]
-    assert "import ssm-queue" in fresh("audit").ok().out
+    assert "import ssm-queue" in fresh("store", "audit").ok().out
     assert fresh("import", "ssm-queue", queued, "summaries", "--yes", "--json").ok().object == {"messages": []}
 
 
@@ -111,7 +111,7 @@ def test_a_queue_left_behind(fresh: Program, queued: Path) -> None:
     [
         ("nosuch", "summaries", "cannot be read"),
         ("outgoing", "nosuch", "nosuch"),
-        ("summaries", "summaries", "writes to"),
+        ("summaries", "summaries", "is the folder of"),
     ],
 )
 def test_a_queue_that_cannot_be_taken(fresh: Program, queued: Path, queue: str, target: str, said: str) -> None:
@@ -139,7 +139,7 @@ def test_what_was_taken_over_is_in_the_audit_with_the_files_and_who_did_it(
     written.write_text(text_of(table))
     done = fresh("--config", written, "collect")
     assert done.code == 0, done.err
-    entries = fresh("--config", written, "audit", "--json").ok().object["entries"]
+    entries = fresh("--config", written, "store", "audit", "--json").ok().object["records"]
     by_target = {entry["subject"]: entry for entry in entries}
     assert by_target.keys() == table["targets"].keys()
     for name, target in table["targets"].items():

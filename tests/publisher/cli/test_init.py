@@ -58,7 +58,7 @@ def test_what_is_there_stays(fresh: Program, pki: Pki) -> None:
     before = fresh.config.read_bytes()
     done = fresh("init", *answers(fresh, pki))
     assert done.code == 2
-    assert "is there already" in done.err
+    assert "already exists" in done.err
     assert "--force" in done.err
     assert fresh.config.read_bytes() == before
     fresh("init", "--force", *answers(fresh, pki)).ok()
@@ -88,7 +88,7 @@ def test_a_url_that_is_none_is_asked_for_again(fresh: Program, pki: Pki) -> None
     place = lines.index("https://localhost:1/sgas")
     told = [*lines[:place], "sgas", *lines[place:]]
     done = fresh("--config", "new.toml", "init", answers="\n".join(told) + "\n").ok()
-    assert "'sgas' is no URL: it begins with https://" in done.err
+    assert "'sgas' is not a URL that begins with https://" in done.err
     assert "https://localhost:1/sgas" in (fresh.folder / "new.toml").read_text()
 
 
@@ -101,27 +101,27 @@ def test_an_answer_is_never_taken_for_toml(fresh: Program, pki: Pki) -> None:
 def test_nobody_answers(fresh: Program) -> None:
     done = fresh("--config", "new.toml", "init")
     assert done.code == 2
-    assert "Name of the site, as in GOCDB: nobody is there to answer. Answer it by its option" in done.err
+    assert "Name of the site, as in GOCDB: standard input is not a terminal. Answer with an option" in done.err
     assert not (fresh.folder / "new.toml").exists()
 
 
 def test_a_source_that_is_not_there_is_reported_before_its_type_is_asked(fresh: Program) -> None:
     done = fresh("--config", "new.toml", "init", "--site", "X", "--source", "/nosuch/logs", answers="torque\n")
-    assert done.err.index("there is no /nosuch/logs yet") < done.err.index("What it is (")
+    assert done.err.index("/nosuch/logs does not exist yet") < done.err.index("Type of the source (")
 
 
 def test_a_problem_without_a_hint_ends_where_it_ends(fresh: Program, pki: Pki) -> None:
     given = answers(fresh, pki, **{"ca-directory": str(pki.ca_file)})
     found = fresh("--config", "new.toml", "init", "--json", *given).ok().object
     assert [text for text in found["problems"] if "authorities" in text] == [
-        f"{pki.ca_file} is no folder of trusted authorities"
+        f"{pki.ca_file} is not a folder of trusted authorities"
     ]
 
 
 def test_a_file_that_is_there_is_reported_before_the_first_question(fresh: Program) -> None:
     done = fresh("init", answers="EXAMPLE-SITE\n")
     assert done.code == 2
-    assert "is there already" in done.err
+    assert "already exists" in done.err
     assert "Name of the site" not in done.err
 
 

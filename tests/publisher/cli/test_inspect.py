@@ -121,7 +121,7 @@ def test_standard_input_and_limit(folder: Program) -> None:
 def test_limit_0_shows_the_verdict_alone(folder: Program) -> None:
     done = folder("inspect", "sync.txt", "--limit", "0").ok()
     assert [line.strip() for line in done.out.splitlines()][1:] == [
-        "(1 more record; --json lists all)", "1 record; 0 errors, 0 warnings; APEL would take it",
+        "(1 more record; --json lists all)", "1 record; 0 errors, 0 warnings; APEL would accept it",
     ]  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_signature_and_authorities(folder: Program, pki: Pki, tmp_path: Path) ->
     credentials = load_credentials(pki.client.certificate, pki.client.key, now_s=now)
     (folder.folder / "signed.eml").write_bytes(Signer(credentials, clock=lambda: now).sign(MESSAGES["sync.txt"]))
     done = folder("inspect", "signed.eml", "--ca", pki.ca_directory).ok()
-    assert f"signed by {pki.client.dn}; the signature fits; authorities vouch for it" in done.out
+    assert f"signed by {pki.client.dn}; the signature is valid; the signer's certificate is trusted" in done.out
     assert "authorities not asked" in folder("inspect", "signed.eml").ok().out
 
 
@@ -162,7 +162,7 @@ def test_hostile_files_are_one_clear_answer_each(folder: Program) -> None:
     for number, content in enumerate(HOSTILE):
         (folder.folder / "hostile" / str(number)).write_bytes(content)
     done = folder("inspect", "hostile")
-    assert (done.code, done.err) == (3, "a service would refuse what is marked as an error\n")
+    assert (done.code, done.err) == (3, "a service would refuse the messages with errors\n")
     answers = done.out.split("\nhostile/")
     assert len(answers) == len(HOSTILE)
     assert all("\n  error: " in answer and answer.rstrip().endswith("would refuse it") for answer in answers)
@@ -173,7 +173,7 @@ def test_hostile_files_are_one_clear_answer_each(folder: Program) -> None:
 def test_what_render_writes_is_valid_and_would_be_taken(collected: Program) -> None:
     """The formats of all that the fixture's jobs can be rendered in, validated before and inspected after."""
     for name in ("ogf-ur", "emi-car", "apel-summary"):
-        done = collected("render", name, "--from", "2026-01", "--validate", "--output", name, "--json")
+        done = collected("render", name, "--since", "2026-01", "--validate", "--output", name, "--json")
         assert (done.code, done.object.get("broken_rules")) == (0, []), (name, done.out, done.err)
         assert done.object["files"] == len(list((collected.folder / name).iterdir())) > 0
         inspected = collected("inspect", name, "--json")

@@ -11,7 +11,7 @@ RECORD_ID = "ur-ce1.example.org-avAbsO63BBh600000001"
 
 @pytest.mark.parametrize("name", [RECORD_ID, "1000001", "avAbsO63BBh600000001"], ids=["record", "local", "global"])
 def test_by_any_id(published: Program, name: str) -> None:
-    (job,) = published("jobs", name, "--json").ok().object["jobs"]
+    (job,) = published("jobs", name, "--json").ok().object["records"]
     assert (job["record_id"], job["source"]) == (RECORD_ID, "ce1")
     assert job["facts"]["end"] == "2026-09-03T02:23:43Z"
     assert job["facts"]["transfers"][0]["start"] == "2026-09-02T23:28:16Z"
@@ -34,15 +34,15 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
     text = collected.config.read_text()
     collected.config.write_text(text.replace("[targets.files]\n", '[targets.files]\nsince = "2026-11-01"\n'))
     done = collected("jobs", "1000001").ok()
-    assert "     not wanted now: ended before its `since`, 2026-11-01T00:00:00Z\n" in done.out
-    (job,) = collected("jobs", "1000001", "--json").ok().object["jobs"]
-    assert set(job["unwanted"]) == {"files"}
+    assert "     no longer selected: ended before its `since`, 2026-11-01T00:00:00Z\n" in done.out
+    (job,) = collected("jobs", "1000001", "--json").ok().object["records"]
+    assert set(job["not_selected"]) == {"files"}
     (record,) = (
         collected("render", "ogf-ur", "--explain", "1000001", "--target", "files", "--json").ok().object["records"]
     )
-    assert record["unwanted"] == job["unwanted"]["files"]
+    assert record["unwanted"] == job["not_selected"]["files"]
     shown = collected("render", "ogf-ur", "--explain", "1000001", "--target", "files").ok().out
-    assert "not wanted by the target: ended before its `since`" in shown
+    assert "not selected by the target: ended before its `since`" in shown
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,22 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
     [
         ((), 39),
         (("--limit", "5"), 5),
-        (("--from", "2026-10", "--until", "2026-11"), None),
+        (("--since", "2026-10", "--until", "2026-11"), None),
         (("--state", "accepted"), 37),
         (("--state", "held"), 0),
         (("--vo", "alice"), None),
         (("--user", "atlas033"), None),
+        (("--user", "atlas0*"), None),
+        (("--status", "completed"), None),
+        (("--host", "nosuch"), 0),
+        (("--group", "nosuch", "--project", "*"), 0),
         (("--source", "ce1"), 39),
     ],
 )
 def test_filters(published: Program, filters: tuple[str, ...], expected: int | None) -> None:
-    jobs = published("jobs", *filters, "--json").ok().object["jobs"]
+    jobs = published("jobs", *filters, "--json").ok().object["records"]
     assert 0 < len(jobs) < 39 if expected is None else len(jobs) == expected
-    if filters[:1] == ("--from",):
+    if filters[:1] == ("--since",):
         assert all(job["facts"]["end"].startswith("2026-10") for job in jobs)
     if filters[:1] == ("--vo",):
         assert {job["facts"]["vo"] for job in jobs} == {"alice"}
@@ -71,7 +75,7 @@ def test_filters(published: Program, filters: tuple[str, ...], expected: int | N
 
 @pytest.mark.parametrize(
     ("filters", "total"),
-    [((), 39), (("--state", "accepted"), 37), (("--source", "ce1"), 39), (("--from", "2026-10"), None)],
+    [((), 39), (("--state", "accepted"), 37), (("--source", "ce1"), 39), (("--since", "2026-10"), None)],
 )
 def test_it_says_how_many_there_are_and_how_many_it_shows(
     published: Program, filters: tuple[str, ...], total: int | None
@@ -81,7 +85,7 @@ def test_it_says_how_many_there_are_and_how_many_it_shows(
     assert total in {None, whole["total"]}
     part = published("jobs", *filters, "--limit", "2", "--json").ok().object
     assert (part["total"], part["shown"]) == (whole["total"], 2)
-    assert part["records"] == part["jobs"] == whole["records"][:2]
+    assert part["records"] == whole["records"][:2]
     said = published("jobs", *filters, "--limit", "2").ok().err
     assert f"the oldest 2 of {whole['total']} are shown; --limit N or --all shows more" in said
     assert "are shown" not in published("jobs", *filters, "--all").ok().err

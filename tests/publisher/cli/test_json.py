@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tests.publisher.cli.program import Program
 STATUS_SOURCE = {"jobs", "unreadable", "last_collected", "last_job_end"}
 STATUS_TARGET = {
     "accepted", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded", "last_sent_end_time",
-    "complete_until", "oldest_waiting_end_time", "last_success", "last_error", "certificate_days_left",
+    "complete_until", "oldest_waiting_end_time", "last_success", "last_error", "certificate_expires",
 }  # fmt: skip
 COLLECTED = {"read", "new", "changed", "unchanged", "skipped", "unreadable"}
 DELIVERED = {"accepted", "rejected", "held", "waiting", "in_flight", "batches", "bytes"}
@@ -22,7 +24,7 @@ def test_collect(fresh: Program) -> None:
     first = fresh("collect", "--json").ok().object["sources"]["ce1"]
     assert first.keys() >= COLLECTED
     assert (first["read"], first["new"], first["unchanged"]) == (40, 39, 0)
-    again = fresh("collect", "--json", "--from", "2026-09").ok().object["sources"]["ce1"]
+    again = fresh("collect", "--json", "--since", "2026-09").ok().object["sources"]["ce1"]
     assert (again["new"], again["changed"], again["unchanged"]) == (0, 0, 39)
 
 
@@ -39,6 +41,8 @@ def test_status_before_anything(fresh: Program) -> None:
 
 def test_status_when_all_is_delivered(published: Program) -> None:
     found = published("status", "--json").ok().object
+    assert (found["site"], found["version"]) == ("EXAMPLE-SITE", version("usage-publisher"))
+    assert datetime.fromisoformat(found["now"]).utcoffset() == timedelta(0)
     assert (found["complete"], found["delivered"]) == (True, True)
     assert (found["sources"]["ce1"]["jobs"], found["sources"]["ce1"]["last_job_end"]) == (39, "2026-11-19T03:13:18Z")
     for target in found["targets"].values():
@@ -77,7 +81,7 @@ def test_run(fresh: Program) -> None:
 
 
 def test_republish(published: Program) -> None:
-    window = ("republish", "files", "--from", "2026-10", "--until", "2026-11", "--json")
+    window = ("republish", "files", "--since", "2026-10", "--until", "2026-11", "--json")
     plan = published(*window, "--dry-run").ok().object["plan"]
     assert plan["new"] == plan["changed"] == 0
     assert plan["unchanged"] == plan["to_send"] > 0
@@ -96,7 +100,11 @@ def test_render(collected: Program) -> None:
 
 @pytest.mark.parametrize("command", ["held", "rejected"])
 def test_lists_of_nothing(published: Program, command: str) -> None:
-    assert published(command, "list", "--json").ok().object == {"total": 0, "shown": 0, "records": []}
+    assert published("records", "list", "--state", command, "--json").ok().object == {
+        "total": 0,
+        "shown": 0,
+        "records": [],
+    }
 
 
 def test_check(published: Program) -> None:
@@ -106,15 +114,15 @@ def test_check(published: Program) -> None:
 
 
 def test_audit(published: Program) -> None:
-    published("republish", "files", "--from", "2026-10", "--until", "2026-11", "--yes").ok()
-    (entry,) = published("audit", "--json").ok().object["entries"]
+    published("republish", "files", "--since", "2026-10", "--until", "2026-11", "--yes").ok()
+    (entry,) = published("store", "audit", "--json").ok().object["records"]
     assert entry.keys() == {"at", "who", "action", "subject", "detail"}
     assert (entry["action"], entry["subject"]) == ("republish", "files")
 
 
 def test_unreadable_input(collected: Program) -> None:
     assert collected("collect", "--unreadable", "--json").ok().object == {
-        "total": 0, "shown": 0, "records": [], "unreadable": [],
+        "total": 0, "shown": 0, "records": [],
     }  # fmt: skip
 
 
@@ -128,12 +136,19 @@ def test_json_may_be_anywhere(collected: Program, arguments: tuple[str, ...]) ->
 def test_json_after_a_double_dash_is_not_an_option(collected: Program) -> None:
     done = collected("jobs", "--", "--json")
     assert (done.code, done.out) == (2, "")
-    assert "no job --json is known" in done.err
+    assert "job --json not found" in done.err
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nosuch",), ("status", "--nosuch"), ("render",), ("publish", "nosuch"), ("jobs", "nosuch"), ("held", "nosuch")],
+    [
+        ("nosuch",),
+        ("status", "--nosuch"),
+        ("render",),
+        ("publish", "nosuch"),
+        ("jobs", "nosuch"),
+        ("records", "nosuch"),
+    ],
 )
 def test_the_object_is_there_when_the_command_line_is_wrong(collected: Program, arguments: tuple[str, ...]) -> None:
     done = collected(*arguments, "--json")
@@ -147,3 +162,44 @@ def test_the_object_is_there_when_there_is_no_configuration(tmp_path: Path) -> N
     done = Program(tmp_path)("--config", "elsewhere.toml", "status", "--json")
     assert done.code == done.object["exit_code"] == 2
     assert "elsewhere.toml: there is no configuration file" in done.object["error"]
+
+
+def test_a_dry_run_of_publish_sends_what_it_said(collected: Program) -> None:
+    announced = collected("publish", "--dry-run", "--json").ok().object["targets"]
+    assert (announced["files"]["records"], announced["files"]["held"]) == (37, 0)
+    assert collected("status", "--json").object["targets"]["files"]["waiting"] == 37
+    assert not (collected.folder / "files").exists()
+    collected("publish").ok()
+    files = sorted((collected.folder / "files").iterdir())
+    assert (announced["files"]["messages"], announced["files"]["bytes"]) == (
+        len(files),
+        sum(file.stat().st_size for file in files),
+    )
+    assert collected("publish", "--dry-run", "nosuch").code == 2
+    assert "Nothing was sent" in collected("publish", "--dry-run", "files").ok().err
+
+
+def test_republish_of_an_empty_window_sends_nothing(collected: Program) -> None:
+    done = collected("republish", "files", "--since", "2020-01", "--until", "2020-02", "--json").ok()
+    assert (done.object["plan"]["to_send"], done.object["targets"]["files"]["waiting"]) == (0, 37)
+    assert "nothing to send again in this window" in done.err
+    assert not (collected.folder / "files").exists()
+
+
+def test_republish_counts_what_waits_outside_its_window(collected: Program) -> None:
+    window = ("republish", "files", "--since", "2026-10", "--until", "2026-11")
+    plan = collected(*window, "--dry-run", "--json").ok().object["plan"]
+    assert plan["to_send"] + plan["waiting_elsewhere"] == 37
+    assert f"{plan['waiting_elsewhere']} more wait for this target" in collected(*window, "--dry-run").ok().err
+    assert collected(*window, "--yes", "--json").ok().object["targets"]["files"]["accepted"] == 37
+
+
+def test_json_wins_over_format_and_the_ending_of_output_implies_one(published: Program) -> None:
+    asked = ("report", "totals", "--by", "vo", "--since", "2026-09", "--until", "2026-12")
+    whole = published(*asked, "--json").ok().object
+    assert whole.keys() >= {"view", "since", "until", "totals"}
+    assert published(*asked, "--json", "--format", "csv").ok().object == whole
+    published(*asked, "--output", "totals.svg").ok()
+    assert (published.folder / "totals.svg").read_bytes().startswith(b"<?xml")
+    assert published(*asked, "--json", "--output", "totals.csv").ok().object == whole
+    assert (published.folder / "totals.csv").read_text().startswith("vo,")

@@ -42,14 +42,17 @@ def hostile(fresh_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Pr
         ("publish", HOSTILE.replace("\x00", "")),
         ("status",),
         ("render", "ogf-ur"),
-        ("render", "emi-car", "--from", "2026-09"),
+        ("render", "emi-car", "--since", "2026-09"),
         ("render", "apel-summary"),
         ("-v", "publish"),
-        ("held", "list"),
+        ("records", "list", "--state", "held"),
         ("collect", "--unreadable"),
-        ("collect", "-v", "--from", "2026-09"),
+        ("collect", "-v", "--since", "2026-09"),
         ("check",),
-        ("audit",),
+        (
+            "store",
+            "audit",
+        ),
         (HOSTILE.replace("\x00", ""),),
     ],
     ids=lambda command: repr(command[0][:10]),
@@ -62,7 +65,7 @@ def test_hostile_names_are_shown_harmlessly(hostile: Program, command: tuple[str
 
 
 def test_hostile_names_are_whole_in_json(hostile: Program) -> None:
-    (job,) = hostile("jobs", "ur-ce1.example.org-avAbsO63BBh600000001", "--json").ok().object["jobs"]
+    (job,) = hostile("jobs", "ur-ce1.example.org-avAbsO63BBh600000001", "--json").ok().object["records"]
     assert job["facts"]["queue"] == HOSTILE.replace("\x00", "")
 
 
@@ -77,7 +80,7 @@ def test_tables_show_what_was_done(fresh: Program) -> None:
     done = fresh("run").ok()
     assert "│ ce1    │   40 │  39 │" in done.out
     assert "│ files     │       37 │" in done.out
-    assert re.fullmatch(r"a new store was made: .*\n", done.err)
+    assert re.fullmatch(r"created a new store: .*\n", done.err)
 
 
 def test_quiet_says_nothing_when_all_is_well(fresh: Program) -> None:
@@ -123,7 +126,7 @@ def test_a_closed_pipe_is_not_an_error(collected: Program, command: tuple[str, .
 
 def test_what_it_writes_is_private(fresh: Program) -> None:
     fresh("run").ok()
-    fresh("render", "ogf-ur", "--from", "2026-09", "--output", "rendered").ok()
+    fresh("render", "ogf-ur", "--since", "2026-09", "--output", "rendered").ok()
     made = [
         path
         for path in fresh.folder.rglob("*")
@@ -135,7 +138,7 @@ def test_what_it_writes_is_private(fresh: Program) -> None:
 
 def test_help_names_every_command(fresh: Program) -> None:
     text = fresh("--help").ok().out
-    for command in ("init", "run", "collect", "publish", "republish", "render", "jobs", "status", "held", "rejected"):
+    for command in ("init", "run", "collect", "publish", "republish", "render", "jobs", "status", "records", "store"):
         assert f"\n  {command} " in text
 
 

@@ -42,11 +42,21 @@ def _nothing_left_on_the_terminal() -> Iterator[None]:
     output.say()
 
 
+class Clock:
+    """Seconds, set by the test."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_nothing_is_drawn_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
-    now = [0.0]
-    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=lambda: now[-1])
-    now.append(0.9)
+    clock = Clock()
+    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
+    clock.now = 0.9
     watch(PageStored("ce1", 1000, 1000, 0))
     assert terminal.getvalue() == ""
 
@@ -55,13 +65,17 @@ def test_a_bar_for_each_target_that_gives_way_to_output(monkeypatch: pytest.Monk
     terminal = on_terminal(monkeypatch)
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stdout", printed)
-    now = [0.0]
-    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=lambda: now[-1])
+    clock = Clock()
+    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
+    clock.now = 2.0
     watch(PageStored("ce1", 1000, 1000, 0))
-    watch(DeliveryBegun("neic", 400))
-    now.append(2.0)
-    watch(BatchSettled("neic", 1, "Accepted", 100, 5000))
-    assert terminal.getvalue() == "\rread 1000  neic [#####...............] 100/400"
+    assert terminal.getvalue() == "\rread 1,000, 500/s"
+    terminal.truncate(0)
+    terminal.seek(0)
+    watch(DeliveryBegun("neic", 4000))
+    clock.now = 202.0
+    watch(BatchSettled("neic", 1, "Accepted", 1000, 5000))
+    assert terminal.getvalue() == "\rneic [#####...............] 1,000/4,000, 5.0/s, 10 min left"
     output.data("done")
     assert terminal.getvalue().endswith("\r")
     assert printed.getvalue() == "done\n"
@@ -76,10 +90,10 @@ def test_no_bar_where_none_belongs(
     monkeypatch: pytest.MonkeyPatch, verbose: bool, quiet: bool, is_terminal: bool
 ) -> None:
     terminal = on_terminal(monkeypatch)
-    now = [0.0]
-    watch = progress.observer(verbose=verbose, quiet=quiet, terminal=is_terminal, clock=lambda: now[-1])
+    clock = Clock()
+    watch = progress.observer(verbose=verbose, quiet=quiet, terminal=is_terminal, clock=clock)
     watch(DeliveryBegun("neic", 400))
-    now.append(5.0)
+    clock.now = 5.0
     watch(BatchSettled("neic", 1, "Accepted", 100, 5000))
     assert "[" not in terminal.getvalue()
 
@@ -113,8 +127,8 @@ def test_many_held_records_are_reported_by_reason_before_anything_else_is(capsys
     output.say("done")
     output.say("and done")
     assert capsys.readouterr().err.splitlines() == [
-        "neic: 10000 records are held: no benchmark (such as ur-1)",
-        "neic: `usage-publisher held list --each --target neic` lists them",
+        "neic: 10,000 records are held: no benchmark (such as ur-1)",
+        "neic: `usage-publisher records list --each --state held --target neic` lists them",
         "neic: ur-1 is rejected: HTTP 406: no such user",
         "done",
         "and done",

@@ -14,7 +14,7 @@ from publisher.store.database import open_store
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 from tests.publisher.cli.test_exit_codes import sgas
 
-MONTHS = ("--from", "2026-01", "--until", "2027-01")
+MONTHS = ("--since", "2026-01", "--until", "2027-01")
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 
 def test_what_agrees_is_reported_in_one_line_a_month(published: Program) -> None:
     done = published("reconcile", "files", *MONTHS).ok()
-    assert "files: by the files that are there" in done.out
+    assert "files: by the files in the folder" in done.out
     assert "agrees" in done.out
     assert "differs" not in done.out
     answer = published("reconcile", "summaries", *MONTHS, "--json").ok().object["targets"]["summaries"]
@@ -97,7 +97,7 @@ def test_a_service_that_does_not_answer_leaves_the_receipts(collected: Program, 
     simulator.faults.replace([Fault("status", code=500, service="query")])
     done = collected("reconcile", *MONTHS).ok()
     assert "by receipts only" in done.out
-    assert "does not tell what it has" in done.err
+    assert "gives no evidence of what it has" in done.err
     simulator.faults.replace([Fault("status", code=403, service="query")])
     assert collected("reconcile", *MONTHS).code == 4
 
@@ -118,13 +118,17 @@ def test_superseded_records_come_with_the_commands_for_them(collected: Program, 
     last = "SELECT RecordID FROM AAR WHERE StatusID = 1 ORDER BY EndTime DESC LIMIT 1"
     collected.change_database(f"UPDATE AAR SET UsedWalltime = UsedWalltime + 60 WHERE RecordID = ({last})")
     collected("collect").ok()
-    (record,) = (item["record_id"] for item in collected("superseded", "list", "--json").ok().object["records"])
+    (record,) = (
+        item["record_id"]
+        for item in collected("records", "list", "--state", "superseded", "--json").ok().object["records"]
+    )
     done = collected("reconcile", *MONTHS).ok()
     assert record in done.out
-    for command in ("superseded waive sgas", "superseded retry sgas", "jobs RECORD"):
+    for command in ("records waive RECORD --state superseded --target sgas", "records retry RECORD", "jobs RECORD"):
         assert f"usage-publisher {command}" in done.err
-    assert collected("superseded", "retry", "sgas").code == 2
-    collected("superseded", "waive", "sgas", record, "--reason", "a minute").ok()
+    assert collected("records", "retry", "--state", "superseded", "--target", "sgas").code == 2
+    assert "add --state superseded" in collected("records", "retry", record).err
+    collected("records", "waive", record, "--reason", "a minute").ok()
     again = collected("reconcile", *MONTHS, "--json").ok().object["targets"]["sgas"]
     assert again["differences"] == []
     assert sum(month["superseded"] for month in again["months"].values()) == 0
@@ -134,9 +138,9 @@ def test_superseded_records_come_with_the_commands_for_them(collected: Program, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--month", "2026-11", "--from", "2026-10"), "exclude each other"),
-        (("--until", "2026-11"), "--until needs --from"),
-        (("--month", "soon"), "is no time"),
+        (("--month", "2026-11", "--since", "2026-10"), "exclude each other"),
+        (("--until", "2026-11"), "--until needs --since"),
+        (("--month", "soon"), "is not a time"),
         (("nowhere",), "there is no target"),
         (("--file", "x.csv"), "one target"),
     ],

@@ -23,7 +23,7 @@ def store_state(site: Program) -> dict[str, tuple[int, str]]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("ogf-ur",), ("emi-car", "--from", "2026-09"), ("apel-summary", "--target", "summaries"), ("apel-sync",)],
+    [("ogf-ur",), ("emi-car", "--since", "2026-09"), ("apel-summary", "--target", "summaries"), ("apel-sync",)],
 )
 def test_nothing_changes(collected: Program, arguments: tuple[str, ...]) -> None:
     before = store_state(collected)
@@ -96,7 +96,7 @@ def test_what_is_rendered_is_what_is_sent_to_the_byte(collected: Program, pki: P
 
 def test_of_a_month_only_the_groups_that_changed_are_rendered(published: Program, tmp_path: Path) -> None:
     published.change_database("UPDATE AAR SET UsedWalltime = UsedWalltime + 60 WHERE RecordID = 20")
-    published("collect", "--from", "2026-09").ok()
+    published("collect", "--since", "2026-09").ok()
     rendered = tmp_path / "rendered"
     published("render", "apel-summary", "--target", "summaries", "--output", rendered).ok()
     before = set((published.folder / "summaries").rglob("*"))
@@ -114,7 +114,7 @@ def test_without_the_certificate_it_says_that_messages_may_be_cut_otherwise(coll
     )
     collected.configure(BASE + SOURCE + settings)
     done = collected("render", "emi-car", "--target", "apel").ok()
-    assert "may be cut at other places when they are sent: the key" in done.err
+    assert "publish may cut messages at other places: the key" in done.err
 
 
 def test_what_was_published_waits_no_more(published: Program) -> None:
@@ -125,7 +125,7 @@ def test_files_are_never_overwritten(collected: Program) -> None:
     collected("render", "ogf-ur", "--output", "rendered").ok()
     done = collected("render", "ogf-ur", "--output", "rendered")
     assert done.code == 2
-    assert "is there already" in done.err
+    assert "already exists" in done.err
 
 
 def test_before_anything_was_collected(fresh: Program) -> None:
@@ -138,7 +138,7 @@ def test_before_anything_was_collected(fresh: Program) -> None:
 def test_what_cannot_be_rendered_is_reported(collected: Program) -> None:
     text = collected.config.read_text().replace('benchmark = { type = "HEPscore23", value = 14.2 }\n', "")
     collected.configure(text)
-    found = collected("render", "emi-car", "--from", "2026-09", "--json").ok().object
+    found = collected("render", "emi-car", "--since", "2026-09", "--json").ok().object
     assert found["held"] == len(found["held_records"]) > 0
     assert "benchmark" in found["held_records"][0]["reason"]
 
@@ -154,7 +154,7 @@ statuses = ["completed", "failed", "aborted"]
 
 def test_what_is_alike_in_many_records_is_reported_once(collected: Program) -> None:
     collected.configure(collected.config.read_text() + ABORTED_TOO + 'unknown_vo = "hold"\n')
-    told = collected("render", "emi-car", "--from", "2026-09", "--target", "aborted-too").ok().err
+    told = collected("render", "emi-car", "--since", "2026-09", "--target", "aborted-too").ok().err
     assert re.search(r"^held: \d+ records, the first ur-ce\d.example.org-\w+: VO: unknown", told, re.MULTILINE)
     assert told.count("held: ") == 1
 
@@ -172,7 +172,7 @@ def test_options_that_show_no_messages_exclude_those_about_messages(
 ) -> None:
     done = collected("render", "ogf-ur", *options)
     assert done.code == 2
-    assert f"does not go with {beside}\n" in done.err
+    assert f"so it excludes {beside}\n" in done.err
     assert not (collected.folder / "folder").exists()
 
 
@@ -194,7 +194,7 @@ def test_a_folder_that_cannot_be_made(collected: Program) -> None:
 @pytest.mark.parametrize("format_name", ["ogf-ur", "apel-summary", "apel-sync"])
 def test_without_a_target_it_shows_what_is_usually_sent(collected: Program, format_name: str) -> None:
     """As many as a target with the default settings gets: no aborted jobs of ARC, whatever the number of targets."""
-    window = ("--from", "2026-01", "--until", "2027-01", "--json")
+    window = ("--since", "2026-01", "--until", "2027-01", "--json")
     collected.configure(collected.config.read_text().replace('records = "apel-summary"', 'records = "emi-car"'))
     plain = collected("render", format_name, *window).ok().object["records"]
     records = "apel-summary" if format_name == "apel-sync" else format_name

@@ -62,7 +62,7 @@ def test_every_stays_until_interrupted(fresh: Program) -> None:
 def test_a_pause_that_is_none_is_refused(fresh: Program, every: str) -> None:
     done = fresh("run", "--every", every)
     assert (done.code, done.out) == (2, "")
-    assert "at least one second" in done.err
+    assert "at least 1 second" in done.err
     assert not (fresh.folder / "store.db").exists()
 
 

@@ -31,8 +31,8 @@ main()
         (("--version",), ("email",)),
         (("status", "--json"), STORE),
         (("jobs", "--json"), STORE),
-        (("held", "list", "--json"), STORE),
-        (("audit", "--json"), STORE),
+        (("records", "list", "--state", "held", "--json"), STORE),
+        (("store", "audit", "--json"), STORE),
     ],
     ids=lambda value: value[0] if value else "",
 )

@@ -30,7 +30,7 @@ def test_check_says_that_all_is_well_or_what_is_not(published: Program) -> None:
     assert wrong["subject"] == "counters"
     assert "--repair" in wrong["hint"]
     done = published("store", "check", "--repair").ok()
-    assert "set right: files, accepted" in done.err
+    assert "corrected: files, accepted" in done.err
     published("store", "check").ok()
 
 
@@ -74,7 +74,7 @@ def test_what_a_killed_purge_left_is_removed_by_the_next_also_where_nothing_else
         named = "SELECT count(*) FROM sqlite_master WHERE name = 'deliveries_by_run'"
         published("store", "purge", "--before", "2020-01", "--dry-run").ok()
         assert connection.execute(named).fetchone() == (1,)
-        assert "nothing can be taken out" in published("store", "purge", "--before", "2020-01").ok().err
+        assert "nothing to purge" in published("store", "purge", "--before", "2020-01").ok().err
         assert connection.execute(named).fetchone() == (0,)
 
 
@@ -90,13 +90,13 @@ def test_export_import_and_forget(published: Program) -> None:
         .execute("SELECT record_id FROM runs ORDER BY id LIMIT 1")
         .fetchone()[0]
     )
-    (known,) = published("jobs", person, "--json").ok().object["jobs"]
+    (known,) = published("jobs", person, "--json").ok().object["records"]
     dn = known["facts"]["user_dn"]
     assert published("store", "forget", dn).code == 2
     done = published("store", "forget", dn, "--yes", "--json").ok().object
     assert done["runs"] > 0
     assert dn not in published("jobs", person, "--json").ok().out
-    assert dn not in published("audit").ok().out
+    assert dn not in published("store", "audit").ok().out
     assert published("store", "forget", dn, "--yes").code == 2
 
 
@@ -110,7 +110,7 @@ def test_contexts_follow_every_command(published: Program) -> None:
     (published.folder / "texts" / "jobs.txt").mkdir()
     done = published("store", "spool", "--json")
     assert done.code == 1
-    assert "cannot be used" in done.object["contexts"][0]["trouble"]
+    assert "cannot be used" in done.object["contexts"][0]["problem"]
 
 
 def test_without_a_store_there_is_nothing_to_look_after(tmp_path: Path) -> None:

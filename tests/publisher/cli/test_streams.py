@@ -23,30 +23,34 @@ COMMANDS = [
     ("--help",),
     ("--version",),
     ("report", "--help"),
+    ("report", "totals", "--help"),
     ("run",),
     ("collect",),
     ("collect", "--unreadable"),
     ("publish",),
-    ("republish", "files", "--from", "2026-09", "--until", "2026-10", "--yes"),
+    ("republish", "files", "--since", "2026-09", "--until", "2026-10", "--yes"),
     ("reconcile",),
     ("render", "ogf-ur"),
     ("render", "emi-car"),
     ("render", "apel-summary", "--diff"),
     ("render", "ogf-ur", "--target", "files", "--explain", JOB),
     *(
-        ("report", "--view", "totals", "--by", "vo,queue", "--from", "2026-09", "--until", "2026-10", "--format", form)
+        ("report", "totals", "--by", "vo,queue", "--since", "2026-09", "--until", "2026-10", "--format", form)
         for form in ("table", "csv", "json", "md")
     ),
-    ("report", "--view", "totals", "--by", "queue", "--from", "2026-09", "--until", "2026-10", "--format", "svg"),
+    ("report", "totals", "--by", "queue", "--since", "2026-09", "--until", "2026-10", "--format", "svg"),
     ("jobs",),
     ("jobs", JOB),
     ("status",),
-    ("held", "list"),
-    ("rejected", "list"),
-    ("superseded", "list"),
+    ("records", "list", "--state", "held"),
+    ("records", "list", "--state", "rejected"),
+    ("records", "list", "--state", "superseded"),
     ("check",),
     ("check", "--nagios"),
-    ("audit",),
+    (
+        "store",
+        "audit",
+    ),
     ("store", "check"),
     ("nosuch",),
 ]
@@ -172,9 +176,16 @@ def test_json_on_a_terminal_is_the_same_object(hostile: Program) -> None:
             ("render", "ogf-ur", "--target", "files", "--explain", JOB),
             ("render", "ogf-ur", "--json"),
         ),
-        *(command for command in COMMANDS if command[:2] == ("report", "--view")),
-        *(("jobs",), ("jobs", JOB), ("jobs", "--json"), ("status",), ("held", "list", "--json"), ("check", "--nagios")),
-        *(("audit", "--json"), ("nosuch", "--json")),
+        *(command for command in COMMANDS if command[:2] == ("report", "totals")),
+        *(
+            ("jobs",),
+            ("jobs", JOB),
+            ("jobs", "--json"),
+            ("status",),
+            ("records", "list", "--state", "held", "--json"),
+            ("check", "--nagios"),
+        ),
+        *(("store", "audit", "--json"), ("nosuch", "--json")),
     ],
     ids=" ".join,
 )
@@ -245,7 +256,7 @@ def test_ctrl_c_while_it_is_loaded_ends_it(collected: Program, tmp_path: Path, m
 
 @pytest.mark.parametrize("form", ["csv", "svg", "html"])
 def test_a_report_is_not_written_through_a_link(published: Program, form: str) -> None:
-    window = ("report", "--view", "totals", "--by", "queue", "--from", "2026-09", "--until", "2026-10")
+    window = ("report", "totals", "--by", "queue", "--since", "2026-09", "--until", "2026-10")
     precious = published.folder / "precious"
     precious.write_bytes(b"before")
     (published.folder / "link").symlink_to(precious)
@@ -256,7 +267,7 @@ def test_a_report_is_not_written_through_a_link(published: Program, form: str) -
     assert (published.folder / "report").stat().st_size > 0
 
 
-@pytest.mark.parametrize("command", ["statements", "archive"])
+@pytest.mark.parametrize("command", ["report", "archive"])
 def test_no_folder_that_is_a_link_is_written_to(published: Program, command: str) -> None:
     (published.folder / "elsewhere").mkdir()
     made = published.folder / "made"
@@ -272,7 +283,7 @@ def test_no_folder_that_is_a_link_is_written_to(published: Program, command: str
         made.mkdir()
         prices = '[charges]\n[[charges.prices]]\nresource = "cores"\nprice = "0.02"\n'
         published.configure(published.config.read_text() + prices)
-        given = ("statements", "2026-09", "--output", "made", "--format", "text", "--by", "vo")
+        given = ("report", "statements", "--month", "2026-09", "--output", "made", "--format", "text", "--by", "vo")
     month.symlink_to(published.folder / "elsewhere")
     done = published(*given)
     assert done.code == 2, done.err

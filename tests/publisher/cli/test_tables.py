@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from publisher.cli.output import level_text, make_table, show
+from publisher.cli.table import level_text, show_table
 
 COLUMNS = ["job", "ended", "user", "state", ""]
 ROWS: list[list[object]] = [
@@ -14,7 +14,7 @@ ROWS: list[list[object]] = [
 
 
 def shown(capsys: pytest.CaptureFixture[str], columns: list[str] = COLUMNS) -> list[str]:
-    show(make_table("Jobs", columns, ROWS))
+    show_table("Jobs", columns, ROWS)
     return capsys.readouterr().out.splitlines()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from publisher.cli.when import seconds
+from publisher.cli.options import seconds
 from publisher.errors import UsageError
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from publisher.simulator.pki import Pki
+from publisher.simulator.simulator import Simulator
 from tests.publisher.cli.program import BASE, FILES, SOURCE, WHOLE, Program
 
 CLOSED_PORT = 9
@@ -67,20 +71,21 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
             ("render", "nosuch"),
             "apel-job, apel-normalised-summary, apel-summary, apel-sync, emi-car, ogf-ur, utilization",
         ),
-        (("republish", "nosuch", "--from", "2026-10", "--until", "2026-11"), "there is no target 'nosuch'"),
-        (("republish", "files", "--from", "2026-10", "--until", "2026-11"), "nobody is there to confirm"),
-        (("republish", "files", "--from", "2026-11", "--until", "2026-10"), "the window holds nothing"),
-        (("jobs", "--from", "yesterday"), "--from: 'yesterday' is no time"),
-        (("jobs", "--state", "nosuch"), "there is no state 'nosuch'; there are: waiting"),
-        (("jobs", "--source", "nosuch"), "there is no source 'nosuch'; there are: ce1"),
-        (("jobs", "nosuch"), "no job nosuch is known"),
+        (("republish", "nosuch", "--since", "2026-10", "--until", "2026-11"), "there is no target 'nosuch'"),
+        (("republish", "files", "--since", "2026-10", "--until", "2026-11"), "this needs confirmation"),
+        (("republish", "files", "--since", "2026-11", "--until", "2026-10"), "the window is empty"),
+        (("jobs", "--since", "yesterday"), "--since: 'yesterday' is not a time"),
+        (("jobs", "--state", "nosuch"), "unknown state 'nosuch'; known: waiting"),
+        (("jobs", "--source", "nosuch"), "unknown source 'nosuch'; known: ce1"),
+        (("jobs", "nosuch"), "job nosuch not found"),
         (("run", "--every", "often"), "--every: a duration is"),
         (("run", "--every", "9" * 400), "--every: "),
-        (("report", "--view", "nonsense"), "Invalid value for '--view': 'nonsense' is not one of"),
-        (("held", "list", "--target", "nosuch"), "there is no target 'nosuch'"),
-        (("held", "show", "nosuch"), "record nosuch is not held"),
-        (("rejected", "waive", "files", "nosuch"), "a waiver needs a reason"),
-        (("rejected", "waive", "files", "nosuch", "--reason", "old"), "record nosuch is not rejected"),
+        (("report", "nonsense"), "No such command 'nonsense'"),
+        (("records", "list", "--state", "held", "--target", "nosuch"), "there is no target 'nosuch'"),
+        (("records", "show", "nosuch", "--state", "held"), "record nosuch is not held"),
+        (("records", "waive", "nosuch", "--state", "rejected", "--target", "files"), "a waiver needs a reason"),
+        (("records", "waive", "nosuch", "--state", "rejected", "--reason", "old"), "record nosuch is not rejected"),
+        (("records", "retry"), "no record is named"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -129,3 +134,34 @@ def test_credentials_and_services(collected: Program, pki: Pki, case: str, code:
     assert targets["apel"]["accepted"] == 0
     assert targets["files"]["accepted"] == 37
     assert "Traceback" not in done.err
+
+
+def test_plain_http_to_a_service_with_tls_says_that_https_is_needed(collected: Program, pki: Pki) -> None:
+    with Simulator(pki) as simulator:
+        url = simulator.sgas_url.replace("https://", "http://")
+        client = pki.client
+        collected.configure(
+            f'{BASE}{SOURCE}[targets.sgas]\ntype = "sgas"\nurl = "{url}"\nattempts = 1\n[credentials]\n'
+            f'certificate = "{client.certificate}"\nkey = "{client.key}"\nca_file = "{pki.ca_file}"\n'
+        )
+        done = collected("publish")
+    assert done.code == 1
+    assert "if the service uses TLS, write https://" in done.err
+
+
+def test_an_error_of_the_program_is_a_message_with_a_code_of_its_own(collected: Program) -> None:
+    """A function that is missing stands for any fault."""
+    program = (
+        "import sys; from publisher.cli import main, status_cmd; del status_cmd.status_json; "
+        "sys.argv = ['usage-publisher', *sys.argv[1:]]; main.main()"
+    )
+    for options, shown in (((), False), (("--verbose",), True)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "status", "--json", *options], cwd=collected.folder,
+            env=collected.environment, capture_output=True, check=False, text=True,
+        )  # fmt: skip
+        assert done.returncode == 6
+        assert json.loads(done.stdout)["exit_code"] == 6
+        assert "internal error: NameError" in done.stderr
+        assert "CONTRIBUTING.md" in done.stderr
+        assert ("Traceback" in done.stderr) == shown

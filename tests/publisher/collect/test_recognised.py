@@ -54,7 +54,7 @@ def configure(site: Site, **settings: Any) -> None:
 
 
 def again(site: Site, window: Window = ALL) -> Collected:
-    """`collect --from --until`."""
+    """`collect --since --until`."""
     return site.collect(window=window)["ce1"]
 
 

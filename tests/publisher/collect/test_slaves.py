@@ -139,5 +139,5 @@ def test_people_see_which_are_slaves(site: OldSite) -> None:
     site.take(MASTER, SLAVE)
     program = Program(site.folder, SITE)
     assert program("jobs", "--limit", "10").ok().out.count("completed (slave)") == 1
-    runs = program("jobs", "old-1", "--json").ok().object["jobs"]
+    runs = program("jobs", "old-1", "--json").ok().object["records"]
     assert [run["facts"].get("slave", False) for run in runs] == [False, True]

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from formats.calendar import Period, period_numbered, period_of, periods_between
 from formats.job import Job
-from formats.utilization.measure import Bins, Ran, Tally
+from formats.utilization.measure import KEYS, Bins, Ran, Tally
 from formats.utilization.report import UtilizationReport, check_report, read_report
 from publisher.config.schema import Selected
-from publisher.messages.entries import KEYS
 from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State

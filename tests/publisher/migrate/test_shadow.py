@@ -51,7 +51,7 @@ def test_nothing_is_sent_and_nothing_changes(shadowed: Inside) -> None:
 
 
 def test_republish_to_a_shadow_is_refused(shadowed: Inside) -> None:
-    done = shadowed("republish", "files", "--from", "2026-01-01", "--until", "2027-01-01", "--yes")
+    done = shadowed("republish", "files", "--since", "2026-01-01", "--until", "2027-01-01", "--yes")
     assert done.code == 2
     assert "is a shadow" in done.err
 
@@ -121,7 +121,7 @@ def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Inside) -> 
     done = shadowed("shadow", "files", "--against", "old", "--take-over")
     assert f"{len(records) - 1} more jobs counted as delivered before us" in done.err
     assert shadowed("status", "--json").object["targets"]["files"]["assumed"] == len(records) - 1
-    assert "take over" in shadowed("audit").ok().out
+    assert "take over" in shadowed("store", "audit").ok().out
     shadowed.configure(SHADOW.replace("shadow = true", "", 1))
     shadowed("publish", "files")
     sent = "".join(path.read_text() for path in (shadowed.folder / "files").iterdir())
@@ -147,7 +147,7 @@ def test_taking_over_by_time(shadowed: Inside) -> None:
         (("files", "--against", "old-summaries"), "no record of ogf-ur"),
         (("files", "--take-over"), "--against"),
         (("files", "--delivered-until", "2026-11-01"), "--take-over"),
-        (("files", "--month", "2026-11", "--from", "2026-11-01"), "do not go together"),
+        (("files", "--month", "2026-11", "--since", "2026-11-01"), "do not go together"),
         (("files", "--month", "2026-11"), "go with --against"),
         (("files", "--until", "2026-11-01"), "go with --against"),
         (("summaries", "--against", "old-summaries", "--take-over"), "--delivered-until"),

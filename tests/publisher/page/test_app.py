@@ -137,10 +137,10 @@ def test_further_names_are_configured(publisher: Publisher) -> None:
 
 
 def test_downloads_are_the_same_report(opened: Page) -> None:
-    table = list(csv.DictReader(io.StringIO(opened.ask(f"/totals.csv?{MONTH}&by=owner").text)))
-    told = json.loads(opened.ask(f"/totals.json?{MONTH}&by=owner").text)
-    assert {row["owner"] for row in table} == {row["owner"] for row in told["totals"]}
-    page = opened.ask(f"/totals?{MONTH}&by=owner").text
+    table = list(csv.DictReader(io.StringIO(opened.ask(f"/totals.csv?{MONTH}&by=user").text)))
+    told = json.loads(opened.ask(f"/totals.json?{MONTH}&by=user").text)
+    assert {row["user"] for row in table} == {row["user"] for row in told["totals"]}
+    page = opened.ask(f"/totals?{MONTH}&by=user").text
     assert all(f">{int(row['jobs']):,}<" in page for row in table)
     for form, begins in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("ps", b"%!PS")):
         found = opened.ask(f"/utilization.{form}?{MONTH}&bin=1d&grid=1&style=bar")
@@ -151,13 +151,13 @@ def test_downloads_are_the_same_report(opened: Page) -> None:
 
 
 def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
-    for path in (f"/totals?{MONTH}&by=owner", f"/totals?{MONTH}&by=owner&by2=queue"):
+    for path in (f"/totals?{MONTH}&by=user", f"/totals?{MONTH}&by=user&by2=queue"):
         assert EVIL not in opened.ask(path).text
         assert "&lt;script&gt;alert(" in opened.ask(path).text
-    asked = opened.ask("/", params={"owner": EVIL, "queue": '" onfocus="alert(1)'}).text
+    asked = opened.ask("/", params={"user": EVIL, "queue": '" onfocus="alert(1)'}).text
     assert EVIL not in asked
     assert 'value="" onfocus' not in asked
-    assert "<script" not in opened.ask(f"/utilization.svg?{MONTH}&bin=1d&by=owner").text
+    assert "<script" not in opened.ask(f"/utilization.svg?{MONTH}&bin=1d&by=user").text
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
         ("bin=1s&days=30", "too many for a page"),
         ("bin=soon", "bin: a duration"),
         ("by=colour", "there are: queue, host"),
-        (f"owner={'x' * 300}", "longer than"),
+        (f"user={'x' * 300}", "longer than"),
     ],
 )
 def test_what_makes_no_sense_is_reported_beside_the_form(opened: Page, query: str, said: str) -> None:
@@ -189,9 +189,9 @@ def test_a_query_names_no_files(opened: Page) -> None:
 
 def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Page) -> None:
     default = opened.ask("/utilization.json").json()
-    assert (default["start"], default["stop"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
+    assert (default["since"], default["until"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
     whole = opened.ask("/utilization.json?start=&days=&shown=1").json()
-    assert (whole["start"], whole["stop"]) == ("2026-11-01T00:00:00Z", "2026-12-02T00:00:00Z")
+    assert (whole["since"], whole["until"]) == ("2026-11-01T00:00:00Z", "2026-12-02T00:00:00Z")
     assert whole["jobs"] == JOBS
 
 
@@ -244,7 +244,7 @@ def test_strangers_see_nothing(guarded: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/totals.json?by=owner&", "/utilization.json?by=owner&", "/totals.json?by=owner&owner=*&"]
+    "path", ["/totals.json?by=user&", "/utilization.json?by=user&", "/totals.json?by=user&user=*&"]
 )
 def test_users_see_their_own_jobs_only(guarded: Page, path: str) -> None:
     mine = guarded.ask(f"{path}{MONTH}", headers=as_("alice")).text
@@ -255,7 +255,7 @@ def test_users_see_their_own_jobs_only(guarded: Page, path: str) -> None:
 
 
 def test_users_see_nothing_of_others(guarded: Page) -> None:
-    hidden = guarded.ask(f"/totals?{MONTH}&queue=nosuch*&owner=bob", headers=as_("alice")).text
+    hidden = guarded.ask(f"/totals?{MONTH}&queue=nosuch*&user=bob", headers=as_("alice")).text
     assert "No job of yours matches" in hidden
     assert "slow.q" not in hidden
     assert "bob" not in hidden
@@ -286,7 +286,7 @@ def test_a_charge_is_shown_only_to_those_charged(guarded: Page) -> None:
 
 def test_no_view_shows_users_what_others_used(guarded: Page) -> None:
     for view in ("utilization", "totals", "waiting", "paths", "charges"):
-        for by in ("", "&by=owner", "&by=queue"):
+        for by in ("", "&by=user", "&by=queue"):
             for form in ("", ".json", ".csv"):
                 path = f"/{view}{form}" if form or view != "utilization" else "/"
                 found = guarded.ask(f"{path}?{MONTH}&month=2026-11{by}", headers=as_("alice")).text

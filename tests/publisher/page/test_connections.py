@@ -189,7 +189,7 @@ def test_the_client_is_who_connects_unless_a_proxy_is_configured(month: Program,
         logged_in(served.url, FORWARDED, "127.0.0.2")
         logged_in(served.url, "X-Forwarded-For: 203.0.113.9, nobody, 198.51.100.7\r\n", "127.0.0.3")
         logged_in(served.url, "X-Forwarded-For: ::ffff:203.0.113.8\r\n", "127.0.0.3")
-    entries = site("audit", "--json").ok().object["entries"]
+    entries = site("store", "audit", "--json").ok().object["records"]
     found_addresses = sorted(entry["detail"].rpartition(" from ")[2] for entry in entries)
     assert found_addresses == ["127.0.0.1", "127.0.0.1", "127.0.0.2", "198.51.100.7", "203.0.113.8", "203.0.113.9"]
 

@@ -23,9 +23,9 @@ def looks_right(tab: Tab, width: int) -> None:
 
 def test_at_a_desk(browser: Browser, page: str, pictures: Path) -> None:
     with browser.tab() as tab:
-        tab.open(f"{page}/?{MONTH}&by=owner&style=bar&grid=1")
+        tab.open(f"{page}/?{MONTH}&by=user&style=bar&grid=1")
         looks_right(tab, 1200)
-        assert tab.text("h1") == "Queue utilization by owner"
+        assert tab.text("h1") == "Queue utilization by user"
         assert tab.value("document.querySelectorAll('.as-bar path').length") == 8
         assert EVIL in tab.text(".legend") or "(others" in tab.text(".legend")
         assert all(url.startswith((page, "data:")) for url in tab.requests())
@@ -54,14 +54,14 @@ def test_other_views(browser: Browser, page: str, pictures: Path, view: str) -> 
 
 def test_nothing_that_a_job_is_called_is_run(browser: Browser, page: str) -> None:
     with browser.tab() as tab:
-        for path in ("?by=owner&", "totals?by=owner&", "totals?by=host&", "occupation?"):
+        for path in ("?by=user&", "totals?by=user&", "totals?by=host&", "occupation?"):
             tab.open(f"{page}/{path}{MONTH}")
             assert tab.value("document.querySelectorAll('script').length") == 1
             assert tab.complaints() == []
-        tab.open(f"{page}/totals?{MONTH}&by=owner")
+        tab.open(f"{page}/totals?{MONTH}&by=user")
         assert EVIL in tab.text("table")
-        tab.open(f"{page}/?{MONTH}&owner=%22%3E%3Cscript%3E")
-        assert tab.value("document.getElementById('f-owner').value") == '"><script>'
+        tab.open(f"{page}/?{MONTH}&user=%22%3E%3Cscript%3E")
+        assert tab.value("document.getElementById('f-user').value") == '"><script>'
         assert tab.complaints() == []
 
 
@@ -87,11 +87,11 @@ def test_by_keyboard(browser: Browser, page: str) -> None:
         tab.open(f"{page}/?{MONTH}")
         tab.key("Tab")
         assert tab.value("document.activeElement.className") == "skip"
-        tab.value("document.getElementById('f-owner').focus()")
+        tab.value("document.getElementById('f-user').focus()")
         tab.type("alice")
         tab.enter()
-        assert "owner=alice" in tab.value("location.search")
-        assert tab.value("document.getElementById('f-owner').value") == "alice"
+        assert "user=alice" in tab.value("location.search")
+        assert tab.value("document.getElementById('f-user').value") == "alice"
         tab.value("document.getElementById('style-line').focus()")
         tab.key("ArrowRight")
         assert tab.value("document.getElementById('style-bar').checked")
@@ -137,7 +137,7 @@ def test_to_a_screen_reader(browser: Browser, page: str) -> None:
 def test_colours_keep_contrast_in_the_dark(browser: Browser, page: str, pictures: Path) -> None:
     with browser.tab() as tab:
         tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-        tab.open(f"{page}/?{MONTH}&by=owner")
+        tab.open(f"{page}/?{MONTH}&by=user")
         assert tab.value("getComputedStyle(document.documentElement).backgroundColor") == "rgb(23, 24, 27)"
         looks_right(tab, 1200)
         tab.picture(pictures / "page-dark.png")
@@ -158,8 +158,8 @@ def test_logging_in_and_out(browser: Browser, guarded_page: str, pictures: Path)
         assert tab.value("location.pathname + location.search") == "/"
         assert "alice" in tab.text(".leave")
         assert tab.value("document.cookie") == ""
-        assert tab.value("document.getElementById('f-owner').readOnly")
-        tab.open(f"{guarded_page}/totals?{MONTH}&by=owner")
+        assert tab.value("document.getElementById('f-user').readOnly")
+        tab.open(f"{guarded_page}/totals?{MONTH}&by=user")
         assert "alice" in tab.text("tbody")
         assert "bob" not in tab.text("body")
         tab.open(f"{guarded_page}/status")
@@ -173,8 +173,8 @@ def test_logging_in_and_out(browser: Browser, guarded_page: str, pictures: Path)
 
 
 def test_a_file_by_itself(browser: Browser, month: Program, pictures: Path) -> None:
-    asked = ("report", "--from", "2026-11-01", "--until", "2026-12-01", "--format", "html")
-    month(*asked, "--by", "owner", "--output", "by-owner.html").ok()
+    asked = ("report", "utilization", "--since", "2026-11-01", "--until", "2026-12-01", "--format", "html")
+    month(*asked, "--by", "user", "--output", "by-user.html").ok()
     month(*asked, "--output", "report.html").ok()
     with browser.tab() as tab:
         tab.open(f"file://{month.folder}/report.html")
@@ -183,7 +183,7 @@ def test_a_file_by_itself(browser: Browser, month: Program, pictures: Path) -> N
         tab.click("#style-bar")
         tab.click("#measure-cpu")
         assert tab.is_seen(".measure-cpu .as-bar")
-        tab.open(f"file://{month.folder}/by-owner.html")
+        tab.open(f"file://{month.folder}/by-user.html")
         looks_right(tab, 1200)
         assert all(url.startswith(("file:", "data:")) for url in tab.requests())
         tab.picture(pictures / "page-file.png")

@@ -11,18 +11,18 @@ import pytest
 from tests.publisher.cli.program import BASE, Inside, Program
 from tests.publisher.page.conftest import DAY
 
-MONTH = ("--from", "2026-11-01", "--until", "2026-12-01")
-WEEK = ("--from", "2026-11-01", "--until", "2026-11-08")
+MONTH = ("--since", "2026-11-01", "--until", "2026-12-01")
+WEEK = ("--since", "2026-11-01", "--until", "2026-11-08")
 KINDS = {
-    "queue-line": (*WEEK, "--grid"),
-    "cpu-bar": (*WEEK, "--measure", "cpu", "--style", "bar", "--bin", "6h", "--grid"),
-    "stacked": (*MONTH, "--by", "owner", "--style", "bar", "--bin", "6h"),
-    "stacked-line": (*MONTH, "--by", "queue", "--bin", "1d", "--title", "November by queue"),
-    "occupation": (*MONTH, "--view", "occupation", "--by", "node", "--period", "day"),
-    "totals": (*MONTH, "--view", "totals", "--by", "owner"),
-    "load": (*WEEK, "--view", "load", "--bin", "10m", "--grid"),
-    "many-bins": (*MONTH, "--bin", "15m"),
-    "few-bins": (*WEEK, "--bins", "3", "--style", "bar"),
+    "queue-line": ("utilization", *WEEK, "--grid"),
+    "cpu-bar": ("utilization", *WEEK, "--measure", "cpu", "--style", "bar", "--bin", "6h", "--grid"),
+    "stacked": ("utilization", *MONTH, "--by", "user", "--style", "bar", "--bin", "6h"),
+    "stacked-line": ("utilization", *MONTH, "--by", "queue", "--bin", "1d", "--title", "November by queue"),
+    "occupation": ("occupation", *MONTH, "--by", "node", "--period", "day"),
+    "totals": ("totals", *MONTH, "--by", "user"),
+    "load": ("load", *WEEK, "--bin", "10m", "--grid"),
+    "many-bins": ("utilization", *MONTH, "--bin", "15m"),
+    "few-bins": ("utilization", *WEEK, "--bins", "3", "--style", "bar"),
 }
 
 
@@ -74,6 +74,6 @@ def test_a_picture_of_single_cores(pictures: Path, tmp_path: Path) -> None:
     inside = Inside(tmp_path, BASE + '[sources.torque]\ntype = "torque"\npath = "accounting"\ntimezone = "UTC"\n')
     inside("collect").ok()
     file = pictures / "cores.png"
-    asked = ("--from", "2026-11-01", "--until", "2026-11-22", "--view", "occupation", "--by", "core", "--period", "day")
-    inside("report", *asked, "--format", "png", "--output", file).ok()
+    asked = ("--since", "2026-11-01", "--until", "2026-11-22", "--by", "core", "--period", "day")
+    inside("report", "occupation", *asked, "--format", "png", "--output", file).ok()
     assert file.read_bytes().startswith(b"\x89PNG")

@@ -50,7 +50,7 @@ def test_over_tls_with_tokens_it_may_be_public(site: Program, pki: Pki) -> None:
             assert "strict-transport-security" in answer.headers
             assert TOKENS["root"] not in str(client.cookies)
         assert TOKENS["root"] not in served.stop()
-    (entry,) = site("audit", "--json").ok().object["entries"]
+    (entry,) = site("store", "audit", "--json").ok().object["records"]
     assert (entry["action"], entry["subject"]) == ("log in", "root")
     assert "as admin of operators, from 127.0.0.1" in entry["detail"]
 

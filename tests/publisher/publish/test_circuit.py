@@ -19,7 +19,7 @@ def test_it_opens_at_the_third_failure_and_leaves_out_more_rounds_with_each() ->
     for number in range(40):
         if circuit.admits():
             asked.append(number)
-            circuit.fared(well=False)
+            circuit.record(succeeded=False)
     assert asked == [0, 1, 2, 4, 8, 16, 24, 32]
 
 
@@ -27,9 +27,9 @@ def test_a_round_without_failure_closes_it() -> None:
     circuit = Circuit()
     for _ in range(4):
         circuit.admits()
-        circuit.fared(well=False)
+        circuit.record(succeeded=False)
     assert circuit.half_open
-    circuit.fared(well=True)
+    circuit.record(succeeded=True)
     assert circuit.admits()
     assert not circuit.half_open
 

@@ -52,7 +52,7 @@ class Disk(Receiver):
 
 
 class Life:
-    """A site and its service for a few runs; all of it a function of the seed, but for the order of two couriers."""
+    """A site and its service for a few runs; all of it a function of the seed, but for the order of two workers."""
 
     def __init__(self, folder: Path, seed: int, workers: int) -> None:
         self.chance = random.Random(seed)

@@ -1,9 +1,26 @@
-"""What refusals say of the records in a message."""
+"""What refusals say of the records in a message, and what the rejection policy makes of it; without a store."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
 from publisher.messages.item import Item, Members
-from publisher.publish.rejection import Refusals
+from publisher.publish.context import StopSending
+from publisher.publish.rejection import (
+    PolicyStep,
+    Probe,
+    ProbeResult,
+    Refusals,
+    Reject,
+    RejectionPolicy,
+    ResendAccepted,
+    Steps,
+    TryAgain,
+)
 
 
 def items(*run_ids: int) -> list[Item]:
@@ -12,54 +29,167 @@ def items(*run_ids: int) -> list[Item]:
 
 def test_one_refusal_proves_nothing_and_a_second_without_a_new_record_in_between_neither() -> None:
     refusals = Refusals()
-    refusals.add(items(1), knew=0, seen=5)
+    refusals.add(items(1), knew=0, left=5)
     assert not refusals.is_conclusive("1")
-    refusals.add(items(1), knew=5, seen=7)
+    refusals.add(items(1), knew=5, left=7)
     assert not refusals.is_conclusive("1"), "what was taken had left before the refusal was known"
 
 
 def test_a_second_refusal_after_a_new_record_was_taken_proves_it() -> None:
     refusals = Refusals()
-    refusals.add(items(1), knew=0, seen=5)
-    refusals.add(items(1), knew=6, seen=7)
+    refusals.add(items(1), knew=0, left=5)
+    refusals.add(items(1), knew=6, left=7)
     assert refusals.is_conclusive("1")
 
 
 def test_a_message_counts_against_a_record_when_all_others_of_it_were_taken() -> None:
     refusals = Refusals()
-    refusals.add(items(1, 2, 3), knew=0, seen=1)
-    refusals.taken(items(1))
-    refusals.add(items(3), knew=2, seen=4)
+    refusals.add(items(1, 2, 3), knew=0, left=1)
+    refusals.accepted(items(1))
+    refusals.add(items(3), knew=2, left=4)
     assert not refusals.is_conclusive("3"), "the second may have been what it was refused for"
-    refusals.taken(items(2))
+    refusals.accepted(items(2))
     assert refusals.is_conclusive("3")
 
 
 def test_a_bad_record_explains_the_messages_in_which_it_was() -> None:
     refusals = Refusals()
-    refusals.add(items(1, 2), knew=0, seen=1)
+    refusals.add(items(1, 2), knew=0, left=1)
     refusals.rejected("1")
-    refusals.add(items(2), knew=2, seen=4)
+    refusals.add(items(2), knew=2, left=4)
     assert not refusals.is_conclusive("2")
-    assert refusals.has_later_acceptance("1", taken=0), "it is no more to be judged"
+    assert refusals.has_later_acceptance("1", last_new=0), "it is no more to be judged"
 
 
 def test_a_message_that_was_refused_for_nothing_asks_for_one_refusal_more() -> None:
     refusals = Refusals()
-    refusals.add(items(1), knew=0, seen=1)
-    refusals.add(items(2), knew=0, seen=2)
-    refusals.add(items(1), knew=3, seen=4)
+    refusals.add(items(1), knew=0, left=1)
+    refusals.add(items(2), knew=0, left=2)
+    refusals.add(items(1), knew=3, left=4)
     assert refusals.is_conclusive("1")
-    refusals.taken(items(2))
+    refusals.accepted(items(2))
     assert not refusals.is_conclusive("1")
-    refusals.add(items(1), knew=5, seen=6)
+    refusals.add(items(1), knew=5, left=6)
     assert refusals.is_conclusive("1")
 
 
 def test_refusals_are_ripe_when_a_new_record_was_taken_after_all_of_them() -> None:
     refusals = Refusals()
-    refusals.add(items(1, 2), knew=0, seen=1)
-    refusals.add(items(1), knew=0, seen=4)
-    assert refusals.has_later_acceptance("2", taken=2)
-    assert not refusals.has_later_acceptance("1", taken=4)
-    assert refusals.has_later_acceptance("1", taken=5)
+    refusals.add(items(1, 2), knew=0, left=1)
+    refusals.add(items(1), knew=0, left=4)
+    assert refusals.has_later_acceptance("2", last_new=2)
+    assert not refusals.has_later_acceptance("1", last_new=4)
+    assert refusals.has_later_acceptance("1", last_new=5)
+
+
+# --- the policy, without a store
+
+
+class Run:
+    """Items sent one by one to a service that refuses those that `is_refused` names, as the policy asks for it."""
+
+    def __init__(self, is_refused: Callable[[str], bool], *, replaces: bool = False) -> None:
+        self.policy = RejectionPolicy(replaces=replaces)
+        self.is_refused = is_refused
+        self.left: list[Item] = []
+        self.rejected: list[str] = []
+        self.sent: list[str] = []
+
+    def send(self, item: Item) -> bool:
+        """Whether it was accepted."""
+        self.sent.append(item.key)
+        batch_id = len(self.sent)
+        knew = self.policy.last_new
+        if not self.is_refused(item.key):
+            self.policy.accepted(batch_id, [item], [item])
+            return True
+        self.follow(
+            self.policy.refused(batch_id, [item], "no", certain=False, knew=knew, left=batch_id, since=batch_id)
+        )
+        return False
+
+    def send_all(self, *run_ids: int) -> None:
+        """Send these, and conclude."""
+        self.left = items(*run_ids)
+        while self.left:
+            self.send(self.left.pop(0))
+        self.follow(self.policy.conclude())
+
+    def follow(self, steps: Steps[None]) -> None:
+        """Carry out what the policy asks for."""
+        answer: Any = None
+        with suppress(StopIteration):
+            while True:
+                answer = self._answer(steps.send(answer))
+
+    def _answer(self, step: PolicyStep) -> Any:
+        match step:
+            case Probe():
+                if not self.left:
+                    return ProbeResult.NOTHING_LEFT
+                return ProbeResult.NEW if self.send(self.left.pop()) else ProbeResult.NOT_ACCEPTED
+            case ResendAccepted():
+                self.sent.append(step.item.key)
+                return not self.is_refused(step.item.key)
+            case TryAgain():
+                knew, key = self.policy.last_new, step.record.item.key
+                self.sent.append(key)
+                batch_id = len(self.sent)
+                if self.is_refused(key):
+                    self.policy.refused_again(step.record, batch_id, "no", knew=knew, left=batch_id)
+                else:
+                    self.policy.accepted(batch_id, [step.record.item], [step.record.item])
+            case Reject():
+                self.rejected += [record.item.key for record in step.records]
+        return None
+
+
+def test_a_record_is_rejected_when_another_was_accepted_after_it() -> None:
+    run = Run(lambda key: key == "2")
+    run.send_all(1, 2, 3)
+    assert run.rejected == ["2"]
+    assert run.sent == ["1", "2", "3", "2", "3"], "it is tried again, and then one that the service has"
+
+
+def test_a_record_that_nothing_was_accepted_after_waits() -> None:
+    run = Run(lambda key: key == "3")
+    with pytest.raises(StopSending, match="took no new record after it refused 1"):
+        run.send_all(1, 2, 3)
+    assert run.rejected == []
+
+
+def test_where_no_record_is_accepted_none_is_rejected() -> None:
+    run = Run(lambda _key: True)
+    with pytest.raises(StopSending, match="took no record at all"):
+        run.send_all(1, 2, 3)
+    assert run.rejected == []
+
+
+def test_a_service_that_is_not_well_at_the_end_has_nothing_rejected() -> None:
+    run = Run(lambda key: key == "2" or len(run.sent) > 4)
+    with pytest.raises(StopSending, match="everything waits"):
+        run.send_all(1, 2, 3)
+    assert run.rejected == []
+
+
+def test_a_record_that_is_accepted_when_it_is_tried_again_is_not_rejected() -> None:
+    run = Run(lambda key: key == "2" and run.sent.count("2") == 1)
+    run.send_all(1, 2, 3)
+    assert run.rejected == []
+
+
+def test_after_many_refusals_a_probe_shows_that_the_service_is_at_fault() -> None:
+    run = Run(lambda key: key != "1")
+    with pytest.raises(StopSending, match="takes no new record any more"):
+        run.send_all(*range(1, 100))
+    assert run.rejected == []
+    assert "99" in run.sent, "the newest is the first probe"
+
+
+def test_a_refused_group_needs_no_second_refusal_but_a_service_that_is_well() -> None:
+    run = Run(lambda key: key == "3", replaces=True)
+    run.send_all(1, 2, 3)
+    assert (run.rejected, run.sent) == (["3"], ["1", "2", "3", "2"])
+    alone = Run(lambda key: key == "3", replaces=True)
+    with pytest.raises(StopSending, match="took no record at all"):
+        alone.send_all(3)

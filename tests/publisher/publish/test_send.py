@@ -206,7 +206,7 @@ def test_interrupted_it_finishes_the_batch_and_ends(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 300)
     site.stop_when = lambda: service.posts >= 1
     delivery = site.publish_to("neic")
-    assert delivery.sent.paused == "told to stop"
+    assert delivery.sent.paused == "interrupted"
     assert site.counted("neic") == {State.ACCEPTED: 100, State.WAITING: 200}
     assert service.posts == 1
 

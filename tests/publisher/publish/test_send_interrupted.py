@@ -178,13 +178,13 @@ def _doing(action: Callable[[], None], outcome: Outcome | None = None) -> Fault:
 
 
 def _when_rendered(site: Site, action: Callable[[], None]) -> None:
-    """Do something when the first batch is rendered and about to take off: it asks for the time first."""
+    """Do something when the first batch is rendered and about to leave: the dispatcher asks for the time first."""
     done = False
     now = site.now
 
     def clock() -> int:
         nonlocal done
-        if not done and sys._getframe(1).f_code.co_name == "_leave":
+        if not done and sys._getframe(1).f_code.co_name == "send_now":
             done = True
             action()
         return now

@@ -10,7 +10,7 @@ import pytest
 
 from publisher.errors import CredentialError
 from publisher.events import BatchAnswered, BatchInFlight, Event, ignore
-from publisher.publish.post import RetryBudget, post
+from publisher.publish.retry import RetryBudget, post
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Refused, Throttled, Transient, Unknown
 from tests.publisher.receivers import Receiver, always
@@ -283,7 +283,7 @@ def test_a_service_that_asks_to_wait_is_left_alone_by_all_workers(tmp_path: Path
     def pause(_seconds: float) -> None:
         service.pausing = True
         service.asked.set()
-        assert left.wait(60), "the next message is on its way to a courier while the other pauses"
+        assert left.wait(60), "the next message is on its way to a worker while the other pauses"
         service.pausing = False
 
     def third(event: Event) -> None:

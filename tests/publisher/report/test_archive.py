@@ -39,7 +39,7 @@ def archive(publisher: Publisher, tmp_path_factory: pytest.TempPathFactory) -> P
     ("view", "asked"),
     [
         ("utilization", {"bins": 50}),
-        ("utilization", {"bins": 10, "by": ("owner",), "filters": {"queue": "*q*"}}),
+        ("utilization", {"bins": 10, "by": ("user",), "filters": {"queue": "*q*"}}),
         ("totals", {"by": ("host", "slots")}),
         ("totals", {"by": ("project", "month"), "filters": {"complex": "*=*"}}),
         ("totals", {"by": ("pe",), "interval": "started", "filters": {"job": "*1*"}}),
@@ -130,12 +130,12 @@ def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:
     """Written by one command, read by another, which needs no store."""
     site = Program(tmp_path, BASE)
     assert publisher.config.file is not None
-    months = ("--from", "2026-11", "--until", "2026-12")
+    months = ("--since", "2026-11", "--until", "2026-12")
     told = site("--config", publisher.config.file, "archive", "archive", *months, "--json").ok().object
     assert told["runs"] == told["months"]["2026-11"] > 10
     assert (site.folder / "archive" / "month=2026-11" / "runs.parquet").stat().st_mode & 0o077 == 0
-    asked = (*months, "--view", "totals", "--json")
-    assert site("report", "--archive", "archive", *asked).ok().object["all"]["jobs"] == told["runs"]
+    asked = (*months, "--json")
+    assert site("report", "totals", "--archive", "archive", *asked).ok().object["all"]["jobs"] == told["runs"]
 
 
 def test_what_is_not_an_archive(publisher: Publisher, tmp_path: Path) -> None:

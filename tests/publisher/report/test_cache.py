@@ -31,16 +31,16 @@ NOW = 1_795_000_000
 ALWAYS = {"start": 0, "stop": NOW}
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("utilization", {"bin_s": 86_400 * 365}),
-    ("utilization", {"bin_s": 86_400 * 365, "by": ("owner",)}),
+    ("utilization", {"bin_s": 86_400 * 365, "by": ("user",)}),
     ("utilization", {"start": 1_000_000_020, "stop": 1_000_000_050, "bin_s": 6}),
     *(
         ("totals", {"by": (key,)})
         for key in ("host", "queue", "vo", "slots", "pe", "status", "complex", "month", "task")
     ),
-    ("totals", {"by": ("owner", "queue"), "interval": "started"}),
-    ("totals", {"filters": {"owner": "a*", "host": "*"}}),
+    ("totals", {"by": ("user", "queue"), "interval": "started"}),
+    ("totals", {"filters": {"user": "a*", "host": "*"}}),
     ("totals", {"filters": {"job": "*1*"}}),
-    ("totals", {"filters": {"owner": "nobody of that name"}}),
+    ("totals", {"filters": {"user": "nobody of that name"}}),
     ("occupation", {"by": ("node",), "period": "year"}),
     ("occupation", {"resource": "memory", "period": "year"}),
     ("waiting", {"by": ("queue", "size")}),
@@ -118,7 +118,7 @@ def collected(folder: Path, jobs: list[Job]) -> tuple[Site, ListSource]:
 
 
 VIEWS: list[tuple[str, dict[str, Any]]] = [
-    ("totals", {"by": ("owner", "host")}), ("occupation", {"by": ("node",), "period": "month"}), ("waiting", {}),
+    ("totals", {"by": ("user", "host")}), ("occupation", {"by": ("node",), "period": "month"}), ("waiting", {}),
 ]  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def test_of_very_many_those_that_ended_last_are_kept(tmp_path: Path) -> None:
     before = kept.reads
     same(site, kept)
     assert kept.reads - before == len(VIEWS)
-    late = {"start": jobs[-20].end or 0, "by": ("owner",)}
+    late = {"start": jobs[-20].end or 0, "by": ("user",)}
     assert asked(site.publisher, "totals", late, kept) == asked(site.publisher, "totals", late)
     assert kept.reads - before == len(VIEWS)
 
@@ -204,7 +204,7 @@ def test_a_problem_in_preparing_is_reported_once_and_reports_continue(tmp_path: 
     kept.wait()
     (told,) = said
     assert "could not be prepared: the store is damaged: the record of run number 2 cannot be read" in told
-    early = {"stop": make_job(1).end, "by": ("owner",)}
+    early = {"stop": make_job(1).end, "by": ("user",)}
     for _ in range(2):
         assert asked(site.publisher, "totals", early, kept) == asked(site.publisher, "totals", early)
     kept.wait()
@@ -250,7 +250,7 @@ def test_a_chunk_holds_what_it_was_given(rows: list[tuple[int, int, int]], data:
         assert inside == []
         return
     assert found.numbers["slots"].tolist() == [columns[0][place] for place in inside]
-    assert found.codes["owner"].tolist() == [columns[2][place] for place in inside]
+    assert found.codes["user"].tolist() == [columns[2][place] for place in inside]
     assert found.objects["job"] == [
         (f"{columns[0][place]}" if columns[0][place] % 2 else None, "name", None) for place in inside
     ]

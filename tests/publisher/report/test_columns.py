@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from formats.utilization.measure import KEYS
 from publisher.api import Publisher
 from publisher.collect.enrich import Enrichers
-from publisher.messages.entries import KEYS, entries_of
+from publisher.messages.entries import entries_of
 from publisher.report.frame import OBJECTS, WORDS
 from publisher.report.runs import StoreRuns
 from publisher.store import queries

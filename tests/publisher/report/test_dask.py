@@ -46,8 +46,8 @@ def scheduler() -> Iterator[str]:
 
 REPORTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("utilization", {"bins": 50}),
-    ("utilization", {"bins": 7, "by": ("owner",), "filters": {"queue": "*q*"}}),
-    ("utilization", {"bins": 3, "filters": {"owner": "nobody-of-this-name"}}),
+    ("utilization", {"bins": 7, "by": ("user",), "filters": {"queue": "*q*"}}),
+    ("utilization", {"bins": 3, "filters": {"user": "nobody-of-this-name"}}),
     ("totals", {}),
     ("totals", {"by": ("host", "month"), "interval": "started"}),
     ("totals", {"by": ("project",), "filters": {"complex": "*=*"}}),
@@ -62,7 +62,7 @@ def test_the_same_reports(every_source: Publisher, archive: Path, scheduler: str
         alone = make(view, context, request)
         assert make(view, context, msgspec.structs.replace(request, dask=scheduler)) == alone
         assert alone.rows
-        assert (alone.nothing is None) == ("owner" not in asked.get("filters", {}))
+        assert (alone.nothing is None) == ("user" not in asked.get("filters", {}))
 
 
 def test_an_interval_after_all_runs(every_source: Publisher, archive: Path) -> None:

@@ -35,7 +35,7 @@ def context_of(site: Site) -> ReportContext:
 
 def starts(site: Site, start: int, stop: int | None = None, running_until: int | None = None) -> list[int]:
     runs = StoreRuns(site.publisher.store, site.config)
-    frames = runs.frames(start, stop, frozenset({"owner", "slots"}), running_until=running_until)
+    frames = runs.frames(start, stop, frozenset({"user", "slots"}), running_until=running_until)
     return sorted(start for frame in frames for start in frame.numbers["start"].tolist())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.publisher.cli.program import BASE, Program
 
-MONTH = ("--from", "2026-11", "--until", "2026-12")
+MONTH = ("--since", "2026-11", "--until", "2026-12")
 SOURCES = """
 [sources.comp]
 type = "slurm"
@@ -37,7 +37,7 @@ def site(tmp_path: Path, fixtures: Path) -> Program:
 
 
 def totals(site: Program, *options: str | Path) -> dict[str, Any]:
-    return site("report", "--view", "totals", *MONTH, *options, "--json").ok().object
+    return site("report", "totals", *MONTH, *options, "--json").ok().object
 
 
 def test_what_a_completion_log_does_not_have_is_unknown_and_not_zero(site: Program) -> None:
@@ -53,19 +53,19 @@ def test_what_a_completion_log_does_not_have_is_unknown_and_not_zero(site: Progr
     note = f"CPU time of {comp['jobs']}"
     assert any("Unknown, and in no sum" in said and note in said for said in found["notes"])
 
-    shown = site("report", "--view", "totals", *MONTH, "--by", "cluster").ok()
+    shown = site("report", "totals", *MONTH, "--by", "cluster").ok()
     assert note in shown.err
     (row,) = (
         row
         for row in csv.DictReader(
-            io.StringIO(site("report", "--view", "totals", *MONTH, "--by", "cluster", "--format", "csv").ok().out)
+            io.StringIO(site("report", "totals", *MONTH, "--by", "cluster", "--format", "csv").ok().out)
         )
         if row["cluster"] == "fixture"
     )
     assert (row["cpu_s"], row["memory_max_kib"]) == ("", "")
-    cpu = site("report", *MONTH, "--measure", "cpu", "--json").ok().object
+    cpu = site("report", "utilization", *MONTH, "--measure", "cpu", "--json").ok().object
     assert any(note in said for said in cpu["notes"])
-    assert "notes" not in site("report", *MONTH, "--measure", "queue", "--json").ok().object
+    assert "notes" not in site("report", "utilization", *MONTH, "--measure", "queue", "--json").ok().object
 
 
 def test_an_archive_knows_it_too_and_one_of_an_older_program_says_nothing(site: Program) -> None:
@@ -84,7 +84,7 @@ def test_an_archive_knows_it_too_and_one_of_an_older_program_says_nothing(site: 
 
 @pytest.mark.parametrize("view", ["utilization", "totals", "waiting", "paths"])
 def test_purged_months_are_named_with_the_number_of_their_runs(site: Program, view: str) -> None:
-    asked = ("report", "--view", view, "--from", "2026-09", "--until", "2026-12")
+    asked = ("report", view, "--since", "2026-09", "--until", "2026-12")
     assert "purged" not in site(*asked, "--json").ok().object
     with closing(sqlite3.connect(site.folder / "store.db", isolation_level=None)) as store:
         store.execute("INSERT INTO purged_months (month, runs, purged_at) VALUES (202610, 1234, 1), (202608, 7, 1)")

@@ -13,8 +13,8 @@ from formats.utilization.report import read_report
 from tests.publisher.cli.program import BASE, Program
 
 SOURCES = '\n[sources.dqs]\ntype = "dqs"\npath = "{dqs}"\n[sources.ge]\ntype = "gridengine"\npath = "{ge}"\n'
-FIGURE = ("--from", "@1000000010", "--until", "@1000000057", "--bin", "6s")
-GRID_ENGINE = ("--from", "2026-11", "--until", "2026-12")
+FIGURE = ("--since", "@1000000010", "--until", "@1000000057", "--bin", "6s")
+GRID_ENGINE = ("--since", "2026-11", "--until", "2026-12")
 
 
 @pytest.fixture(scope="module")
@@ -26,28 +26,32 @@ def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Program:
 
 
 def test_the_manuals_figure(site: Program) -> None:
-    found = site("report", *FIGURE, "--json").ok().object
-    assert (found["start"], found["stop"], found["bin_s"]) == ("2001-09-09T01:46:50Z", "2001-09-09T01:47:37Z", 6)
+    found = site("report", "utilization", *FIGURE, "--json").ok().object
+    assert (found["since"], found["until"], found["bin_s"]) == ("2001-09-09T01:46:50Z", "2001-09-09T01:47:37Z", 6)
     assert (found["measure"], found["jobs"], found["jobs_of_no_length"]) == ("queue", 5, 0)
     assert [round(one["queue"], 2) for one in found["bins"]] == [1, 0.5, 1, 1.67, 2.33, 2.83, 1, 0.83]
     assert [round(one["cpu_user"], 2) for one in found["bins"]][1] == 0.17
     assert [round(one["cpu_system"], 2) for one in found["bins"]][5] == 2.20
-    assert site("report", *FIGURE[:4], "--bins", "8", "--json").ok().object["bins"] == found["bins"]
+    assert site("report", "utilization", *FIGURE[:4], "--bins", "8", "--json").ok().object["bins"] == found["bins"]
 
 
 def test_every_line_of_the_act_file_counts(site: Program) -> None:
-    interval = ("--from", "@1000000071", "--until", "@1000000099", "--bins", "1", "--json")
-    (whole,) = site("report", *interval, "--job", "job6").ok().object["bins"]
+    interval = ("--since", "@1000000071", "--until", "@1000000099", "--bins", "1", "--json")
+    (whole,) = site("report", "utilization", *interval, "--job", "job6").ok().object["bins"]
     assert (whole["jobs"], whole["queue"]) == (3, 3.0)
-    (slow,) = site("report", *interval, "--job", "6", "--queue", "slow*", "--complex", "aix").ok().object["bins"]
+    (slow,) = (
+        site("report", "utilization", *interval, "--job", "6", "--queue", "slow*", "--complex", "aix")
+        .ok()
+        .object["bins"]
+    )
     assert (slow["jobs"], slow["queue"]) == (1, 1.0)
 
 
-@pytest.mark.parametrize(("key", "file"), [("owner", "qacct-o.txt"), ("department", "qacct-D.txt")])
+@pytest.mark.parametrize(("key", "file"), [("user", "qacct-o.txt"), ("department", "qacct-D.txt")])
 def test_cpu_times_are_those_of_qacct(site: Program, fixtures: Path, key: str, file: str) -> None:
     lines = (fixtures / "gridengine" / "real" / file).read_text().splitlines()[2:]
     told = {line.split()[0]: tuple(map(float, line.split()[2:5])) for line in lines}
-    rows = site("report", "--view", "totals", "--by", key, *GRID_ENGINE, "--json").ok().object["totals"]
+    rows = site("report", "totals", "--by", key, *GRID_ENGINE, "--json").ok().object["totals"]
     found = {row[key]: (row["cpu_user_s"], row["cpu_system_s"], row["cpu_s"]) for row in rows}
     assert found.keys() == told.keys()
     for name, times in found.items():
@@ -55,39 +59,39 @@ def test_cpu_times_are_those_of_qacct(site: Program, fixtures: Path, key: str, f
 
 
 def test_totals_by_two_keys_add_up(site: Program) -> None:
-    found = site("report", "--view", "totals", "--by", "owner,month", *GRID_ENGINE, "--json").ok().object
+    found = site("report", "totals", "--by", "user,month", *GRID_ENGINE, "--json").ok().object
     assert {row["month"] for row in found["totals"]} == {"2026-11"}
     for name in ("jobs", "wall_s", "cpu_s"):
         assert sum(row[name] for row in found["totals"]) == pytest.approx(found["all"][name])
-    alone = site("report", "--view", "totals", *GRID_ENGINE, "--owner", "bob", "--json").ok().object["all"]
-    assert alone["jobs"] == sum(row["jobs"] for row in found["totals"] if row["owner"] == "bob")
+    alone = site("report", "totals", *GRID_ENGINE, "--user", "bob", "--json").ok().object["all"]
+    assert alone["jobs"] == sum(row["jobs"] for row in found["totals"] if row["user"] == "bob")
 
 
 def test_forms(site: Program) -> None:
-    rows = list(csv.DictReader(io.StringIO(site("report", *FIGURE, "--format", "csv").ok().out)))
+    rows = list(csv.DictReader(io.StringIO(site("report", "utilization", *FIGURE, "--format", "csv").ok().out)))
     assert [row["queue"] for row in rows][5] == "2.8333"
-    site("report", *FIGURE, "--measure", "cpu", "--format", "md", "--output", "report.md").ok()
+    site("report", "utilization", *FIGURE, "--measure", "cpu", "--format", "md", "--output", "report.md").ok()
     text = (site.folder / "report.md").read_text()
     assert text.startswith("| start | cpu_user | cpu_system |")
     assert "2.2033" in text
-    assert "2.8333" in site("report", *FIGURE).ok().out
-    assert site("report", *FIGURE, "--output", os.sep + "nowhere/at/all").code == 2
+    assert "2.8333" in site("report", "utilization", *FIGURE).ok().out
+    assert site("report", "utilization", *FIGURE, "--output", os.sep + "nowhere/at/all").code == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--from", "2026-11-02", "--until", "2026-11-01"), "stop before or when it starts"),
-        (("--bins", "0"), "at least one bin"),
-        (("--bin", "0"), "at least one"),
-        (("--bin", "500ms"), "whole number of seconds"),
-        (("--from", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
-        (("--bin", "1h", "--bins", "6"), "exclude each other"),
-        (("--from", "@0", "--bin", "1"), "too many"),
-        (("--view", "totals", "--by", "colour"), "there are: queue, host"),
-        (("--view", "totals", "--by", "host,queue,vo"), "one key or by two"),
-        (("--by", "queue,host"), "is given by one key"),
-        (("--by", "job"), "not given by 'job'"),
+        (("utilization", "--since", "2026-11-02", "--until", "2026-11-01"), "stop before or when it starts"),
+        (("utilization", "--bins", "0"), "at least one bin"),
+        (("utilization", "--bin", "0"), "at least 1"),
+        (("utilization", "--bin", "500ms"), "whole number of seconds"),
+        (("utilization", "--since", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
+        (("utilization", "--bin", "1h", "--bins", "6"), "exclude each other"),
+        (("utilization", "--since", "@0", "--bin", "1"), "too many"),
+        (("totals", "--by", "colour"), "there are: queue, host"),
+        (("totals", "--by", "host,queue,vo"), "one key or by two"),
+        (("utilization", "--by", "queue,host"), "is given by one key"),
+        (("utilization", "--by", "job"), "not given by 'job'"),
     ],
 )
 def test_what_makes_no_sense_is_reported(site: Program, arguments: tuple[str, ...], said: str) -> None:
@@ -97,16 +101,19 @@ def test_what_makes_no_sense_is_reported(site: Program, arguments: tuple[str, ..
 
 
 def test_where_nothing_matches_it_says_what_there_is(site: Program) -> None:
-    done = site("report", *FIGURE, "--queue", "none*").ok()
+    done = site("report", "utilization", *FIGURE, "--queue", "none*").ok()
     assert "none of the 5 runs in the interval matches; there are: queue fast.q, slow.q" in done.err
     assert not done.out
-    site("report", *FIGURE, "--queue", "none*", "--output", "nothing.txt").ok()
+    site("report", "utilization", *FIGURE, "--queue", "none*", "--output", "nothing.txt").ok()
     assert (site.folder / "nothing.txt").read_text().startswith("none of the 5 runs")
-    assert "no run lies in the interval" in site("report", "--from", "1969-01", "--until", "1969-02").ok().err
+    assert (
+        "no run lies in the interval"
+        in site("report", "utilization", "--since", "1969-01", "--until", "1969-02").ok().err
+    )
 
 
 def test_render_gives_the_message(site: Program) -> None:
-    interval = ("--from", "2001-09-09", "--until", "2001-09-10")
+    interval = ("--since", "2001-09-09", "--until", "2001-09-10")
     site("render", "utilization", *interval, "--validate", "--output", "messages").ok()
     (file,) = (site.folder / "messages").iterdir()
     assert file.suffix == ".json"
@@ -114,5 +121,5 @@ def test_render_gives_the_message(site: Program) -> None:
     assert (report.site, report.bin_s, len(report.bins)) == ("EXAMPLE-SITE", 3600, 24)
     inspected = site("inspect", file).ok().out
     assert "utilization report" in inspected
-    shown = site("report", *interval, "--json").ok().object
+    shown = site("report", "utilization", *interval, "--json").ok().object
     assert [one.queue for one in report.bins] == [one["queue"] for one in shown["bins"]]

@@ -51,10 +51,10 @@ def test_years_before_1970_and_the_ends_of_time(every_source: Publisher, view: s
 
 
 def test_nothing_that_matches_says_what_there_is(every_source: Publisher) -> None:
-    found = asked(every_source, "totals", filters={"queue": "none", "owner": "*"})
+    found = asked(every_source, "totals", filters={"queue": "none", "user": "*"})
     assert found.nothing is not None
     assert found.nothing.startswith("none of the ")
-    assert "owner alice" in found.nothing
+    assert "user alice" in found.nothing
     assert "queue all.q" in found.nothing
 
 
@@ -91,7 +91,7 @@ def test_more_cells_than_fit(every_source: Publisher) -> None:
 
 ODD = Report(
     view="totals", title="T", site="S", start=0, stop=10,
-    columns=(Column("owner", "text"), Column("n", "number"), Column("cost", "money"), Column("at", "instant")),
+    columns=(Column("user", "text"), Column("n", "number"), Column("cost", "money"), Column("at", "instant")),
     rows=(("=1+1", 1.0, Decimal("0.10"), 0), ("a|b\n\x1b[31m\\", None, None, None)), notes=("a | note",),
 )  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_forms_of_hostile_words() -> None:
     lines = to_markdown(ODD).splitlines()
     assert lines[3] == "| a\\|b  [31m\\\\ |  |  |  |"
     assert lines[-1] == "a \\| note"
-    assert json_object(ODD)["rows"][0] == {"owner": "=1+1", "n": 1.0, "cost": "0.10", "at": "1970-01-01T00:00:00Z"}
+    assert json_object(ODD)["rows"][0] == {"user": "=1+1", "n": 1.0, "cost": "0.10", "at": "1970-01-01T00:00:00Z"}
 
 
 def test_people_read_what_is_unknown_and_programs_get_nothing(every_source: Publisher) -> None:
@@ -127,13 +127,13 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Program:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--days", "0"), "at least one day"),
-        (("--days", "3", "--from", "2026-01-01"), "exclude each other"),
-        (("--month", "2026-11", "--until", "2026-12"), "a whole month"),
-        (("--month", "2026-13"), "is no time"),
-        (("--view", "totals"), "nothing was collected yet"),
-        (("--view", "colour"), "colour"),
-        (("--archive", "nowhere"), "there is no archive"),
+        (("utilization", "--days", "0"), "at least 1"),
+        (("utilization", "--days", "3", "--since", "2026-01-01"), "exclude each other"),
+        (("utilization", "--month", "2026-11", "--until", "2026-12"), "exclude each other"),
+        (("utilization", "--month", "2026-13"), "is not a time"),
+        (("totals",), "nothing was collected yet"),
+        (("colour",), "colour"),
+        (("utilization", "--archive", "nowhere"), "there is no archive"),
     ],
 )
 def test_commands_that_make_no_sense(empty: Program, arguments: tuple[str, ...], said: str) -> None:

@@ -45,7 +45,7 @@ def stored(site: Site) -> dict[str, tuple[bytes, Job]]:
 
 
 def read_again(site: Site, *jobs: Job) -> Collected:
-    """`collect --from` the beginning."""
+    """`collect --since` the beginning."""
     site.sources["ce1"].log = list(jobs)
     return site.collect(window=Window(0, None))["ce1"]
 

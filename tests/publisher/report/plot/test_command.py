@@ -11,7 +11,7 @@ from lxml import etree, html
 from tests.publisher.cli.program import BASE, Inside, Program
 
 SOURCES = '\n[sources.dqs]\ntype = "dqs"\npath = "{dqs}"\n'
-FIGURE = ("--from", "@1000000010", "--until", "@1000000057", "--bin", "6s")
+FIGURE = ("--since", "@1000000010", "--until", "@1000000057", "--bin", "6s")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Inside:
 
 
 def picture(site: Program, *arguments: str, form: str = "svg") -> bytes:
-    site("report", *FIGURE, "--format", form, "--output", f"picture.{form}", *arguments).ok()
+    site("report", "utilization", *FIGURE, "--format", form, "--output", f"picture.{form}", *arguments).ok()
     return (site.folder / f"picture.{form}").read_bytes()
 
 
@@ -47,9 +47,9 @@ def test_options_of_pictures(site: Inside) -> None:
     assert {"One figure", "CPU, user", "CPU, system"} <= set(cpu)
     assert "CPU, user" not in texts(picture(site, "--measure", "cpu", "--no-legend"))
     assert "CPU utilization" in texts(picture(site, "--plot", "2"))
-    by_owner = texts(picture(site, "--by", "owner", "--legend"))
-    assert {"Queue utilization by owner", "owner"} <= set(by_owner)
-    assert "2001-09-09 01:46:50 until 2001-09-09 01:47:37, UTC" in by_owner
+    by_user = texts(picture(site, "--by", "user", "--legend"))
+    assert {"Queue utilization by user", "user"} <= set(by_user)
+    assert "2001-09-09 01:46:50 until 2001-09-09 01:47:37, UTC" in by_user
 
 
 def test_the_page_is_whole_and_says_the_figures(site: Inside) -> None:
@@ -68,10 +68,10 @@ def test_the_page_is_whole_and_says_the_figures(site: Inside) -> None:
 
 
 def test_what_makes_no_sense_is_reported(site: Inside) -> None:
-    asked = ("report", *FIGURE, "--format", "png", "--output", "x.png")
-    assert "there are 2: Queue utilization; CPU utilization" in site(*asked, "--plot", "3").err
-    assert site("report", *FIGURE, "--format", "png", "--output", "nowhere/x.png").code == 2
+    asked = ("report", "utilization", *FIGURE, "--format", "png", "--output", "x.png")
+    assert "the view has 2 pictures: Queue utilization; CPU utilization" in site(*asked, "--plot", "3").err
+    assert site("report", "utilization", *FIGURE, "--format", "png", "--output", "nowhere/x.png").code == 2
 
 
 def test_without_a_file_it_is_written_to_standard_output(site: Inside) -> None:
-    assert site("report", *FIGURE, "--format", "svg").ok().out.startswith("<?xml")
+    assert site("report", "utilization", *FIGURE, "--format", "svg").ok().out.startswith("<?xml")

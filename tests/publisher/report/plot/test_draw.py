@@ -54,7 +54,7 @@ def over_time(bins: int, series: int = 1, *, stacked: bool = False) -> Plot:
 def over_names(*names: str, stacked: bool = True) -> Plot:
     values = tuple(float(place) for place in range(len(names)))
     both = (Series("user", values), Series("system", values))
-    return Plot(title="Totals by owner", style="bar", x=names, unit="CPU h", stacked=stacked, series=both)
+    return Plot(title="Totals by user", style="bar", x=names, unit="CPU h", stacked=stacked, series=both)
 
 
 def heat(nodes: int, days: int) -> Plot:
@@ -153,7 +153,7 @@ def many_names(count: int, series: int = 1, **facts: Any) -> Plot:
     names = tuple(f"user{number:03}" for number in range(count))
     values = [[float((number * 37 + place) % 101 + 1) for number in range(count)] for place in range(series)]
     made = tuple(Series(f"vo{place}", tuple(each)) for place, each in enumerate(values))
-    return Plot(title="Core hours by owner", style="bar", x=names, unit="core h", series=made, **facts)
+    return Plot(title="Core hours by user", style="bar", x=names, unit="core h", series=made, **facts)
 
 
 @pytest.mark.parametrize("series", [1, 3])

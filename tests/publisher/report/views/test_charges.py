@@ -44,7 +44,7 @@ group = "phys*"
 [[charges.job_factors]]
 factor = "3"
 queue = "batch"
-owner = "bob"
+user = "bob"
 [[charges.adjustments]]
 month = "2026-03"
 payer = "ada"
@@ -105,7 +105,7 @@ def test_to_the_cent(site: Publisher) -> None:
 
 def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
     found = view(site, "charges", start=MARCH, stop=APRIL)
-    assert table(found, "owner", "item", "amount")[-2:] == [
+    assert table(found, "user", "item", "amount")[-2:] == [
         ("carol", "adjustment: Left over", Decimal("5.00")),
         ("carol", "total", Decimal("5.00")),
     ]
@@ -123,7 +123,7 @@ def test_months_without_runs_and_intervals_that_are_none(site: Publisher) -> Non
     assert [one.payer for one in month(site, start=FEBRUARY, stop=MARCH).all] == ["ada"]
     with pytest.raises(UsageError, match="whole month"):
         month(site, stop=APRIL - 1)
-    with pytest.raises(UsageError, match="there are: owner, group"):
+    with pytest.raises(UsageError, match="there are: user, group"):
         month(site, by=("host",))
     without = site.config.model_copy(update={"charges": type(site.config.charges)()})
     with pytest.raises(UsageError, match="no price list"):
@@ -169,7 +169,7 @@ def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
     item = StatementItem("<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00"))  # type: ignore[arg-type]
     names = ("../../etc/passwd", ".hidden", "<script>alert(1)</script>", "名前\x1b[31m", "a/b", "a_b", "x" * 300)
     made = Statements(
-        month="2026-03", site="S & <i>", by="owner", currency="EUR", decimals=2, unpriced=(), nothing=None,
+        month="2026-03", site="S & <i>", by="user", currency="EUR", decimals=2, unpriced=(), nothing=None,
         all=tuple(Statement(name, (item,), ()) for name in names),
     )  # fmt: skip
     files = write(made, tmp_path, ("text", "html", "pdf"))

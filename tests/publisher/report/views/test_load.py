@@ -62,8 +62,8 @@ def test_samples_are_selected(site: Publisher) -> None:
     assert none == "none of the 3 samples in the interval matches; there are: host alpha, beta; complex aix, memory=64"
     late = asked(site, "load", bins=3, start=START + 9_000, stop=START + 9_900).nothing
     assert late == ("no sample lies in the interval; there are some from 2001-09-09T01:56:40Z to 2001-09-09T02:06:40Z")
-    with pytest.raises(UsageError, match="samples are not selected by 'owner'"):
-        asked(site, "load", filters={"owner": "ada"})
+    with pytest.raises(UsageError, match="samples are not selected by 'user'"):
+        asked(site, "load", filters={"user": "ada"})
 
 
 def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_file_that_is_not_a_stat_file(site: Publisher, fixtures: Path, file: s
     with pytest.raises(SourceFormatError, match=f"{file}: {said}") as told:
         asked(site, "load", bins=1, stat_file=fixtures / file)
     assert "eight fields between colons" in told.value.hint
-    done = Inside(site.config.file.parent)("report", "--view", "load", "--stat-file", fixtures / file)
+    done = Inside(site.config.file.parent)("report", "load", "--stat-file", fixtures / file)
     assert (done.code, done.out, said in done.err) == (1, "", True)
 
 
@@ -115,17 +115,17 @@ def test_a_job_in_full(site: Publisher) -> None:
     assert asked(site, "job", filters={"job": "none"}).nothing is not None
     with pytest.raises(UsageError, match="which job"):
         asked(site, "job")
-    with pytest.raises(UsageError, match="by --job, and by --owner"):
+    with pytest.raises(UsageError, match="select a job with --job and --user"):
         asked(site, "job", filters={"job": "6", "queue": "x"})
 
 
 def test_a_job_of_an_owner(site: Publisher) -> None:
     (owner,) = {row[2] for row in asked(site, "job", filters={"job": "6"}).rows if row[1] == "local_user"}
-    assert asked(site, "job", filters={"job": "6", "owner": str(owner)}).rows
-    other = asked(site, "job", filters={"job": "6", "owner": "x"})
+    assert asked(site, "job", filters={"job": "6", "user": str(owner)}).rows
+    other = asked(site, "job", filters={"job": "6", "user": "x"})
     assert not other.rows
-    assert other.nothing == "no run of owner 'x' has the id '6', and none in the interval such an id or name"
-    assert not asked(site, "job", filters={"job": "job[12]", "owner": "x"}).rows
+    assert other.nothing == "no run of user 'x' has the id '6', and none in the interval such an id or name"
+    assert not asked(site, "job", filters={"job": "job[12]", "user": "x"}).rows
 
 
 def test_no_other_view_exists(site: Publisher) -> None:

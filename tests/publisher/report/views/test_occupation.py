@@ -56,7 +56,7 @@ def test_other_periods_have_the_same_hours(site: Publisher, period: str, names: 
 def test_by_type_and_filters(site: Publisher) -> None:
     found = table(view(site, "occupation", by=("type",), period="month"), "type", "nodes", "used_h")
     assert found == [("compute", 1, 60.0), ("small", 1, 30.0)]
-    alone = table(view(site, "occupation", period="month", filters={"owner": "b*"}), "used_h")
+    alone = table(view(site, "occupation", period="month", filters={"user": "b*"}), "used_h")
     assert alone == [(12.0 * 3 + 6.0,)]
 
 
@@ -71,16 +71,16 @@ def test_a_host_alone(site: Publisher) -> None:
 @pytest.mark.parametrize("by", [("node",), ("core",), ()])
 def test_where_nothing_matches_no_table_of_zeros_is_shown(site: Publisher, by: tuple[str, ...]) -> None:
     """But a node of the table that was idle among runs on others has one."""
-    other = view(site, "occupation", by=by, filters={"owner": "nobody"})
+    other = view(site, "occupation", by=by, filters={"user": "nobody"})
     assert other.rows == ()
-    assert other.nothing == "none of the 4 runs in the interval matches; there are: owner ada, bob"
+    assert other.nothing == "none of the 4 runs in the interval matches; there are: user ada, bob"
     before = view(site, "occupation", by=by, start=at(1) - 9 * 86_400, stop=at(1) - 86_400)
     assert before.rows == ()
     assert str(before.nothing).startswith("no run lies in the interval; runs ended from 2026-03-02T06:00:00Z")
     idle = view(site, "occupation", by=by, stop=at(2), filters={"host": "n2"})
     assert idle.nothing is None
     assert {row[-1] for row in idle.rows} == {0.0}
-    assert view(site, "scarce", filters={"owner": "nobody"}).rows == ()
+    assert view(site, "scarce", filters={"user": "nobody"}).rows == ()
 
 
 def test_memory_is_estimated_and_said_so(site: Publisher) -> None:
@@ -130,7 +130,7 @@ def test_the_future_does_not_count(site: Publisher) -> None:
     assert table(found, "period")[-1] == ("2026-03-03",)
 
 
-@pytest.mark.parametrize(("asked", "said"), [({"by": ("owner",)}, "there are: cluster, type, node"),
+@pytest.mark.parametrize(("asked", "said"), [({"by": ("user",)}, "there are: cluster, type, node"),
                                              ({"zone": "Mars/Base"}, "no such time zone")])  # fmt: skip
 def test_what_makes_no_sense(site: Publisher, asked: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):

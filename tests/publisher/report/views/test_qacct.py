@@ -17,7 +17,7 @@ SINCE, UNTIL = 1_793_491_200, 1_796_083_200
 """November 2026."""
 COLUMNS = ("wall_of_tasks_s", "cpu_user_s", "cpu_system_s", "cpu_s", "memory_gb_s", "io_gb", "io_wait_s")
 """Ours, in the order of qacct's WALLCLOCK UTIME STIME CPU MEMORY IO IOW."""
-KEYS = {"qacct-o.txt": "owner", "qacct-P.txt": "project", "qacct-D.txt": "department", "qacct-pe.txt": "pe"}
+KEYS = {"qacct-o.txt": "user", "qacct-P.txt": "project", "qacct-D.txt": "department", "qacct-pe.txt": "pe"}
 
 
 def said_by_qacct(path: Path) -> Iterator[tuple[str, dict[str, tuple[float, ...]]]]:

@@ -26,7 +26,7 @@ def asked(publisher: Publisher, view: str = "utilization", **given: object) -> R
     return make(view, ReportContext(publisher.store, publisher.config, UNTIL), request)
 
 
-@pytest.mark.parametrize("key", ["owner", "queue", "host", "status", "slots", "cluster"])
+@pytest.mark.parametrize("key", ["user", "queue", "host", "status", "slots", "cluster"])
 @pytest.mark.parametrize("measure", ["queue", "cpu"])
 def test_the_values_of_a_key_add_up(every_source: Publisher, key: str, measure: str) -> None:
     whole = asked(every_source, measure=measure)

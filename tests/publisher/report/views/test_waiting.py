@@ -24,7 +24,7 @@ def test_waits_of_all_and_by_user(site: Publisher) -> None:
     """Waits: ada 60 and 120 s, bob two hours and 30 s (a job that still runs). Eligible ten seconds after each."""
     columns = ("jobs", "mean_s", "median_s", "p90_s", "p99_s", "longest_s", "eligible_mean_s")
     assert table(view(site, "waiting"), *columns) == [(4, 1852.5, 60, 7200, 7200, 7200, 1842.5)]
-    assert table(view(site, "waiting", by=("owner",)), "owner", *columns) == [
+    assert table(view(site, "waiting", by=("user",)), "user", *columns) == [
         ("ada", 2, 90.0, 60, 120, 120, 120, 80.0),
         ("bob", 2, 3615.0, 30, 7200, 7200, 7200, 3605.0),
     ]
@@ -43,8 +43,8 @@ def test_by_day_and_size(site: Publisher) -> None:
 
 
 def test_a_job_counts_where_it_started(site: Publisher) -> None:
-    found = view(site, "waiting", filters={"owner": "nobody"})
-    assert found.nothing == "none of the 4 runs in the interval matches; there are: owner ada, bob"
+    found = view(site, "waiting", filters={"user": "nobody"})
+    assert found.nothing == "none of the 4 runs in the interval matches; there are: user ada, bob"
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 99))

@@ -1,0 +1,102 @@
+"""Options that several commands share: times, and how much of a list is shown.
+
+Every list says how many there are and how many it shows, in text and in JSON; none is cut silently.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from publisher.cli.output import say
+from publisher.errors import UsageError
+from publisher.text import duration_s, moment_s
+
+Since: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="First end time (inclusive), UTC: 2026-11-01, 2026-11-01T12:00, 2026-11, -7d, @EPOCH.",
+    ),
+]
+Until: TypeAlias = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Last end time (exclusive), written like --since.")
+]
+All: TypeAlias = Annotated[bool, typer.Option("--all", help="Show the whole list, however long it is.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def moment(text: str | None, option: str) -> int | None:
+    """Epoch seconds of an option's value. Raises `UsageError`."""
+    if text is None:
+        return None
+    try:
+        return moment_s(text, now())
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def now() -> int:
+    """Epoch seconds now."""
+    return int(time.time())
+
+
+def seconds(text: str, option: str) -> float:
+    """Seconds of an option's value such as 1h, or of a whole number of them. Raises `UsageError`."""
+    try:
+        return duration_s(int(text) if text.isascii() and text.isdecimal() else text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def window_bounds(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """Both ends of a window. Raises `UsageError`, also where it ends before it begins."""
+    begin, end = moment(since, "--since"), moment(until, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise UsageError("--until must be later than --since: the window is empty")
+    return begin, end
+
+
+def month_window(
+    month: str | None, since: str | None, until: str | None, *, option: str = "--month"
+) -> tuple[int | None, int | None]:
+    """The bounds of a window that is given as a month or by its ends. Raises `UsageError`."""
+    if month is None:
+        return window_bounds(since, until)
+    if since is not None or until is not None:
+        raise UsageError(f"{option} and --since or --until exclude each other")
+    from formats.calendar import month_bounds, month_of  # noqa: PLC0415
+
+    return month_bounds(month_of(moment(month, option) or 0))
+
+
+def confirm(question: str, *, yes: bool, hint: str = "Add --yes") -> None:
+    """Ask, unless `--yes` was given. Raises `UsageError` where nobody can answer, and `typer.Abort` for a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("this needs confirmation, and standard input is not a terminal", hint=hint)
+    typer.confirm(question, abort=True, err=True)
+
+
+def limit_of(limit: int | None, default: int, *, show_all: bool) -> int | None:
+    """How many to show at most; None: all. Raises `UsageError` where both options are given."""
+    if limit is not None and show_all:
+        raise UsageError("--limit and --all exclude each other")
+    return None if show_all else default if limit is None else limit
+
+
+def list_json(records: Sequence[Mapping[str, Any]], total: int) -> dict[str, Any]:
+    """A list as `--json` gives it."""
+    return {"total": total, "shown": len(records), "records": records}
+
+
+def say_if_cut(shown: int, total: int, what: str, *, of: str = "") -> None:
+    """Say how many are shown where these are not all: `what` names which, such as "oldest"."""
+    if shown < total:
+        say(f"{of}{': ' if of else ''}the {what} {shown:,} of {total:,} are shown; --limit N or --all shows more")

@@ -1,0 +1,336 @@
+"""Batches leave, and what became of them is recorded.
+
+Promise kept here: what is sent is in the ledger before it leaves, in the version that is sent, and it does not leave
+where there is no room to record what becomes of it and of all that is on its way.
+
+What became of a batch is a `Settlement`, a value. It is committed in the transaction in which a later batch is marked
+as in flight, so that one sync to the disk does for both; or at once, if nothing leaves next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import chain, islice
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.reason import Reason
+from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
+from publisher.messages.item import Item, uid_of
+from publisher.messages.steps import Section
+from publisher.publish.context import StopSending
+from publisher.publish.queue import Batch
+from publisher.publish.retry import answer_of
+from publisher.publish.stats import DeliveryStats
+from publisher.publish.workers import WorkerPool
+from publisher.reason import ReasonCode
+from publisher.store import batches, deliveries, groups, in_flight, runs
+from publisher.store.database import Store
+from publisher.store.deliveries import Shard
+from publisher.store.queries import SentVersion
+from publisher.store.schema import BatchState, State
+from publisher.targets.base import Accepted, Message, Outcome, Unknown
+
+_NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
+_MEMBERS_AT_ONCE: Final = 10_000
+_MANY_MEMBERS: Final = 100_000
+"""So many runs, settled together, are sorted on the disk: fewer take a few megabytes."""
+
+
+class DeliveryContext(msgspec.Struct, frozen=True):
+    """The deliveries of one target, or a part of them, as one run sends them.
+
+    `keeps_first`: the service keeps the first version of a record. `syncs`: sync counts go with the records. `sent` is
+    what the run did so far; the one thing here that changes.
+    """
+
+    store: Store
+    target: str
+    target_id: int
+    part: Shard
+    keeps_first: bool
+    syncs: bool
+    clock: Callable[[], int]
+    observer: Observer
+    sent: DeliveryStats
+
+    def mark_due(self, connection: Connection, end_times: Iterable[int]) -> None:
+        """Let the sync counts of the months with these ends be made anew."""
+        if self.syncs:
+            groups.mark_due(connection, self.target_id, groups.DueFor.SYNC, end_times)
+
+
+class InFlightBatch(msgspec.Struct, frozen=True):
+    """A batch that left with so many bytes; its outcome comes.
+
+    `knew`: the last batch with new records that was known to be accepted when it left.
+    """
+
+    batch: Batch
+    batch_id: int
+    size_bytes: int
+    knew: int
+    outcome: Future[Outcome]
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """The outcome of a batch, and the transitions that it causes.
+
+    `batch`: all items. `missing`: those of an accepted batch that the service's answer does not name; they wait again.
+    What was not accepted stays in flight, for its parts are sent again in this run, or wait again at its end.
+    """
+
+    batch: Batch
+    batch_id: int
+    outcome: Outcome
+    missing: Sequence[Item] = ()
+
+    @staticmethod
+    def of(batch: Batch, batch_id: int, outcome: Outcome) -> Settlement:
+        """What follows from an outcome. A batch of what was accepted before settles nothing but itself."""
+        if not isinstance(outcome, Accepted) or not outcome.missing:
+            return Settlement(batch, batch_id, outcome)
+        missing = set(outcome.missing)
+        return Settlement(batch, batch_id, outcome, [item for item in batch.items if item.key in missing])
+
+    @property
+    def accepts(self) -> bool:
+        """Whether deliveries become accepted."""
+        return isinstance(self.outcome, Accepted) and self.batch.before is not State.ACCEPTED
+
+    @property
+    def named(self) -> Sequence[Item]:
+        """The items that the service's answer accepts."""
+        if not self.missing:
+            return self.batch.items
+        missing = {item.key for item in self.missing}
+        return [item for item in self.batch.items if item.key not in missing]
+
+    @property
+    def rewritten(self) -> dict[int, Reason]:
+        """By run, that the service keeps a record under another id."""
+        if not isinstance(self.outcome, Accepted) or not self.outcome.rewritten:
+            return {}
+        ids = self.outcome.rewritten
+        return {
+            _run_id(item): Reason.of(ReasonCode.KEPT_UNDER_OTHER_ID, record_id=ids[item.key])
+            for item in self.named
+            if item.key in ids
+        }
+
+    @property
+    def earlier(self) -> dict[int, SentVersion]:
+        """By run, the version of a record that the service had before, or may have had."""
+        return {_run_id(item): item.sent for item in self.batch.items if item.group is None and item.sent is not None}
+
+
+class Settlements:
+    """Of one run: commits what became of batches. At most one settlement waits to be committed."""
+
+    def __init__(self, context: DeliveryContext) -> None:
+        self._context = context
+        self._pending: Settlement | None = None
+        self._committed: BatchSettled | None = None
+        self._accepted = 0
+
+    def add(self, settlement: Settlement) -> None:
+        """Have it committed with the next batch that leaves; one that waits is committed now."""
+        self.commit()
+        self._pending = settlement
+
+    def commit(self) -> None:
+        """Commit what waits, now."""
+        if self._pending is None:
+            return
+        with self._context.store.write(sorts_on_disk=self.settles_many) as connection:
+            self.apply(connection)
+        self.report()
+
+    @property
+    def settles_many(self) -> bool:
+        """Whether the runs of large summaries are settled by one statement, which memory is not to grow with."""
+        items = self._pending.batch.items if self._pending is not None else ()
+        if not items or items[0].group is None:
+            return False
+        return sum(len(item.members) for item in items) >= _MANY_MEMBERS
+
+    def apply(self, connection: Connection) -> None:
+        """Record what waits in this transaction; `report` follows once that is committed."""
+        settlement = self._pending
+        if settlement is None:
+            return
+        context, batch_id, outcome = self._context, settlement.batch_id, settlement.outcome
+        items, now = settlement.batch.items, context.clock()
+        target_id, is_record = context.target_id, settlement.batch.items[0].group is None
+        settled = len(items) if is_record else 0
+        self._accepted = 0
+        if settlement.accepts and isinstance(outcome, Accepted):
+            named = len(items) - len(settlement.missing)
+            moves = [(_run_id(item), State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in settlement.missing]
+            deliveries.move(connection, target_id, moves, now)
+            accepted = in_flight.mark_accepted(
+                connection,
+                target_id,
+                batch_id,
+                now,
+                keeps_first=context.keeps_first,
+                expected=named if is_record else None,
+            )
+            deliveries.set_reasons(connection, target_id, settlement.rewritten)
+            batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
+            if not is_record:
+                groups.settle(connection, target_id, batch_id, State.ACCEPTED, now)
+                settled = accepted
+            self._accepted = named if is_record else accepted
+        else:
+            if is_record and not isinstance(outcome, Unknown):
+                in_flight.not_taken(connection, target_id, batch_id, settlement.earlier)
+            answer = answer_of(outcome)
+            batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, now, answer=answer)
+        size = sum(len(item.body) for item in items)
+        self._committed = BatchSettled(context.target, batch_id, type(outcome).__name__, settled, size)
+
+    def report(self) -> None:
+        """What was applied is committed."""
+        event, self._committed = self._committed, None
+        if event is not None:
+            self._pending = None
+            self._context.sent.accepted += self._accepted
+            self._context.observer(event)
+
+
+def _run_id(record: Item) -> int:
+    return record.members.run_ids[0]
+
+
+class _Changed(Exception):  # noqa: N818 - undoes a transaction; not an error of anybody
+    """Runs of a batch changed after they were rendered."""
+
+
+class Dispatcher:
+    """Of one section of a run: marks batches as in flight and gives them to workers."""
+
+    def __init__(
+        self,
+        context: DeliveryContext,
+        section: Section,
+        workers: WorkerPool,
+        settlements: Settlements,
+        left: deque[int],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """`left`: the batches of the run that left, the last of them: all that may still be on their way."""
+        self._context = context
+        self._section = section
+        self._workers = workers
+        self._settlements = settlements
+        self._stopping = stopping
+        self._left = left
+
+    def send(self, batch: Batch, knew: int, made_ready: Callable[[], None]) -> InFlightBatch | None:
+        """Commit a batch as in flight and give it to a worker; None where nothing is left to send of it.
+
+        `knew` as in `InFlightBatch`; `made_ready` is called when it has left: the next may be made ready. Raises
+        `StopSending` when interrupted, and `StoreFullError`.
+        """
+        if self._stopping():
+            raise StopSending("interrupted")
+        try:
+            return self.send_now(batch, knew, made_ready)
+        except _Changed:
+            as_read = self._as_read(batch)
+            return self.send(as_read, knew, made_ready) if as_read.items else None
+
+    def send_now(self, batch: Batch, knew: int, made_ready: Callable[[], None] = lambda: None) -> InFlightBatch:
+        """The same also when interrupted, of what is in flight or accepted."""
+        context, form = self._context, self._section.form
+        items = batch.items
+        payload = form.message([item.body for item in items])
+        uid = batch.uid or uid_of(context.target, items, payload)
+        latest = max((item.latest_end for item in items if item.latest_end is not None), default=None)
+        now = context.clock()
+        context.store.require_room(self._workers.count * _room_bytes(items))
+        with context.store.write(sorts_on_disk=self._settlements.settles_many) as connection:
+            self._settlements.apply(connection)
+            batch_id = batches.open_batch(
+                connection, context.target_id, uid, form.name, len(items), len(payload), latest, now
+            )
+            if batch.before is not State.ACCEPTED:
+                self._mark_in_flight(connection, batch, batch_id, now)
+        self._left.append(batch_id)
+        self._settlements.report()
+        record_ids = tuple(item.key for item in items) if self._section.kind is None else ()
+        context.observer(BatchInFlight(context.target, batch_id, len(items), record_ids))
+        message = Message(uid, form.name, form.content_type, payload, record_ids)
+        made_ready()
+        return InFlightBatch(batch, batch_id, len(payload), knew, self._workers.send(message, batch_id))
+
+    @property
+    def last_left(self) -> int:
+        """The last batch that left."""
+        return self._left[-1]
+
+    def settle(self, settlement: Settlement) -> None:
+        """Have a settlement committed with the next batch that leaves; an earlier one is committed now."""
+        self._settlements.add(settlement)
+
+    def commit(self) -> None:
+        """Commit what waits to be, now."""
+        self._settlements.commit()
+
+    def count_groups(self, accepted: int) -> None:
+        """So many items were accepted; summaries and reports are counted."""
+        if self._section.kind not in {None, groups.SYNC}:
+            self._context.sent.groups += accepted
+
+    def outcome_of(self, sent: InFlightBatch) -> Outcome:
+        """Wait for it. Raises `CredentialError` and `SigningError`."""
+        outcome = sent.outcome.result()
+        self._context.observer(BatchAnswered(self._context.target, sent.batch_id, type(outcome).__name__))
+        self._context.sent.batches += 1
+        self._context.sent.bytes += sent.size_bytes
+        return outcome
+
+    def _mark_in_flight(self, connection: Connection, batch: Batch, batch_id: int, now: int) -> None:
+        context, items = self._context, batch.items
+        if self._section.kind is None:
+            members = [(item.members.run_ids[0], item.digest, item.members.revisions[0]) for item in items]
+            marked = in_flight.mark_in_flight(
+                connection,
+                context.target_id,
+                batch_id,
+                members,
+                now,
+                before=batch.before,
+                keeps_first=context.keeps_first,
+            )
+            if marked < len(items) and batch.before is State.WAITING:
+                raise _Changed
+            context.mark_due(connection, (item.latest_end for item in items if item.latest_end is not None))
+            return
+        rows = [item.group for item in items if item.group is not None]
+        groups.mark_in_flight(connection, context.target_id, self._section.kind, batch_id, rows, now)
+        left = chain.from_iterable(item.members for item in items)
+        while some := dict(islice(left, _MEMBERS_AT_ONCE)):  # those that changed are left waiting
+            versions = runs.digests_of(connection, list(some))
+            leaving = [(run_id, digest, some[run_id]) for run_id, digest in versions]
+            in_flight.mark_in_flight(
+                connection, context.target_id, batch_id, leaving, now, before=batch.before, keeps_first=False
+            )
+
+    def _as_read(self, batch: Batch) -> Batch:
+        """The batch without the runs that changed or are no longer selected since it was read."""
+        revisions: Mapping[int, int] = dict(run for item in batch.items for run in item.members)
+        with self._context.store.read() as connection:
+            same = in_flight.unchanged(connection, self._context.target_id, revisions)
+        return Batch([item for item in batch.items if _run_id(item) in same], batch.before)
+
+
+def _room_bytes(items: Sequence[Item]) -> int:
+    """What recording these items as in flight, and what becomes of them, may take on the disk."""
+    members = 0 if items[0].group is None else sum(len(item.members) for item in items)
+    return batches.ROOM_BYTES + len(items) * batches.ROOM_OF_RUN_BYTES + members * batches.ROOM_OF_NEXT_RUN_BYTES

@@ -1,0 +1,138 @@
+"""What a run records of a target beside its batches: what is held and released, what was in flight, what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Final
+
+from sqlalchemy import Connection
+
+from formats.reason import Reason
+from publisher.events import RecordSettled
+from publisher.messages.item import Held, Item, ItemPage, Limits, cut
+from publisher.messages.items import records_of
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Finished, Release, Section
+from publisher.publish.dispatcher import DeliveryContext
+from publisher.publish.queue import Batch
+from publisher.reason import INCOMPLETE
+from publisher.store import batches, deliveries, groups, in_flight, runs
+from publisher.store.deliveries import WHOLE
+from publisher.store.queries import PendingDelivery
+from publisher.store.schema import BatchState, State
+from publisher.store.transitions import Change
+
+_MOVED_AT_ONCE: Final = 10_000
+
+
+def prepare_section(context: DeliveryContext, section: Section) -> None:
+    """Forget earlier groups in place of which those of a section are sent."""
+    if section.outdated and section.kind is not None and section.period is not None:
+        with context.store.write() as connection:
+            groups.forget(connection, context.target_id, section.kind, section.period.number, section.outdated)
+
+
+def items_of(context: DeliveryContext, section: Section, page: ItemPage) -> Sequence[Item]:
+    """The items of a page; what it holds is recorded, and what the service has as it is is accepted."""
+    hold(context, page.held, State.WAITING)
+    changes = section.changes_sync and section.period is not None
+    if page.unchanged or changes:
+        with context.store.write() as connection:
+            _move(context, connection, chain.from_iterable(page.unchanged), State.WAITING, State.ACCEPTED, None)
+            if changes and section.period is not None:
+                groups.mark_due(connection, context.target_id, groups.DueFor.SYNC, [section.period.start])
+    return page.items
+
+
+def hold(context: DeliveryContext, held: Sequence[Held], before: State) -> None:
+    """Hold runs that cannot be sent, with the reason."""
+    if not held:
+        return
+    with context.store.write() as connection:
+        for each in held:
+            context.sent.held += _hold_one(context, connection, each, before)
+        context.mark_due(connection, [each.latest_end for each in held if each.latest_end is not None])
+    for each in held:
+        if each.key:
+            context.observer(RecordSettled(context.target, each.key, State.HELD.word, each.reason))
+            continue
+        with context.store.read() as connection:
+            for record_id in runs.record_ids(connection, each.members.run_ids):
+                context.observer(RecordSettled(context.target, record_id, State.HELD.word, each.reason))
+
+
+def _hold_one(context: DeliveryContext, connection: Connection, held: Held, before: State) -> int:
+    if held.bounds is None:
+        return _move(context, connection, held.members, before, State.HELD, held.reason)
+    change = Change(context.target_id, before, State.HELD, context.clock(), held.reason)
+    return deliveries.move_between(connection, held.bounds, change)
+
+
+def _move(
+    context: DeliveryContext,
+    connection: Connection,
+    members: Iterable[tuple[int, int]],
+    before: State,
+    after: State,
+    reason: Reason | None,
+) -> int:
+    """Move runs that did not change since they were read, some at a time; gives how many were moved."""
+    moved = 0
+    left = iter(members)
+    while some := list(islice(left, _MOVED_AT_ONCE)):
+        moves = ((*run, before, after, reason) for run in some)
+        moved += deliveries.move_if_unchanged(connection, context.target_id, moves, context.clock())
+    return moved
+
+
+def release(context: DeliveryContext, step: Release) -> None:
+    """Let runs wait again that are held because their period was not known whole."""
+    if not step.periods:
+        return
+    with context.store.write() as connection:
+        for period in step.periods:
+            change = Change(context.target_id, State.HELD, State.WAITING, context.clock())
+            deliveries.move_between(connection, (period.start, period.stop), change, only=INCOMPLETE)
+
+
+def finish(context: DeliveryContext, step: Finished) -> None:
+    """What months were marked for is done."""
+    if not step.marks and not step.reaches:
+        return
+    with context.store.write() as connection:
+        groups.set_reaches(connection, context.target_id, step.reaches)
+        for month, times in step.marks.items():
+            groups.end_due(connection, context.target_id, step.purpose, month, times)
+
+
+def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) -> Iterator[Batch]:
+    """Batches of records that were in flight when a run ended without an answer: to be sent again under their ids."""
+    with context.store.write() as connection:
+        in_flight.settle_unwanted(connection, context.target_id, context.clock(), context.part)
+        if not context.keeps_first:
+            in_flight.forget_changes(connection, context.target_id, context.part)
+        found = in_flight.in_flight(connection, context.target_id, context.part)
+    by_batch: dict[int, list[PendingDelivery]] = {}
+    for batch_id, delivery in found:
+        by_batch.setdefault(batch_id, []).append(delivery)
+    for batch_id, page in by_batch.items():
+        with context.store.write() as connection:
+            uid = batches.uid_of(connection, batch_id)
+            answer = "no answer was recorded: sent again with the same ids"
+            batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, context.clock(), answer=answer)
+        made = records_of(recipient, page)
+        hold(context, made.held, State.IN_FLIGHT)
+        pieces = list(cut(made.items, limits))
+        for items in pieces:
+            yield Batch(items, State.IN_FLIGHT, uid if len(pieces) == 1 else None)
+
+
+def put_back(context: DeliveryContext, batch_ids: Iterable[int] = ()) -> None:
+    """Let all that is in flight wait again, and close its batches: of a part of the deliveries, these batches."""
+    with context.store.write() as connection:
+        now = context.clock()
+        in_flight.let_wait(connection, context.target_id, State.IN_FLIGHT, now, context.part)
+        if context.part == WHOLE:
+            groups.put_back(connection, context.target_id, now)
+        batches.close_open(connection, context.target_id, now, None if context.part == WHOLE else batch_ids)
