@@ -1,16 +1,83 @@
-"""What a rendering gives back, and the shape of every format that renders one record for each run.
+"""What all formats have in common: their descriptor, what a rendering gives back, and a rule that a message breaks.
 
-A rule that a message breaks, as the checks of all formats say it.
+Each format describes itself with a `Format`; `formats.registry` lists them. What depends on a format elsewhere is
+decided by a field of its descriptor, never by its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
 from formats.job import Job
+from formats.rules import TextRule
+from formats.view import View
+
+Shape = Literal["record", "summary", "sync", "report"]
+"""What a message holds: a record for each run; groups of runs; numbers of runs, beside either; a whole interval."""
+
+Service = Literal["SGAS", "APEL", ""]
+"""Whose rules a message must keep; empty where no service of its own reads the format."""
+
+ReceiverKey = Literal["record id", "local id", "group", "period"]
+"""What the receiver tells two records apart by: their id; site, local id, and end; the key of a group; an interval."""
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a format. `make` binds it to a view: a `RecordFormat` where the shape is `record`.
+
+    `make` raises `ValueError` for a version that the format does not have.
+    """
+
+    name: str
+    title: str
+    """For people."""
+    shape: Shape
+    make: Callable[[View], Any]
+    service: Service = ""
+    key: ReceiverKey = "record id"
+    key_settings: frozenset[str] = frozenset()
+    """The settings that are part of the receiver's key, as `site.name`, `target.KEY`, and `source.KEY`: a change would
+    make what was delivered count twice."""
+    content_type: str = ""
+    """Of its messages, without parameters; of the default version where the versions differ."""
+    versions: tuple[str, ...] = ()
+    """Those that can be sent; empty where the format itself judges the version."""
+    is_xml: bool = False
+    grammar: str = ""
+    """The file in `formats/schemas` that each record is validated against."""
+    grammar_source: str = ""
+    """The document that the grammar is of."""
+    record_id: TextRule | None = None
+    """The rule of the id, where a record carries the run's record id."""
+    evidence_id: Callable[[bytes], str] | None = None
+    """Gives the id that the service's evidence has for the one record of a message, where that carries no record id."""
+    is_readable: bool = False
+    """Whether the records of a message can be read back, to be compared with the ledger."""
+    needs_benchmark: bool = False
+    """Whether a run without a benchmark is held."""
+    with_sync: bool = False
+    """Whether the service expects sync counts with its records."""
+    has_ascii_names: bool = False
+    """Whether names are ASCII in it, always or where the view asks for it."""
+    names_submit_host_of_local_jobs: bool = True
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether a message tells of many runs at once, so that what is sent again replaces what was sent before."""
+        return self.shape in {"summary", "report"}
+
+
+FILE_SUFFIXES: Final = {
+    "text/plain": ".txt",
+    "application/xml": ".xml",
+    "text/xml": ".xml",
+    "application/json": ".json",
+    "text/csv": ".csv",
+}
+"""Of a file that holds a message, by its content type without parameters."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -79,3 +146,32 @@ class Violation(msgspec.Struct, frozen=True):
     field: str
     rule: str
     source: str
+
+
+CACHED_FRAGMENTS: Final = 8192
+"""Per kind of fragment; when it is full it is emptied, which costs less than keeping an order of use."""
+
+
+class FragmentCache(dict[Hashable, str]):
+    """Fragments by the facts of a job that they depend on. What was altered in is not kept: its notes are due again."""
+
+    def __init__(self, make: Callable[[Job, list[Note]], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def of(self, key: Hashable, job: Job, notes: list[Note]) -> str:
+        """The fragment of a job, kept or rendered now; `key` as for `render`."""
+        kept = self.get(key)
+        return self.render(key, job, notes) if kept is None else kept
+
+    def render(self, key: Hashable, job: Job, notes: list[Note]) -> str:
+        """The fragment of a job that is not kept yet; `key` holds every fact of the job that it depends on."""
+        altered: list[Note] = []
+        fragment = self._make(job, altered)
+        if altered:
+            notes += altered
+            return fragment
+        if len(self) >= CACHED_FRAGMENTS:
+            self.clear()
+        self[key] = fragment
+        return fragment

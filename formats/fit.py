@@ -12,7 +12,7 @@ from typing import Final
 from formats.base import Note
 from formats.reason import CannotRenderError, RuleCode
 from formats.rules import NameRule, NumberRule, TextRule, is_host_name
-from formats.xml.text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
+from formats.text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
 
 _SHOWN_CHARACTERS: Final = 200
 _LARGEST_FLOAT: Final = 3.4e38

@@ -23,6 +23,9 @@ Status = Literal["completed", "failed", "aborted", "cancelled", "running", "neve
 user or an administrator. `running` and `never_started` are known to reports and never published. `lost` ran and was
 thrown away without accounting (TORQUE's rerun): what it used is estimated, and only wanted by targets that say so."""
 
+GRID_SYSTEMS: frozenset[str] = frozenset({"arc"})
+"""The values of `Job.system` of grid front ends."""
+
 FINISHED_STATUSES: frozenset[str] = frozenset({"completed", "failed", "aborted", "cancelled", "lost"})
 """The states of a run that used something and is over: what may be published."""
 
@@ -178,6 +181,11 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     core_numbers: tuple[str, ...] = ()
     """Which cores it held of each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty where the
     source tells only how many. Known to reports, in no message and not in the digest."""
+
+    @property
+    def is_of_grid(self) -> bool:
+        """True if a grid front end recorded the run (ARC), not a batch system: its status is that of the grid job."""
+        return self.system in GRID_SYSTEMS
 
     @property
     def finished(self) -> bool:

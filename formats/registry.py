@@ -1,41 +1,42 @@
-"""The formats by name: those with one record a run, the summaries, the sync counts that go with them, and reports."""
+"""The formats by name, each with its descriptor; and a format bound to a view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from formats.apel.job import ApelJobFormat
+from formats.apel import job as apel_job
+from formats.apel import summary as apel_summary
 from formats.apel.summary import SummaryFormat, SyncFormat
-from formats.base import RecordFormat
+from formats.base import Format, RecordFormat, Shape
+from formats.utilization import report as utilization
 from formats.utilization.report import UtilizationFormat
 from formats.view import View
-from formats.xml.emi_car import ComputeRecordFormat
-from formats.xml.ogf_ur import UsageRecordFormat
+from formats.xml import emi_car, ogf_ur
 
-RECORD_FORMATS: Final[dict[str, Callable[[View], RecordFormat]]] = {
-    "apel-job": ApelJobFormat,
-    "emi-car": ComputeRecordFormat,
-    "ogf-ur": UsageRecordFormat,
+FORMATS: Final[Mapping[str, Format]] = {
+    each.name: each
+    for each in (
+        apel_job.FORMAT,
+        apel_summary.NORMALISED_SUMMARY,
+        apel_summary.SUMMARY,
+        apel_summary.SYNC,
+        emi_car.FORMAT,
+        ogf_ur.FORMAT,
+        utilization.FORMAT,
+    )
 }
 
 
-SUMMARY_FORMATS: Final = ("apel-normalised-summary", "apel-summary")
-"""The formats with one record a group of runs."""
-
-
-REPORT_FORMATS: Final = ("utilization",)
-"""The formats that tell of an interval as a whole."""
-
-
-FORMAT_NAMES: Final = tuple(sorted({*RECORD_FORMATS, *SUMMARY_FORMATS, "apel-sync", *REPORT_FORMATS}))
-"""All of them."""
+def names_of(*shapes: Shape) -> tuple[str, ...]:
+    """The names of the formats of these shapes."""
+    return tuple(name for name, each in FORMATS.items() if each.shape in shapes)
 
 
 class UnknownFormatError(KeyError):
-    """There is no format of that kind and name; `known` are those there are."""
+    """No format of these shapes has the name; `known` are those there are."""
 
-    def __init__(self, name: str, known: Iterable[str] = RECORD_FORMATS) -> None:
+    def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(name)
         self.name = name
         self.known = tuple(sorted(known))
@@ -45,22 +46,18 @@ class UnknownFormatError(KeyError):
 
 
 def record_format(name: str, view: View) -> RecordFormat:
-    """The format of that name, bound to a view. Raises `UnknownFormatError`."""
-    try:
-        make = RECORD_FORMATS[name]
-    except KeyError:
-        raise UnknownFormatError(name) from None
-    return make(view)
+    """The format of that name with one record a run, bound to a view. Raises `UnknownFormatError`, `ValueError`."""
+    made: RecordFormat = _made("record", name, view)
+    return made
 
 
 def summary_format(name: str, view: View) -> SummaryFormat:
     """The summary format of that name, bound to a view. Its groups come from `Fold(view, normalised=its.normalised)`.
 
-    Raises `UnknownFormatError`, and `ValueError` for a version that the format has not.
+    Raises `UnknownFormatError`, and `ValueError` for a version that the format does not have.
     """
-    if name not in SUMMARY_FORMATS:
-        raise UnknownFormatError(name, SUMMARY_FORMATS)
-    return SummaryFormat(view, normalised=name == "apel-normalised-summary")
+    made: SummaryFormat = _made("summary", name, view)
+    return made
 
 
 def sync_format(view: View) -> SyncFormat:
@@ -71,8 +68,25 @@ def sync_format(view: View) -> SyncFormat:
 def report_format(name: str, view: View) -> UtilizationFormat:
     """The report format of that name, bound to a view.
 
-    Raises `UnknownFormatError`, and `ValueError` for a version that the format has not.
+    Raises `UnknownFormatError`, and `ValueError` for a version that the format does not have.
     """
-    if name not in REPORT_FORMATS:
-        raise UnknownFormatError(name, REPORT_FORMATS)
-    return UtilizationFormat(view)
+    made: UtilizationFormat = _made("report", name, view)
+    return made
+
+
+def _made(shape: Shape, name: str, view: View) -> Any:
+    found = FORMATS.get(name)
+    if found is None or found.shape != shape:
+        raise UnknownFormatError(name, names_of(shape))
+    return found.make(view)
+
+
+def require_version(name: str, version: str) -> None:
+    """Raise `ValueError`, with the versions that the format has, for one that it does not have.
+
+    `v0.2` is `0.2`, and an empty version is the format's default. Formats of add-ons judge theirs themselves.
+    """
+    known = FORMATS[name].versions if name in FORMATS else ()
+    plain = version.removeprefix("v") if version[1:2].isdigit() else version
+    if known and version and plain not in known:
+        raise ValueError(f"{name} has no version {version!r}; it has {' and '.join(known)}")

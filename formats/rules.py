@@ -257,6 +257,7 @@ class MessageType(msgspec.Struct, frozen=True):
     server's table refuses the record although the message is read; `scores` hold `{benchmark: value}`."""
 
     name: str
+    shape: Literal["record", "summary", "sync"]
     kind: str
     version: str
     fields: tuple[str, ...]
@@ -297,28 +298,30 @@ def _without_type(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 
 JOB_03: Final = MessageType(
-    "apel-job", _JOB_KIND, "0.3", _JOB_FIELDS, _JOB_MANDATORY, JOB_NUMBERS, _SCORE, _JOB_IGNORED
+    "apel-job", "record", _JOB_KIND, "0.3", _JOB_FIELDS, _JOB_MANDATORY, JOB_NUMBERS, _SCORE, _JOB_IGNORED
 )
 JOB_04: Final = MessageType(
-    "apel-job", _JOB_KIND, "0.4", _without_type(_JOB_FIELDS), _JOB_MANDATORY, JOB_NUMBERS, _SCORE, _JOB_IGNORED, _SCORE
-)
+    "apel-job", "record", _JOB_KIND, "0.4", _without_type(_JOB_FIELDS), _JOB_MANDATORY, JOB_NUMBERS, _SCORE,
+    _JOB_IGNORED, _SCORE,
+)  # fmt: skip
 SUMMARY_02: Final = MessageType(
-    "apel-summary", _SUMMARY_KIND, "0.2", _SUMMARY_FIELDS, _SUMMARY_MANDATORY, SUMMARY_NUMBERS, _COUNTS | _SCORE
-)
+    "apel-summary", "summary", _SUMMARY_KIND, "0.2", _SUMMARY_FIELDS, _SUMMARY_MANDATORY, SUMMARY_NUMBERS,
+    _COUNTS | _SCORE,
+)  # fmt: skip
 SUMMARY_04: Final = MessageType(
-    "apel-summary", _SUMMARY_KIND, "0.4", _without_type(_SUMMARY_FIELDS), _SUMMARY_MANDATORY, SUMMARY_NUMBERS,
-    _COUNTS | _SCORE, scores=_SCORE,
+    "apel-summary", "summary", _SUMMARY_KIND, "0.4", _without_type(_SUMMARY_FIELDS), _SUMMARY_MANDATORY,
+    SUMMARY_NUMBERS, _COUNTS | _SCORE, scores=_SCORE,
 )  # fmt: skip
 NORMALISED_03: Final = MessageType(
-    "apel-normalised-summary", _SUMMARY_KIND, "0.3", _NORMALISED_FIELDS, _SUMMARY_MANDATORY | _NORMALISED,
+    "apel-normalised-summary", "summary", _SUMMARY_KIND, "0.3", _NORMALISED_FIELDS, _SUMMARY_MANDATORY | _NORMALISED,
     SUMMARY_NUMBERS, _COUNTS,
 )  # fmt: skip
 NORMALISED_04: Final = MessageType(
-    "apel-normalised-summary", "APEL-normalised-summary-message", "0.4", _NORMALISED_FIELDS,
+    "apel-normalised-summary", "summary", "APEL-normalised-summary-message", "0.4", _NORMALISED_FIELDS,
     _SUMMARY_MANDATORY | _NORMALISED, SUMMARY_NUMBERS, _COUNTS, scores=_NORMALISED,
 )  # fmt: skip
 SYNC_01: Final = MessageType(
-    "apel-sync", "APEL-sync-message", "0.1", ("Site", "SubmitHost", "NumberOfJobs", "Month", "Year"),
+    "apel-sync", "sync", "APEL-sync-message", "0.1", ("Site", "SubmitHost", "NumberOfJobs", "Month", "Year"),
     frozenset({"Site", "NumberOfJobs", "Month", "Year"}), SUMMARY_NUMBERS, ignored=frozenset(),
 )  # fmt: skip
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import Collected, TargetPlan, collect
 from publisher.config import file
-from publisher.config.schema import REPORT_KINDS, Config
+from publisher.config.schema import Config
 from publisher.errors import StoreMissingError, TargetBusyError, UsageError
 from publisher.events import Observer, TargetPaused
 from publisher.publish.context import Tools
@@ -39,6 +39,7 @@ from publisher.store.schema import State
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from formats.base import Format
     from formats.calendar import Month
     from publisher.finding import Finding
     from publisher.maintenance import StoreMaintenance
@@ -203,8 +204,8 @@ class Publisher:
         """
         from publisher.preview.render import Rendering  # noqa: PLC0415
 
-        self._require_message(format_name, target)
-        if target is None and format_name in REPORT_KINDS:
+        form = self._require_message(format_name, target)
+        if target is None and form.shape == "report":
             from publisher.report.message import ReportRendering  # noqa: PLC0415
 
             return ReportRendering(self._collected_store(), self.config, window, self.tools.clock())
@@ -465,15 +466,19 @@ class Publisher:
         self._require([target] if target else [], self.config.targets, "target")
         return [target] if target else list(self.config.targets)
 
-    def _require_message(self, format_name: str, target: str | None) -> None:
-        """Raises `UsageError` for an unknown target or format, and for reports of a target that is not sent any."""
-        from publisher.plugins import require_format  # noqa: PLC0415
+    def _require_message(self, format_name: str, target: str | None) -> Format:
+        """The descriptor of a format.
+
+        Raises `UsageError` for an unknown target or format, and for reports of a target that is not sent any.
+        """
+        from publisher.plugins import required_format  # noqa: PLC0415
 
         self._targets(target)
-        require_format(format_name)
-        if target and format_name in REPORT_KINDS and self.config.targets[target].records != format_name:
+        form = required_format(format_name)
+        if target and form.shape == "report" and self.config.targets[target].records != format_name:
             hint = "Omit --target to see one of any window"
             raise UsageError(f"target {target} is not sent reports", hint=hint)
+        return form
 
     def _require_sources(self, connection: Connection, names: Sequence[str]) -> None:
         """Sources that are configured, or were once and were read."""

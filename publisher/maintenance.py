@@ -18,7 +18,7 @@ from formats.calendar import Month, month_numbered, month_of
 from formats.job import Job
 from publisher.collect.collect import TargetPlan
 from publisher.collect.enrich import Enrichers
-from publisher.config.schema import SUMMARY_KINDS, Config
+from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.finding import Finding
 from publisher.messages.erased_groups import spelled
@@ -128,7 +128,7 @@ class StoreMaintenance:
 
     def vacuum(self) -> None:
         """Give the space of what was taken out back to the system."""
-        self._store.vacuum()
+        engine.vacuum(self._store.engine)
 
     def export(self, folder: Path, form: str) -> Manifest:
         """Write everything into files: see `publisher.spool.exchange`."""
@@ -155,7 +155,7 @@ class StoreMaintenance:
                 "nothing says what to purge",
                 hint="Give --before MONTH, or set store.keep_jobs, store.keep_messages or store.keep_receipts",
             )
-        owed = {name: Owed(plan.filter.summaries, plan.filter.sync) for name, plan in plans.items()}
+        owed = {name: Owed(plan.filter.is_snapshot, plan.filter.sync) for name, plan in plans.items()}
         jobs_before = before or _ago(present, settings.keep_jobs)
         with self._store.read() as connection:
             months = purge.months_before(connection, jobs_before, owed) if jobs_before is not None else []
@@ -235,7 +235,7 @@ class StoreMaintenance:
         return {
             name: partial(spelled, view_of(target, self._config))
             for name, target in self._config.targets.items()
-            if target.records in SUMMARY_KINDS
+            if target.format.shape == "summary"
         }
 
 

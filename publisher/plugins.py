@@ -1,7 +1,7 @@
 """What installed packages add: kinds of source, formats and kinds of target, by entry points.
 
-An add-on cannot replace what this program has under the same name. What it does wrong is its own trouble: an exception
-that its protocol does not have is told as its defect, and ends nothing but what it was asked for.
+An add-on cannot replace what this program has under the same name. What it does wrong is its own problem: an exception
+that its protocol does not have is reported as its defect, and ends nothing but what it was asked for.
 
 Formats by name: those of `formats.registry`, and those with one record a run that add-ons bring.
 
@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from formats.base import RecordFormat, Rendered
+from formats import registry
+from formats.base import Format, RecordFormat, Rendered
 from formats.job import Job
 from formats.reason import CannotRenderError
-from formats.registry import FORMAT_NAMES, RECORD_FORMATS
-from formats.registry import record_format as built_in
 from formats.signed_text import why_not_signable
 from formats.view import View
 from publisher.errors import ConfigError, PublisherError, TargetError, UsageError
@@ -59,7 +59,7 @@ def load(group: str, name: str, key: str) -> Any:
         ) from error
 
 
-ITS_DEFECT: Final = "This is a defect of the add-on: tell those who made it, and update it"
+ITS_DEFECT: Final = "This is a defect of the add-on: report it to its authors, and update it"
 
 
 def what_went_wrong(error: Exception) -> str:
@@ -68,8 +68,8 @@ def what_went_wrong(error: Exception) -> str:
 
 
 @contextmanager
-def blamed(kind: str, name: str, told_as: type[PublisherError]) -> Iterator[None]:
-    """What an add-on is asked for: an exception of no error's kind becomes `told_as`, with its name, type and text.
+def blamed(kind: str, name: str, raised_as: type[PublisherError]) -> Iterator[None]:
+    """What an add-on is asked for: an exception of no error's kind becomes `raised_as`, with its name, type and text.
 
     `kind` is what it brings (source, format, target) under the name.
     """
@@ -78,7 +78,7 @@ def blamed(kind: str, name: str, told_as: type[PublisherError]) -> Iterator[None
     except PublisherError:
         raise
     except Exception as error:
-        raise told_as(f"the add-on {name!r} failed as a {kind}: {what_went_wrong(error)}", hint=ITS_DEFECT) from error
+        raise raised_as(f"the add-on {name!r} failed as a {kind}: {what_went_wrong(error)}", hint=ITS_DEFECT) from error
 
 
 def _points(group: str) -> Iterable[EntryPoint]:
@@ -87,21 +87,31 @@ def _points(group: str) -> Iterable[EntryPoint]:
     return entry_points(group=group)
 
 
-def require_format(name: str) -> None:
-    """Raise `UsageError`, with the names there are, for a format that is not known."""
-    known = [*FORMAT_NAMES, *names(FORMATS)]
+def required_format(name: str) -> Format:
+    """The descriptor of that format. Raises `UsageError`, with the names there are, for one that is not known."""
+    known = [*registry.FORMATS, *names(FORMATS)]
     if name not in known:
         raise UsageError(f"there is no format {name!r}; there are {', '.join(known)}")
+    return format_of(name)
+
+
+def format_of(name: str) -> Format:
+    """The descriptor of that format: one of this program, else of an add-on, which is loaded when it is made."""
+    return registry.FORMATS.get(name) or Format(name=name, title=name, shape="record", make=partial(_add_on, name))
 
 
 def record_format(name: str, view: View) -> RecordFormat:
-    """The format of that name, bound to a view.
+    """The format of that name with one record a run, bound to a view.
 
     Raises `formats.registry.UnknownFormatError`, and `ConfigError` for an add-on that cannot be loaded.
     """
-    make = None if name in RECORD_FORMATS else load(FORMATS, name, key="records")
+    return registry.record_format(name, view) if name in registry.FORMATS else _add_on(name, view)
+
+
+def _add_on(name: str, view: View) -> RecordFormat:
+    make = load(FORMATS, name, key="records")
     if make is None:
-        return built_in(name, view)
+        raise registry.UnknownFormatError(name, registry.names_of("record"))
     with blamed("format", name, TargetError):
         return AddedFormat(name, make(view), signed=view.signed)
 

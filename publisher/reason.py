@@ -65,7 +65,7 @@ _PURGED: Final = "purged: "
 SENTENCES: Final[Mapping[str, str]] = {
     **RULE_SENTENCES,
     ReasonCode.ADD_ON_FAILED: (
-        "{field}: the add-on failed at this record: {error}. This is a defect of the add-on: tell those who made it, "
+        "{field}: the add-on failed at this record: {error}. This is a defect of the add-on: report it to its authors, "
         "and update it"
     ),
     ReasonCode.AFTER_YEAR_9999: "it ended after the year 9999, which no report can be of",

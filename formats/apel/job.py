@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats.apel import values
+from formats.apel.key import KEY_SETTINGS
 from formats.apel.score import read_score, score_fields
-from formats.apel.text import SEPARATOR, TextMessage, TextRecord, lines, whole
-from formats.base import Note, Rendered
+from formats.apel.text import CONTENT_TYPE, SEPARATOR, TextMessage, TextRecord, lines, parse, whole
+from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import require_benchmark
 from formats.fit import shown
 from formats.hosts import infrastructure_description, infrastructure_of, machine_name
@@ -21,7 +22,6 @@ from formats.job import Benchmark, Infrastructure, Job
 from formats.reason import CannotRenderError, RuleCode
 from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
 from formats.view import View
-from formats.xml.layout import FragmentCache
 
 DEFAULT_VERSION: Final = JOB_03.version
 
@@ -30,7 +30,7 @@ class ApelJobFormat:
     """Renders runs as APEL job records, as one view sees them."""
 
     name = JOB_03.name
-    content_type = "text/plain; charset=us-ascii"
+    content_type = f"{CONTENT_TYPE}; charset=us-ascii"
     separator_bytes = len(SEPARATOR)
 
     def __init__(self, view: View) -> None:
@@ -171,3 +171,27 @@ def _fqans(record: TextRecord) -> tuple[str, ...]:
     if not group or not group.startswith("/"):
         return ()
     return (f"{group}/{role.lstrip('/')}" if role else group,)
+
+
+def _evidence_id(message: bytes) -> str:
+    """The id that `read_job` gives the one record of a message."""
+    (record,) = parse(message.decode("ascii")).records
+    return read_job(record).record_id
+
+
+FORMAT: Final = Format(
+    name=ApelJobFormat.name,
+    title="APEL individual jobs",
+    shape="record",
+    make=ApelJobFormat,
+    service="APEL",
+    key="local id",
+    key_settings=KEY_SETTINGS,
+    content_type=CONTENT_TYPE,
+    versions=(JOB_03.version, JOB_04.version),
+    evidence_id=_evidence_id,
+    is_readable=True,
+    needs_benchmark=True,
+    with_sync=True,
+    has_ascii_names=True,
+)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from formats.apel.text import carried
 from formats.job import Job
 from formats.rules import compared
 from formats.view import View
+
+KEY_SETTINGS: Final = frozenset(
+    {"site.name", "target.local_id_prefix", "source.site", "source.local_id_prefix", "source.end_time"}
+)
+"""The settings that are part of the key; see `formats.base.Format`."""
 
 
 class JobKey(NamedTuple):

@@ -13,17 +13,18 @@ the submit host is the very string of the records and summaries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from formats.apel import values
+from formats.apel.fold import NORMALISED_UNITS, Group, GroupKey, SyncCount, SyncKey, normalised_seconds
 from formats.apel.score import preferred_score, read_score, read_scores, score_fields
-from formats.apel.text import NULL, SEPARATOR, TextMessage, TextRecord, body, whole
-from formats.base import Rendered
+from formats.apel.text import CONTENT_TYPE, NULL, SEPARATOR, TextMessage, TextRecord, body, whole
+from formats.base import Format, Rendered
 from formats.job import Benchmark
 from formats.rules import NORMALISED_03, NORMALISED_04, SUMMARY_02, SUMMARY_04, SUMMARY_NUMBERS, SYNC_01, of_version
-from formats.summary import NORMALISED_UNITS, Group, GroupKey, SyncCount, SyncKey, normalised_seconds
+from formats.text import duration_seconds
 from formats.view import View
-from formats.xml.text import duration_seconds
 
 DEFAULT_SUMMARY_VERSION: Final = SUMMARY_02.version
 DEFAULT_NORMALISED_VERSION: Final = NORMALISED_04.version
@@ -32,7 +33,7 @@ DEFAULT_NORMALISED_VERSION: Final = NORMALISED_04.version
 class SummaryFormat:
     """Renders groups as summaries (`apel-summary`) or, with `normalised`, as normalised ones."""
 
-    content_type = "text/plain; charset=us-ascii"
+    content_type = f"{CONTENT_TYPE}; charset=us-ascii"
     separator_bytes = len(SEPARATOR)
 
     def __init__(self, view: View, *, normalised: bool = False) -> None:
@@ -145,7 +146,7 @@ class SyncFormat:
     """Renders sync counts."""
 
     name = SYNC_01.name
-    content_type = "text/plain; charset=us-ascii"
+    content_type = f"{CONTENT_TYPE}; charset=us-ascii"
     separator_bytes = len(SEPARATOR)
     type = SYNC_01
 
@@ -186,3 +187,42 @@ def read_count(record: TextRecord) -> SyncCount:
         get("Site") or NULL, (whole(get("Year")) or 0), (whole(get("Month")) or 0), get("SubmitHost") or NULL
     )
     return SyncCount(spelling.folded(), spelling, (whole(get("NumberOfJobs")) or 0))
+
+
+SUMMARY: Final = Format(
+    name=SUMMARY_02.name,
+    title="APEL summaries",
+    shape="summary",
+    make=SummaryFormat,
+    service="APEL",
+    key="group",
+    content_type=CONTENT_TYPE,
+    versions=(SUMMARY_02.version, SUMMARY_04.version),
+    is_readable=True,
+    needs_benchmark=True,
+    with_sync=True,
+)
+NORMALISED_SUMMARY: Final = Format(
+    name=NORMALISED_03.name,
+    title="APEL normalised summaries",
+    shape="summary",
+    make=partial(SummaryFormat, normalised=True),
+    service="APEL",
+    key="group",
+    content_type=CONTENT_TYPE,
+    versions=(NORMALISED_03.version, NORMALISED_04.version),
+    is_readable=True,
+    needs_benchmark=True,
+    with_sync=True,
+)
+SYNC: Final = Format(
+    name=SYNC_01.name,
+    title="APEL sync counts",
+    shape="sync",
+    make=SyncFormat,
+    service="APEL",
+    key="group",
+    content_type=CONTENT_TYPE,
+    versions=(SYNC_01.version,),
+    is_readable=True,
+)

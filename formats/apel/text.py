@@ -20,6 +20,9 @@ RECORD_MARK: Final = "%%"
 SEPARATOR: Final = b"%%\n"
 """Stands between two records; each record ends in a newline."""
 
+CONTENT_TYPE: Final = "text/plain"
+"""Of a message, without its parameters."""
+
 NULL: Final = "None"
 """The server's word for a value that is not there."""
 

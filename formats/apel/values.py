@@ -16,8 +16,8 @@ from formats.job import Job
 from formats.names import dn_for, parse_fqan, vo_of
 from formats.reason import CannotRenderError, RuleCode
 from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
+from formats.text import duration_seconds
 from formats.view import View
-from formats.xml.text import duration_seconds
 
 _NAMES_OF_617: Final = re.compile(r"(?:/[-\w.]+)+")
 """What ARC 6.17 takes for a VOMS attribute's group: names up to the first with another character, `=` included."""

@@ -99,7 +99,7 @@ def _record(message_type: MessageType, record: TextRecord, now: int | None) -> I
     yield from _texts(message_type, record)
     yield from _numbers(message_type, record)
     yield from _scores(message_type, record)
-    if message_type.name == "apel-job":
+    if message_type.shape == "record":
         yield from _times_of_job(record, now)
     else:
         yield from _month(message_type, record, now)
@@ -129,7 +129,7 @@ def _numbers(message_type: MessageType, record: TextRecord) -> Iterator[Violatio
                 yield Violation("error", record.number, key, f"no whole number: {shown(value)}", rule.source)
         elif not rule.least <= number <= rule.largest:
             text = f"{shown(number)} is not in {rule.least}..{rule.largest}"
-            if message_type.name == "apel-sync" and key in _MONTH:
+            if message_type.shape == "sync" and key in _MONTH:
                 yield Violation("warning", record.number, key, f"{text}: stored unchecked", "facts on formats, 4.6")
             else:
                 yield Violation("error", record.number, key, text, rule.source)
@@ -173,7 +173,7 @@ def _plain_score(message_type: MessageType, record: TextRecord) -> Iterator[Viol
     if level is None and level_type is None:
         return
     known = level_type is not None and level_type.lower() in _TYPES_OF_SCORES
-    if not known and message_type.name == "apel-job":
+    if not known and message_type.shape == "record":
         rule = "none of si2k, hepspec, hepscore23"
         yield Violation("error", record.number, "ServiceLevelType", rule, _JOBS)
     elif not known:
@@ -200,12 +200,7 @@ def _times_of_job(record: TextRecord, now: int | None) -> Iterator[Violation]:
 
 def _month(message_type: MessageType, record: TextRecord, now: int | None) -> Iterator[Violation]:
     number, year = whole(record.get("Month")), whole(record.get("Year"))
-    if (
-        message_type.name == "apel-sync"
-        or number is None
-        or year is None
-        or not (1 <= number <= 12 and 1 <= year <= 9999)
-    ):
+    if message_type.shape == "sync" or number is None or year is None or not (1 <= number <= 12 and 1 <= year <= 9999):
         return
     start, stop = month_bounds(Month(year, number))
     if now is not None and start > now:
@@ -230,8 +225,8 @@ def _equal_keys(message_type: MessageType, message: ParsedMessage) -> Iterator[V
 
 
 def _key(message_type: MessageType, record: TextRecord) -> object:
-    if message_type.name == "apel-job":
+    if message_type.shape == "record":
         return tuple((record.get(key) or "").lower() for key in ("Site", "LocalJobId", "EndTime"))
-    if message_type.name == "apel-sync":
+    if message_type.shape == "sync":
         return read_count(record).key
     return read_group(record).key

@@ -21,8 +21,8 @@ from formats.names import vo_read_by_apel
 from formats.rules import INT32, LATEST_END_AFTER_NOW_S, NumberRule, TextRule, compared
 from formats.rules import CarRules as Rules
 from formats.signed_text import looks_encrypted
+from formats.text import read_date_time
 from formats.xml.read import CAR, record_elements
-from formats.xml.text import read_date_time
 
 _ZONE: Final = re.compile(r"(?:Z|[+-]\d\d(?::?\d\d)?)$")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}").fullmatch

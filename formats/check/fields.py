@@ -16,13 +16,13 @@ from lxml import etree
 
 from formats.apel.text import parse as parse_text
 from formats.job import Job
+from formats.registry import FORMATS
 from formats.xml.read import parse as parse_xml
 from formats.xml.read import record_elements
 
 Fields = dict[str, tuple[str, ...]]
 
 _PARTS_OF_NAMES = frozenset({"type", "metric", "storageUnit", "phaseUnit", "usageType"})
-_XML = frozenset({"ogf-ur", "emi-car"})
 
 
 def fields_of(format_name: str, message: bytes) -> Fields:
@@ -38,7 +38,8 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
     other attribute, and every one of an empty element, is a field of its own (`Host@primary`). createTime is left out:
     it changes with every version.
     """
-    if format_name in _XML:
+    form = FORMATS.get(format_name)
+    if form is not None and form.is_xml:
         for element in record_elements(parse_xml(message)):
             fields = _gathered(_walk(element, ""))
             fields.pop("RecordIdentity@createTime", None)

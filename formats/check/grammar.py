@@ -18,10 +18,10 @@ from typing import Final
 import msgspec
 from lxml import etree
 
+from formats.registry import FORMATS
 from formats.utilization.report import NotAReportError, check_report, read_report
-from formats.xml.read import CAR, FORMATS, UR, NotAMessageError, parse, record_elements
+from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, UR, NotAMessageError, parse, record_elements
 
-GRAMMARS: Final = {"ogf-ur": "ogf_ur.rng", "emi-car": "emi_car.rng"}
 _ELEMENT: Final = re.compile(r"[Ee]lement (\w+)")
 _SCHEMA_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 _ONCE: Final = (
@@ -47,18 +47,19 @@ def validate(format_name: str, payload: bytes) -> list[SchemaViolation]:
 
     Reports have rules instead of a grammar. Raises `UnknownGrammarError` for a format that has neither.
     """
-    if format_name == "utilization":
+    form = FORMATS.get(format_name)
+    if form is not None and form.shape == "report":
         return _of_report(payload)
-    if format_name not in GRAMMARS:
+    if form is None or not form.grammar:
         raise UnknownGrammarError(format_name)
     try:
         root = parse(payload)
     except NotAMessageError as error:
         return [SchemaViolation("", "", str(error))]
     namespace = etree.QName(root).namespace or ""
-    if FORMATS[namespace] != format_name:
-        return [SchemaViolation("", "", f"is a message of {FORMATS[namespace]}")]
-    grammar = _grammar(format_name)
+    if FORMAT_OF_NAMESPACE[namespace] != format_name:
+        return [SchemaViolation("", "", f"is a message of {FORMAT_OF_NAMESPACE[namespace]}")]
+    grammar = _grammar(form.grammar)
     violations = _frame(root)
     for position, element in enumerate(record_elements(root), 1):
         record = standard_part(element)
@@ -98,8 +99,8 @@ def standard_part(element: etree._Element) -> etree._Element:
 
 
 @cache
-def _grammar(format_name: str) -> etree.RelaxNG:
-    source = resources.files("formats").joinpath("schemas", GRAMMARS[format_name]).read_bytes()
+def _grammar(file: str) -> etree.RelaxNG:
+    source = resources.files("formats").joinpath("schemas", file).read_bytes()
     return etree.RelaxNG(etree.fromstring(source))
 
 

@@ -6,7 +6,7 @@ there is an answer.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from lxml import etree
@@ -14,38 +14,20 @@ from lxml import etree
 from formats.apel.job import read_job
 from formats.apel.text import RECORD_MARK, NotApelTextError, ParsedMessage
 from formats.apel.text import parse as parse_text
-from formats.base import Violation
+from formats.base import Format, Service, Violation
 from formats.check.apel import check_text
 from formats.check.car import check_compute_records
 from formats.check.grammar import validate
 from formats.check.sgas import check_usage_records
 from formats.fit import shown
 from formats.job import Job
-from formats.rules import JOB_03, type_of
+from formats.registry import FORMATS
+from formats.rules import type_of
+from formats.text import date_time
 from formats.utilization.report import CSV_BEGINS, NotAReportError, builtins, check_report, read_report
-from formats.xml.read import CAR, FORMATS, NotAMessageError, begins_as_xml, read, record_elements
+from formats.utilization.report import FORMAT as REPORT
+from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml, read, record_elements
 from formats.xml.read import parse as parse_xml
-from formats.xml.text import date_time
-
-Service = Literal["SGAS", "APEL", ""]
-
-SCHEMA_SOURCES: Final = {
-    "ogf-ur": "grammar of GFD.98 (facts on formats, 1.2)",
-    "emi-car": "grammar of CAR 1.2 (facts on formats, 2)",
-}
-"""Source of the violations of a standard's grammar, by format. No service applies it, hence they are warnings."""
-
-_TITLES: Final = {
-    "ogf-ur": "OGF Usage Record 1.0",
-    "emi-car": "EMI Compute Accounting Record 1.2",
-    "apel-job": "APEL individual jobs",
-    "apel-summary": "APEL summaries",
-    "apel-normalised-summary": "APEL normalised summaries",
-    "apel-sync": "APEL sync counts",
-    "utilization": "utilization report",
-}
-INSPECTED_FORMATS: Final = frozenset(_TITLES)
-"""The formats whose rules are known here."""
 
 MOST_RECORDS: Final = 20_000
 """Of a message; ten times what services take at once."""
@@ -83,9 +65,11 @@ class Inspection(msgspec.Struct, frozen=True):
     @property
     def valid(self) -> bool:
         """Whether the service would take it and the format's grammar is kept too."""
-        return self.taken and not any(
-            violation.source == SCHEMA_SOURCES.get(self.format) for violation in self.violations
-        )
+        return self.taken and not any(self.is_of_grammar(violation) for violation in self.violations)
+
+    def is_of_grammar(self, violation: Violation) -> bool:
+        """Whether this is a rule of the format's grammar. No service applies it, hence it is a warning."""
+        return self.format in FORMATS and violation.source == FORMATS[self.format].grammar_source
 
 
 def inspect_message(payload: bytes, now: int | None = None) -> Inspection:
@@ -120,31 +104,31 @@ def _inspect_xml(payload: bytes, now: int | None) -> Inspection:
     except RecursionError:
         return _unknown("XML of no known format", "nested too deeply", "facts on formats, 1.4 and 2.1")
     namespace = etree.QName(root).namespace or ""
-    name = FORMATS[namespace]
+    form = FORMATS[FORMAT_OF_NAMESPACE[namespace]]
     if (count := len(record_elements(root))) > MOST_RECORDS:
         rule = f"{count} records; at most {MOST_RECORDS} are looked at"
-        return _unknown(f"{_TITLES[name]}, too large to look at", rule, "a bound of inspect")
+        return _unknown(f"{form.title}, too large to look at", rule, "a bound of inspect")
     if namespace == CAR:
         violations = check_compute_records(root, payload, now)
     else:
         violations = check_usage_records(root, payload)
     if len(violations) < ENOUGH_VIOLATIONS:
-        violations += _grammar(name, payload, root, namespace)
+        violations += _grammar(form, payload, root, namespace)
     else:
         rule = f"not asked: {len(violations)} rules of the service are broken"
-        violations.append(Violation("warning", 0, "", rule, SCHEMA_SOURCES[name]))
+        violations.append(Violation("warning", 0, "", rule, form.grammar_source))
     read_back = [record.job for record in read(payload)]
     records = tuple(InspectedRecord(number, job.record_id, job) for number, job in enumerate(read_back, 1))
     return Inspection(
-        name,
-        _TITLES[name],
-        "APEL" if namespace == CAR else "SGAS",
+        form.name,
+        form.title,
+        form.service,
         records,
         tuple(violations),
     )
 
 
-def _grammar(name: str, payload: bytes, root: etree._Element, namespace: str) -> list[Violation]:
+def _grammar(form: Format, payload: bytes, root: etree._Element, namespace: str) -> list[Violation]:
     numbers: dict[str, int] = {}
     for number, element in enumerate(record_elements(root), 1):
         identity = element.find(f"{{{namespace}}}RecordIdentity")
@@ -152,9 +136,9 @@ def _grammar(name: str, payload: bytes, root: etree._Element, namespace: str) ->
         numbers.setdefault(str(label) if label else f"record {number}", number)
     return [
         Violation(
-            "warning", numbers.get(broken.record, 0), shown(broken.field), shown(broken.rule), SCHEMA_SOURCES[name]
+            "warning", numbers.get(broken.record, 0), shown(broken.field), shown(broken.rule), form.grammar_source
         )
-        for broken in validate(name, payload)
+        for broken in validate(form.name, payload)
     ]
 
 
@@ -168,7 +152,7 @@ def _inspect_report(payload: bytes) -> Inspection:
         for number, (one, fields) in enumerate(zip(report.bins, builtins(report)["bins"], strict=True), 1)
     )
     found = tuple(check_report(report)[:ENOUGH_VIOLATIONS])
-    return Inspection("utilization", _TITLES["utilization"], "", records, found)
+    return Inspection(REPORT.name, REPORT.title, REPORT.service, records, found)
 
 
 def _inspect_text(text: str, now: int | None) -> Inspection:
@@ -185,14 +169,15 @@ def _inspect_text(text: str, now: int | None) -> Inspection:
     found = type_of(message.header, message.kind, message.version)
     if found is None:
         return Inspection("", f"text with the header {shown(message.header)}", "", (), violations)
-    title = f"{_TITLES[found.name]} v{found.version} ({shown(message.header)})"
-    return Inspection(found.name, title, "APEL", _text_records(found.name, message), violations)
+    form = FORMATS[found.name]
+    title = f"{form.title} v{found.version} ({shown(message.header)})"
+    return Inspection(form.name, title, form.service, _text_records(form, message), violations)
 
 
-def _text_records(name: str, message: ParsedMessage) -> tuple[InspectedRecord, ...]:
+def _text_records(form: Format, message: ParsedMessage) -> tuple[InspectedRecord, ...]:
     records = []
     for record in message.records:
-        job = read_job(record) if name == JOB_03.name else None
+        job = read_job(record) if form.shape == "record" else None
         identity = (record.get("LocalJobId") or "") if job is not None else _group_id(record.fields)
         records.append(InspectedRecord(record.number, identity, job, record.fields))
     return tuple(records)

@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from formats.base import Violation
+from formats.base import Format, Violation
+from formats.text import date_time, read_date_time
 from formats.utilization.measure import Bin, Bins
 from formats.view import View
-from formats.xml.text import date_time, read_date_time
 
 Measure = Literal["queue", "cpu"]
 
@@ -203,3 +203,14 @@ def _wrong(one: Bin, edge: tuple[int, int], size_s: int) -> Iterator[tuple[str, 
 
 
 MEASURES: Final[tuple[str, ...]] = get_args(Measure)
+
+FORMAT: Final = Format(
+    name=UtilizationFormat.name,
+    title="utilization report",
+    shape="report",
+    make=UtilizationFormat,
+    key="period",
+    content_type="application/json",
+    versions=VERSIONS,
+    is_readable=True,
+)

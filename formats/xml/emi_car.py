@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
+from formats.apel.key import KEY_SETTINGS
 from formats.apel.text import CARRIED_RULE, carried, is_null
-from formats.base import Note, Rendered
+from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
@@ -21,13 +22,13 @@ from formats.names import counts_as, dn_for, parse_fqan, vo_of
 from formats.reason import CannotRenderError, RuleCode
 from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
 from formats.rules import CarRules as Rules
+from formats.text import LAST_INSTANT, date_time
 from formats.view import View
 from formats.xml.layout import (
     RESOURCES,
     SEPARATOR,
     Call,
     Duration,
-    FragmentCache,
     HostCache,
     Instant,
     Number,
@@ -40,7 +41,6 @@ from formats.xml.layout import (
     text_element,
     together,
 )
-from formats.xml.text import LAST_INSTANT, date_time
 
 NAMESPACES: Final = {
     "": "http://eu-emi.eu/namespaces/2012/11/computerecord",
@@ -316,4 +316,26 @@ _render = compiled(
         "cpu_ms": _cpu_ms,
         "consumable_resources": consumable_resources,
     },
+)
+
+
+FORMAT: Final = Format(
+    name=ComputeRecordFormat.name,
+    title="EMI Compute Accounting Record 1.2",
+    shape="record",
+    make=ComputeRecordFormat,
+    service="APEL",
+    key="local id",
+    key_settings=KEY_SETTINGS,
+    content_type=ComputeRecordFormat.content_type,
+    versions=("1.2",),
+    is_xml=True,
+    grammar="emi_car.rng",
+    grammar_source="grammar of CAR 1.2 (facts on formats, 2)",
+    record_id=Rules.RECORD_ID,
+    is_readable=True,
+    needs_benchmark=True,
+    with_sync=True,
+    has_ascii_names=True,
+    names_submit_host_of_local_jobs=False,
 )

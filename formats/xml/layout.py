@@ -25,18 +25,17 @@ No service reads them today (SGAS and APEL ignore the element); they are there f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from formats import fit
-from formats.base import Note
+from formats.base import CACHED_FRAGMENTS, Note
 from formats.job import Job
 from formats.rules import NameRule, NumberRule, TextRule
 from formats.signed_text import referenced
-from formats.view import NamespaceStyle
-from formats.xml.text import (
+from formats.text import (
     FIRST_INSTANT,
     HOURS,
     LAST_INSTANT,
@@ -45,6 +44,7 @@ from formats.xml.text import (
     duration_seconds,
     is_plain,
 )
+from formats.view import NamespaceStyle
 
 NumberElement = Callable[[int | None, list[Note]], str]
 TextElement = Callable[[str | None, list[Note]], str]
@@ -300,35 +300,6 @@ def _alone(part: Element, value: str, taken: _Names) -> str:
     if isinstance(part, Number) and part.rule.least == 1:  # no positive number, and no element: zero is absent
         absent = f"not {value}"
     return f"'' if {absent} else f{usual!r} if {condition} else {maker}({value}, notes)"
-
-
-CACHED_FRAGMENTS: Final = 8192
-"""Per kind of fragment; when it is full it is emptied, which costs less than keeping an order of use."""
-
-
-class FragmentCache(dict[Hashable, str]):
-    """Fragments by the facts of a job that they depend on. What was altered in is not kept: its notes are due again."""
-
-    def __init__(self, make: Callable[[Job, list[Note]], str]) -> None:
-        super().__init__()
-        self._make = make
-
-    def of(self, key: Hashable, job: Job, notes: list[Note]) -> str:
-        """The fragment of a job, kept or rendered now; `key` as for `render`."""
-        kept = self.get(key)
-        return self.render(key, job, notes) if kept is None else kept
-
-    def render(self, key: Hashable, job: Job, notes: list[Note]) -> str:
-        """The fragment of a job that is not kept yet; `key` holds every fact of the job that it depends on."""
-        altered: list[Note] = []
-        xml = self._make(job, altered)
-        if altered:
-            notes += altered
-            return xml
-        if len(self) >= CACHED_FRAGMENTS:
-            self.clear()
-        self[key] = xml
-        return xml
 
 
 class HostCache:

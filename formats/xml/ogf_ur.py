@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
-from formats.base import Note, Rendered
+from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import noted_benchmark, score_text
 from formats.hosts import machine_name
 from formats.job import Job, Transfer
 from formats.names import distinct_fqans, dn_for, sgas_group, vo_of
 from formats.reason import CannotRenderError, RuleCode
 from formats.rules import SgasRules as Rules
+from formats.text import is_plain
 from formats.view import View
 from formats.xml.layout import (
     RESOURCES,
     SEPARATOR,
     Call,
     Duration,
-    FragmentCache,
     HostCache,
     Instant,
     Number,
@@ -37,7 +37,6 @@ from formats.xml.layout import (
     text_element,
     together,
 )
-from formats.xml.text import is_plain
 
 NAMESPACES: Final = {
     "": "http://schema.ogf.org/urf/2003/09/urf",
@@ -217,7 +216,7 @@ class UsageRecordFormat:
 
     def _user(self, job: Job, notes: list[Note]) -> str:
         local_user = job.local_user
-        if local_user and job.local_group and job.system == "arc":
+        if local_user and job.local_group and job.is_of_grid:
             local_user = f"{local_user}:{job.local_group}"  # as ARC writes it, and SGAS services hold it
         local = fit.text(Rules.LOCAL_USER_ID, local_user, notes)
         name = fit.text(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)
@@ -314,4 +313,21 @@ _render = compiled(
         "transfers": _transfers,
         "process_ids": _process_ids,
     },
+)
+
+
+FORMAT: Final = Format(
+    name=UsageRecordFormat.name,
+    title="OGF Usage Record 1.0",
+    shape="record",
+    make=UsageRecordFormat,
+    service="SGAS",
+    key_settings=frozenset({"target.record_id_prefix"}),
+    content_type=UsageRecordFormat.content_type,
+    versions=("1.0",),
+    is_xml=True,
+    grammar="ogf_ur.rng",
+    grammar_source="grammar of GFD.98 (facts on formats, 1.2)",
+    record_id=Rules.RECORD_ID,
+    is_readable=True,
 )

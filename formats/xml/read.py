@@ -14,15 +14,15 @@ import msgspec
 from lxml import etree
 
 from formats.job import Benchmark, Host, Job, Transfer
+from formats.text import read_date_time, read_duration_ms
 from formats.xml import emi_car, ogf_ur
-from formats.xml.text import read_date_time, read_duration_ms
 
 MAX_BYTES: Final = 64 * 2**20
 """A message larger than this is not read; services take far less."""
 
 UR: Final = ogf_ur.NAMESPACES[""]
 CAR: Final = emi_car.NAMESPACES[""]
-FORMATS: Final = {UR: ogf_ur.UsageRecordFormat.name, CAR: emi_car.ComputeRecordFormat.name}
+FORMAT_OF_NAMESPACE: Final = {UR: ogf_ur.FORMAT.name, CAR: emi_car.FORMAT.name}
 """Name of the format by the namespace of the root."""
 
 _NOT_TAKEN: Final = {
@@ -82,7 +82,7 @@ def parse(payload: bytes) -> etree._Element:
     if root.getroottree().docinfo.internalDTD is not None:
         raise NotAMessageError("has a document type definition, which no message of these formats has")
     name = etree.QName(root)
-    if name.namespace not in FORMATS or name.localname not in _RECORDS[name.namespace] | {"UsageRecords"}:
+    if name.namespace not in FORMAT_OF_NAMESPACE or name.localname not in _RECORDS[name.namespace] | {"UsageRecords"}:
         known = _NOT_TAKEN.get(name.namespace or "", "neither UR nor CAR")
         raise NotAMessageError(f"its root is {root.tag[:100]!s}, {known}")
     return root
@@ -181,7 +181,7 @@ class _Reader:
         self._problems: list[str] = []
 
     def record(self) -> ReadRecord:
-        fields: dict[str, Any] = {"system": FORMATS[self._ns], "status": self._status()}
+        fields: dict[str, Any] = {"system": FORMAT_OF_NAMESPACE[self._ns], "status": self._status()}
         identity = self._element.find(f"{{{self._ns}}}RecordIdentity")
         fields["record_id"] = (self._attribute(identity, "recordId") or "") if identity is not None else ""
         created = self._as(read_date_time, self._attribute(identity, "createTime")) if identity is not None else None

@@ -181,12 +181,12 @@ def _take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
 
 def _require_other_place(config: Config, target: str, path: Path) -> None:
     settings = config.targets[target]
-    if settings.type == "sgas":
+    if not settings.kind.takes_apel:
         raise UsageError(f"{target} is SGAS, and SSM's messages are for APEL", hint="Name the target for APEL")
     if settings.shadow:
         raise UsageError(f"{target} is a shadow: nothing is sent to it", hint="Let SSM send what is in its queue")
     own = getattr(settings, "path", None)
-    if settings.type == "directory" and own is not None and own.resolve() == path.resolve():
+    if own is not None and own.resolve() == path.resolve():
         raise UsageError(f"{path} is the folder of target {target}", hint="SSM sends what is in it, as before")
 
 

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 _GRID: Final = Path("/etc/grid-security")
 _STORE: Final = Path("/var/lib/usage-publisher/store.db")
-_USUAL: Final = "/var/spool/arc/jobstatus/accounting/accounting.db"
-_INCOMPLETE_LOGS: Final = frozenset({"gridengine", "dqs", "slurm", "htcondor", "lsf"})
-"""Sources that do not know since when they have every job."""
-_RECORDS: Final = {"sgas": "ogf-ur", "ams": "apel-summary", "directory": "apel-summary"}
 
 
 def register(app: typer.Typer) -> None:
@@ -105,15 +101,17 @@ class _Answers:
 
     def source(self, given: Path | None, kind: str | None) -> None:
         """One source, named ce1; its type is usually detected."""
-        from publisher.sources import known_kinds, make_source  # noqa: PLC0415
+        from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
+        from publisher.sources import known_kinds, make_source, recognised  # noqa: PLC0415
 
         self._asks = given is None
-        place = Path(_ask("Source of jobs: a file, a folder, or a program", given, _USUAL)).absolute()
-        kind = kind or kind_of(place)
+        usual = next(each.usual_path for each in SOURCE_KINDS.values() if each.usual_path)
+        place = Path(_ask("Source of jobs: a file, a folder, or a program", given, usual)).absolute()
+        kind = kind or recognised(place)
         if kind is None:
             if not place.exists():
                 self._report(f"{place} does not exist yet")
-            kind = _ask("Type of the source (arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf)", kind)
+            kind = _ask(f"Type of the source ({', '.join(SOURCE_KINDS)})", kind)
         if kind not in known_kinds():
             raise UsageError(f"unknown type of source {kind!r}; known: {', '.join(known_kinds())}")
         self.tables["sources"] = {"ce1": {"type": kind, "path": str(place)}}
@@ -121,13 +119,19 @@ class _Answers:
 
     def source_needs(self, benchmark: str | None, since: str | None) -> None:
         """What the target needs and the source lacks."""
+        from formats.registry import FORMATS  # noqa: PLC0415
+        from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
+
         (source,), (target,) = self.tables["sources"].values(), self.tables["targets"].values()
-        scored = target["records"] == "ogf-ur" or (source["type"] == "arc" and _has_scores(Path(source["path"])))
+        kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
+        scored = not form.needs_benchmark or (
+            kind is not None and kind.has_scores and _has_scores(Path(source["path"]))
+        )
         if benchmark is None and not scored:
             benchmark = self._needed("Score of one core, such as HEPscore23:14.2", "--benchmark", "its jobs are held")
         if benchmark is not None:
             source["benchmark"] = _benchmark(benchmark)
-        if since is None and source["type"] in _INCOMPLETE_LOGS and target["records"] == "apel-summary":
+        if since is None and kind is not None and not kind.knows_first_day and form.is_snapshot:
             question = "Since when its logs have every job, such as 2026-10-01"
             since = self._needed(question, "--complete-since", "its months are held")
         if since is not None:
@@ -145,21 +149,25 @@ class _Answers:
     def target(self, kind: str | None, place: str | None) -> None:
         """One target, named after its kind."""
         from publisher.config.file import is_url  # noqa: PLC0415
+        from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
 
-        kind = _ask("Kind of the target (sgas, ams, directory)", kind, "sgas")
-        if kind not in _RECORDS:
-            raise UsageError(f"init does not know the kind of target {kind!r}; it knows {', '.join(_RECORDS)}")
+        offered = [name for name, each in TARGET_KINDS.items() if each.is_offered]
+        kind = _ask(f"Kind of the target ({', '.join(offered)})", kind, offered[0])
+        if kind not in offered:
+            raise UsageError(f"init does not know the kind of target {kind!r}; it knows {', '.join(offered)}")
+        settings = TARGET_KINDS[kind].settings.model_fields
+        is_folder = "path" in settings
         question = "URL of the service, or the folder to write to"
         asked, place = place is None, _ask(question, place)
-        while kind != "directory" and not place.startswith("https://"):
+        while not is_folder and not place.startswith("https://"):
             if not asked:
                 raise UsageError(f"{place!r} is not the URL of a service", hint="It must begin with https://")
             say(f"{place!r} is not a URL that begins with https://")
             place = _ask(question, None)
-        if kind == "directory" and is_url(place):
-            raise UsageError(f"{place!r} is a URL, and a target of kind directory needs a folder")
-        where = {"path": str(Path(place).absolute())} if kind == "directory" else {"url": place}
-        self.tables["targets"] = {kind: {"type": kind, **where, "records": _RECORDS[kind]}}
+        if is_folder and is_url(place):
+            raise UsageError(f"{place!r} is a URL, and a target of kind {kind} needs a folder")
+        where = {"path": str(Path(place).absolute())} if is_folder else {"url": place}
+        self.tables["targets"] = {kind: {"type": kind, **where, "records": settings["records"].default}}
         self._config()
 
     def credentials(self, certificate: Path | None, key: Path | None, authorities: Path | None) -> None:
@@ -273,32 +281,6 @@ def _service(config: Config) -> list[Finding]:
         return target.check()
     finally:
         target.close()
-
-
-def kind_of(place: Path) -> str | None:
-    """The type of source that a path has, by its content; None: it cannot be detected.
-
-    Logs of TORQUE and PBS Pro look the same.
-    """
-    from publisher.sources.logs.sniff import looks_like  # noqa: PLC0415
-
-    if place.name == "accounting.db" or (place / "accounting.db").exists():
-        return "arc"
-    if place.is_file() and os.access(place, os.X_OK):
-        return "slurm"
-    files = sorted(place.iterdir(), reverse=True) if place.is_dir() else [place]
-    for file in files[:50]:
-        with contextlib.suppress(OSError):
-            if not file.is_file():
-                continue
-            with file.open("rb") as lines:
-                found = looks_like([lines.readline(2**16) for _ in range(20)]) or ""
-            if found == "sqlite":
-                return "arc"
-            kind = "htcondor" if found == "apel-condor" else found.partition("-")[0]
-            if kind in {"gridengine", "dqs", "slurm", "htcondor", "lsf"}:
-                return kind
-    return None
 
 
 def _has_scores(database: Path) -> bool:

@@ -100,8 +100,8 @@ def _layer_text(layer: MessageLayer) -> str:
             layer.trusted
         ]
         return f"signed by {layer.signer}; the signature is valid; {trust}"
-    if layer.kind == "ams" and layer.attributes:
-        return "ams: " + ", ".join(f"{name} {value}" for name, value in sorted(layer.attributes.items()))
+    if layer.attributes:
+        return f"{layer.kind}: " + ", ".join(f"{name} {value}" for name, value in sorted(layer.attributes.items()))
     return layer.kind
 
 
@@ -125,11 +125,13 @@ def _verdict(inspection: Inspection) -> str:
 
 
 def _columns_and_rows(inspection: Inspection, limit: int) -> tuple[list[str], list[list[object]]]:
+    from formats.registry import FORMATS  # noqa: PLC0415 - after the files were read
+
     records = inspection.records[:limit]
     if records and records[0].job is not None:
         rows = [_job_row(record, record.job) for record in records if record.job is not None]
         return _JOB_COLUMNS, rows
-    if inspection.format == "utilization":
+    if (form := FORMATS.get(inspection.format)) is not None and form.shape == "report":
         bins: list[list[object]] = [[record.number, *record.fields.values()] for record in records]
         return ["#", *(records[0].fields if records else ())], bins
     groups = [_group_row(record) for record in records]

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from publisher.report.message import ReportRendering
 
 _SHOWN = 20
-_ENDINGS = {"ogf-ur": "xml", "emi-car": "xml", "utilization": "json", "text/csv": "csv"}
-"""By format, and by content type where a format has several."""
 
 
 def register(app: typer.Typer) -> None:
@@ -134,9 +132,12 @@ def _make(folder: Path) -> None:
 
 
 def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, *, signed: bool) -> None:
-    of_type = _ENDINGS.get(message.content_type.partition(";")[0]) or _ENDINGS.get(message.format, "txt")
-    ending = "eml" if signed else of_type
-    path = folder / f"{number:06d}.{ending}"
+    from formats.base import FILE_SUFFIXES  # noqa: PLC0415
+    from publisher.plugins import format_of  # noqa: PLC0415
+
+    content_type = message.content_type.partition(";")[0] or format_of(message.format).content_type
+    suffix = ".eml" if signed else FILE_SUFFIXES.get(content_type, ".txt")
+    path = folder / f"{number:06d}{suffix}"
     try:
         with path.open("xb") as file:
             file.write(payload)

@@ -42,7 +42,7 @@ def republish(
     subprocess_worker.keep_little()
     with session.publisher() as publisher:
         plan = publisher.plan_republish(target, window, only_missing=only_missing)
-        keeps_first = publisher.config.targets[target].type == "sgas"
+        keeps_first = publisher.config.targets[target].kind.keeps_first
         _explain(target, plan, keeps_first=keeps_first)
         if dry_run:
             if session.json:

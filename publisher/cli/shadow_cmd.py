@@ -125,7 +125,7 @@ def _compare(
 
     settings = publisher.config.targets[target]
     publisher.rendering(settings.records, target, Window())  # raises where nothing was collected yet
-    with OldRecords(settings.records, keeps_first=settings.type == "sgas") as old:
+    with OldRecords(settings.records, keeps_first=settings.kind.keeps_first) as old:
         old.read(against, int(time.time()))
         if not old.count:
             for note in old.notes[:_SHOWN]:

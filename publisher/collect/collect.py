@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from publisher.collect.grid_join import GridJoin
-from publisher.collect.wants import TargetFilter
+from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
@@ -212,7 +212,7 @@ def enqueue_runs(
     for plan in plans:
         missing = [class_id for class_id in class_ids if plan.filter.known_verdict(class_id) is None]
         for job_class in read(connection, missing):
-            plan.filter.wants_class(job_class)
+            plan.filter.selects_class(job_class)
         of_selected_class = {class_id for class_id in class_ids if plan.filter.known_verdict(class_id)}
         selected: list[UpsertedRun] = []
         others: list[UpsertedRun] = []
@@ -224,7 +224,7 @@ def enqueue_runs(
         transitions.enqueue(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
         changed = [item for item in selected if not item.fresh]
         gone = [item for item in others if not item.fresh]
-        if identity_only and not plan.filter.summaries:
+        if identity_only and not plan.filter.is_snapshot:
             changed, gone = _not_assumed(connection, plan, changed), _not_assumed(connection, plan, gone)
         if changed or gone:
             _follow_changes(connection, plan, changed, gone, now)
@@ -246,7 +246,7 @@ def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[Upser
 
 def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[UpsertedRun]) -> None:
     """What was delivered before us was the version before: so a change of its key is seen, as of what we sent."""
-    if not plan.keeps_first and not plan.filter.summaries:
+    if not plan.keeps_first and not plan.filter.is_snapshot:
         before = {item.run_id: item.before for item in changed if item.before is not None}
         deliveries.record_assumed_versions(connection, plan.target_id, before)
 
@@ -283,13 +283,13 @@ def _follow_changes(
             continue
         if standing.state is State.IN_FLIGHT:
             unwanted.append(item.run_id)
-        elif not plan.filter.summaries and (standing.state is State.ACCEPTED or standing.sent):
+        elif not plan.filter.is_snapshot and (standing.state is State.ACCEPTED or standing.sent):
             moves.append((item.run_id, standing.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
         else:
             removed.append((item.run_id, standing.state))
     followed = [item for item in (*changed, *gone) if item.run_id in known]
     left = [known[item.run_id].end_time for item in followed]
-    if plan.filter.summaries:  # a month may have lost a run, and then nothing waits in it
+    if plan.filter.is_snapshot:  # a month may have lost a run, and then nothing waits in it
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, left)
     if plan.filter.sync:
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, left)

@@ -1,8 +1,8 @@
 """What configuration adds to the facts of a run: applied to a copy when planning and rendering, never stored.
 
-Pure. A change here changes what is planned and held (`publisher.collect.wants`), never what was read or delivered. It
-keeps the promise that nothing is guessed in silence: a rule gives only what the source does not have. A benchmark that
-APEL does not take is none (`formats.benchmark`): the configured one is put before it.
+Pure. A change here changes what is planned and held (`publisher.collect.target_filter`), never what was read or
+delivered. It keeps the promise that nothing is guessed in silence: a rule gives only what the source does not have. A
+benchmark that APEL does not take is none (`formats.benchmark`): the configured one is put before it.
 
 For each value the first rule that matches and gives it counts, the source's own rules before those of all sources. VO
 and VOMS attributes are one value: they come from one rule. Rules look at the facts as read, not at what another rule
@@ -85,11 +85,6 @@ class Scoring:
         host = self._host
         return host is None or (bool(job.hosts) and all(host.matches(each.name) for each in job.hosts))
 
-
-ENRICHING: Final = frozenset(
-    {"benchmark", "benchmarks", "infrastructure", "local_id_prefix", "map", "site", "submit_host"}
-)
-"""The keys of a source that are applied here."""
 
 _CACHED: Final = 50_000
 

@@ -1,6 +1,7 @@
-"""The outbox follows the wishes: a new target is filled, once; changed wishes plan anew what was not delivered.
+"""Deliveries follow the filter of a target: a new target is filled, once; after a change of the filter, what was not
+delivered is planned again.
 
-What was delivered is never sent again by a change of wishes; only `republish` does that.
+What was delivered is never sent again by a change of settings; only `republish` does that.
 
 An id that was sent stays as it was sent: settings that are in a service's key cannot change under delivered records.
 
@@ -17,7 +18,7 @@ service holds of it is to be removed there, and nothing takes its place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from sqlalchemy import (
@@ -35,8 +36,9 @@ from sqlalchemy import (
     true,
 )
 
+from publisher import plugins
 from publisher.collect.collect import TargetPlan
-from publisher.collect.wants import TargetFilter
+from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config, Target
 from publisher.errors import ConfigError
 from publisher.store import deliveries as store_deliveries
@@ -49,28 +51,20 @@ from publisher.store.schema import State, deliveries, runs
 from publisher.store.transitions import ASSUMED, Change, enqueue_from, remove_where, transition
 from publisher.text import iso
 
-_TARGET_KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "ogf-ur": frozenset({"record_id_prefix"}),
-    "emi-car": frozenset({"local_id_prefix"}),
-    "apel-job": frozenset({"local_id_prefix"}),
-}
-_SOURCE_KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "emi-car": frozenset({"site", "local_id_prefix", "end_time"}),
-    "apel-job": frozenset({"site", "local_id_prefix", "end_time"}),
-}
-_WITH_SITE: Final = frozenset({"emi-car", "apel-job"})
 
-
-def keys_of(wishes: str) -> dict[str, Any]:
-    """The settings in the service's key, by their place in the configuration, of a target's wishes as stored."""
-    told = msgspec.json.decode(wishes)
-    records = told["target"]["records"]
-    found: dict[str, Any] = {f"target.{name}": told["target"].get(name) for name in _TARGET_KEYS.get(records, ())}
-    if records in _WITH_SITE:
-        found["site.name"] = told["site"]
-    for source, settings in told["sources"].items():
-        for name in sorted(_SOURCE_KEYS.get(records, frozenset()) & settings.keys()):  # older stores do not tell all
-            found[f"sources.{source}.{name}"] = settings[name]
+def keys_of(filter_text: str) -> dict[str, Any]:
+    """The settings in the service's key, by their place in the configuration, of a target's filter as stored."""
+    stored = msgspec.json.decode(filter_text)
+    found: dict[str, Any] = {}
+    for place in sorted(plugins.format_of(stored["target"]["records"]).key_settings):
+        table, _, name = place.partition(".")
+        if table == "target":
+            found[place] = stored["target"].get(name)
+        elif table == "site":
+            found[place] = stored["site"]
+        else:
+            sources = stored["sources"].items()
+            found |= {f"sources.{source}.{name}": each[name] for source, each in sources if name in each}
     return found
 
 
@@ -98,33 +92,33 @@ _wanted = Table("wanted_classes", MetaData(), Column("id", BigInteger, primary_k
 
 
 def prepare(store: Store, config: Config, now: int) -> dict[str, TargetPlan]:
-    """Every configured target, with its deliveries put down as its present wishes want them."""
+    """Every configured target, with the deliveries that its present filter selects."""
     return {name: prepare_target(store, name, target, config, now) for name, target in config.targets.items()}
 
 
 def prepare_target(store: Store, name: str, target: Target, config: Config, now: int) -> TargetPlan:
-    """One target, filled where it is new, planned anew where its wishes changed.
+    """One target, filled where it is new, planned again where its filter changed.
 
     Raises `ConfigError` where the change would let the service count delivered records twice.
     """
-    wish = TargetFilter(name, target, config)
+    selection = TargetFilter(name, target, config)
     with store.read() as connection:
         row = registry.get_target(connection, name)
-    if row is None or row.filter_settings != wish.text:
+    if row is None or row.filter_settings != selection.text:
         with store.write() as connection:
             row = registry.get_target(connection, name)
             if row is None:
-                row = registry.new_target(connection, name, target.type, wish.text, sorted(config.sources))
-                _follow(connection, row.id, wish, now, before=target.delivered_until)
+                row = registry.new_target(connection, name, target.type, selection.text, sorted(config.sources))
+                _follow(connection, row.id, selection, now, before=target.delivered_until)
                 _note_assumed(connection, name, None, target, config, now)
-            elif row.filter_settings != wish.text:
+            elif row.filter_settings != selection.text:
                 counts = store_deliveries.of_target(connection, row.id)
                 sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
-                require_same_keys(name, row.filter_settings, wish.text, sum(counts[state] for state in sent))
-                registry.set_filter_settings(connection, row.id, target.type, wish.text)
-                _follow(connection, row.id, wish, now)
+                require_same_keys(name, row.filter_settings, selection.text, sum(counts[state] for state in sent))
+                registry.set_filter_settings(connection, row.id, target.type, selection.text)
+                _follow(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.filter_settings, target, config, now)
-    return TargetPlan(row.id, wish, keeps_first=target.type == "sgas", assumes=row.assumes)
+    return TargetPlan(row.id, selection, keeps_first=target.kind.keeps_first, assumes=row.assumes)
 
 
 def _note_assumed(
@@ -149,27 +143,29 @@ def _note_assumed(
         registry.record_action(connection, "delivered_until", name, detail + source, now)
 
 
-def _follow(connection: Connection, target_id: int, wish: TargetFilter, now: int, *, before: int | None = None) -> None:
+def _follow(
+    connection: Connection, target_id: int, selection: TargetFilter, now: int, *, before: int | None = None
+) -> None:
     """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
     _wanted.create(connection, checkfirst=False)
-    ids = [{"id": item.id} for item in all_classes(connection) if wish.wants_class(item)]
+    ids = [{"id": item.id} for item in all_classes(connection) if selection.selects_class(item)]
     if ids:
         connection.execute(insert(_wanted), ids)
-    _take_back(connection, target_id, wish, now)
+    _take_back(connection, target_id, selection, now)
     _release(connection, target_id, now)
-    _fill(connection, target_id, wish, now, before)
+    _fill(connection, target_id, selection, now, before)
     _wanted.drop(connection)
 
 
-def _take_back(connection: Connection, target_id: int, wish: TargetFilter, now: int) -> None:
+def _take_back(connection: Connection, target_id: int, selection: TargetFilter, now: int) -> None:
     unwanted: ColumnElement[bool] = not_(
         deliveries.c.run_id.in_(select(runs.c.id).join(_wanted, runs.c.class_id == _wanted.c.id))
     )
-    if wish.since is not None:
-        unwanted = or_(unwanted, deliveries.c.end_time < wish.since)
+    if selection.since is not None:
+        unwanted = or_(unwanted, deliveries.c.end_time < selection.since)
     for state in (State.WAITING, State.HELD):
         sent = and_(unwanted, deliveries.c.sent_digest.is_not(None))
-        if wish.summaries:
+        if selection.is_snapshot:
             mine = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state))
             ends = connection.execute(select(deliveries.c.end_time).where(mine, sent)).scalars()
             groups.mark_due(connection, target_id, groups.DueFor.FOLD, ends)
@@ -182,10 +178,12 @@ def _release(connection: Connection, target_id: int, now: int) -> None:
     transition(connection, Change(target_id, State.HELD, State.WAITING, now), purge.not_held_for_good())
 
 
-def _fill(connection: Connection, target_id: int, wish: TargetFilter, now: int, delivered_until: int | None) -> None:
+def _fill(
+    connection: Connection, target_id: int, selection: TargetFilter, now: int, delivered_until: int | None
+) -> None:
     wanted: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
-    if wish.since is not None:
-        wanted = and_(wanted, runs.c.end_time >= wish.since)
+    if selection.since is not None:
+        wanted = and_(wanted, runs.c.end_time >= selection.since)
     parts: Mapping[State, ColumnElement[bool]] = {State.WAITING: wanted}
     if delivered_until is not None:
         before = runs.c.end_time <= delivered_until
@@ -203,7 +201,7 @@ def _fill(connection: Connection, target_id: int, wish: TargetFilter, now: int, 
 
 
 def superseded(
-    connection: Connection, target_id: int, wish: TargetFilter, window: ColumnElement[bool]
+    connection: Connection, target_id: int, selection: TargetFilter, window: ColumnElement[bool]
 ) -> ColumnElement[bool]:
     """The condition on deliveries and their runs that they are superseded and still wanted, within `window`."""
     are_superseded = deliveries.c.state == int(State.SUPERSEDED)
@@ -213,18 +211,18 @@ def superseded(
         .where(deliveries.c.target_id == target_id, are_superseded, window)
         .distinct()
     )
-    wanted = _wanted_classes(connection, wish, list(connection.execute(query).scalars()))
-    ends = true() if wish.since is None else runs.c.end_time >= wish.since
+    wanted = _wanted_classes(connection, selection, list(connection.execute(query).scalars()))
+    ends = true() if selection.since is None else runs.c.end_time >= selection.since
     return and_(are_superseded, runs.c.class_id.in_(sorted(wanted)), runs.c.end_time.is_not(None), ends)
 
 
-def still_wanted(connection: Connection, wish: TargetFilter, run_ids: Sequence[int]) -> set[int]:
+def still_wanted(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
     """Those of these runs that the target wants as they are now."""
     query = select(runs.c.id, runs.c.class_id, runs.c.end_time)
     found = list(dialect.rows_in(connection, query, runs.c.id, run_ids))
-    wanted = _wanted_classes(connection, wish, list({class_id for _, class_id, _ in found}))
-    return {run_id for run_id, class_id, end in found if class_id in wanted and wish.selects_end(end)}
+    wanted = _wanted_classes(connection, selection, list({class_id for _, class_id, _ in found}))
+    return {run_id for run_id, class_id, end in found if class_id in wanted and selection.selects_end(end)}
 
 
-def _wanted_classes(connection: Connection, wish: TargetFilter, ids: Sequence[int]) -> set[int]:
-    return {item.id for item in classes_by_id(connection, ids) if wish.wants_class(item)}
+def _wanted_classes(connection: Connection, selection: TargetFilter, ids: Sequence[int]) -> set[int]:
+    return {item.id for item in classes_by_id(connection, ids) if selection.selects_class(item)}

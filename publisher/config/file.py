@@ -16,7 +16,7 @@ from publisher import plugins
 from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
 from publisher.config.schema import (
     ADD_ON,
-    BUILT_IN_TARGETS,
+    TARGET_KINDS,
     AddOnSettings,
     BenchmarkRule,
     BenchmarkSettings,
@@ -164,7 +164,7 @@ def _explain(error: ValidationError, table: dict[str, Any], file: Path) -> Confi
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         value = first.get("ctx", {}).get("tag")
         problem = f"is {value!r}" if value else "is missing"
-        allowed = [*BUILT_IN_TARGETS, *plugins.names(plugins.TARGETS)]
+        allowed = [*TARGET_KINDS, *plugins.names(plugins.TARGETS)]
         return ConfigError(f"{problem}; allowed: {', '.join(allowed)}", file=file, key=f"{key}.type")
     if kind == "tuple_type":
         return ConfigError(_no_list(first["input"], key), file=file, key=key)
@@ -182,7 +182,7 @@ def _no_list(given: object, key: str) -> str:
 
 def _without_tag(location: list[str | int]) -> list[str | int]:
     """The place of an error as it stands in the file: pydantic names the kind of target behind the target's name."""
-    if len(location) > 2 and location[0] == "targets" and location[2] in {*BUILT_IN_TARGETS, ADD_ON}:
+    if len(location) > 2 and location[0] == "targets" and location[2] in {*TARGET_KINDS, ADD_ON}:
         del location[2]
     return location
 
@@ -232,8 +232,8 @@ def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseMode
 
 def _model_of_target(entry: object) -> type[BaseModel]:
     kind = entry.get("type") if isinstance(entry, dict) else None
-    if kind in BUILT_IN_TARGETS:
-        return BUILT_IN_TARGETS[kind]
+    if isinstance(kind, str) and kind in TARGET_KINDS:
+        return TARGET_KINDS[kind].settings
     return AddOnSettings if kind in plugins.names(plugins.TARGETS) else TargetSettings
 
 

@@ -37,7 +37,7 @@ def expanded(name: str) -> list[str]:
     found = _RANGES.search(name)
     if found is None:
         if not name or "[" in name or "]" in name:
-            raise ValueError(f"{name!r} is no name of nodes; several are written like n[01-16,20].example.org")
+            raise ValueError(f"{name!r} is not a name of nodes; several are written like n[01-16,20].example.org")
         return [name]
     numbers: list[str] = []
     for part in found[1].split(","):
@@ -46,7 +46,7 @@ def expanded(name: str) -> list[str]:
             raise ValueError(f"{part!r} in {name!r} is neither a number nor a range such as 01-16")
         first, last = ends[1], ends[2] or ends[1]
         if not 0 <= int(last) - int(first) < _MOST_NODES:
-            raise ValueError(f"{part!r} in {name!r} is no range: it ends before it begins, or is too long")
+            raise ValueError(f"{part!r} in {name!r} is not a range: it ends before it begins, or is too long")
         numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
     before, after = name[: found.start()], name[found.end() :]
     rests = expanded(after) if _RANGES.search(after) else [after]

@@ -1,4 +1,4 @@
-"""Rules of the configuration: what it adds to jobs whose source does not tell who ran them, or on what they ran.
+"""Rules of the configuration: what it adds to jobs whose source does not say who ran them, or on what they ran.
 
 Applied by `publisher.collect.enrich`. A rule never overrides what the source reports. Also: which jobs a report is of.
 """
@@ -23,7 +23,7 @@ def _name_of_user(value: str) -> str:
 def _fqans(value: tuple[str, ...]) -> tuple[str, ...]:
     for fqan in value:
         if not fqan.startswith("/") or not fqan.strip("/") or fqan.startswith(("/Role=", "/Capability=")):
-            raise ValueError(f"{fqan!r} is no VOMS attribute; one is written like /atlas/Role=production")
+            raise ValueError(f"{fqan!r} is not a VOMS attribute; one is written like /atlas/Role=production")
     return value
 
 
@@ -42,7 +42,7 @@ class When(Settings):
 
 
 class MapRule(Settings):
-    """`[[sources.NAME.map]]`, or `[[map]]` for all sources: the grid identity of jobs whose source does not tell it."""
+    """`[[sources.NAME.map]]`, or `[[map]]` for all sources: the grid identity of jobs whose source does not have it."""
 
     when: When = Field(default_factory=When, description="Which jobs; see below. Without it: every job.")
     vo: str | None = Field(default=None, min_length=1, description="Virtual organisation.")
@@ -87,7 +87,7 @@ class BenchmarkRule(BenchmarkSettings):
 
 
 class GridLog(Settings):
-    """`[sources.NAME.grid_log]`: the log in which a computing element tells whose each local job is."""
+    """`[sources.NAME.grid_log]`: the log in which a computing element says whose each local job is."""
 
     path: FilePath = Field(description="BLAH lines of BLAH, ARC or HTCondor-CE: a file, a folder or a pattern.")
     rotated_to: Folders = Field(default=(), description="Further folders to which the log is rotated.")

@@ -22,14 +22,14 @@ _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})
 
 def _mail_address(value: str) -> str:
     if not _ADDRESS.fullmatch(value):
-        raise ValueError("is no mail address such as ops@example.org")
+        raise ValueError("is not a mail address such as ops@example.org")
     return value
 
 
 def _host_and_port(value: str) -> str:
     found = _HOST_AND_PORT.fullmatch(value)
     if found is None or int(found[2]) > 65535:
-        raise ValueError("is no HOST:PORT such as 127.0.0.1:9464")
+        raise ValueError("is not a HOST:PORT such as 127.0.0.1:9464")
     return value
 
 
@@ -57,7 +57,7 @@ class Metrics(Settings):
 class Notices(Settings):
     """`[notices]`: a mail when something goes wrong, and one when it is over."""
 
-    mail_to: tuple[MailAddress, ...] = Field(default=(), description="Who is told; empty: nobody.")
+    mail_to: tuple[MailAddress, ...] = Field(default=(), description="Who gets the mails; empty: nobody.")
     mail_from: MailAddress | None = Field(default=None, description="Sender. Default: usage-publisher@ this host.")
     smtp: HostAndPort = Field(default="localhost:25", description="HOST:PORT of the mail server.")
     starttls: Switch = Field(

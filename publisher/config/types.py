@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
@@ -59,3 +61,24 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+
+class Effect(Enum):
+    """What a change of a setting means for deliveries: see `PlansAgain` and `KeepsPlan`."""
+
+    PLANS_AGAIN = "plans again"
+    KEEPS_PLAN = "keeps the plan"
+
+
+_T = TypeVar("_T")
+PlansAgain = Annotated[_T, Effect.PLANS_AGAIN]
+"""A setting of a source or target that decides which runs are due or held: after a change deliveries are planned again,
+as far as they are not sent."""
+KeepsPlan = Annotated[_T, Effect.KEEPS_PLAN]
+"""A setting that says how a source is read, or how a target is sent what is due."""
+
+
+@cache
+def planning_settings(model: type[Settings]) -> frozenset[str]:
+    """The names of the settings of a table of which a change plans deliveries again."""
+    return frozenset(name for name, field in model.model_fields.items() if Effect.PLANS_AGAIN in field.metadata)

@@ -14,8 +14,7 @@ import msgspec
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.reason import Reason
-from formats.xml.text import FIRST_INSTANT
-from publisher.collect.wants import period_kind
+from formats.text import FIRST_INSTANT
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages.recipient import Recipient
@@ -229,7 +228,7 @@ def held_periods(
     """The periods in which runs of a target are held."""
     found = HeldPeriods([], [])
     with store.read() as connection:
-        periods = queries.periods_of(connection, target_id, State.HELD, period_kind(settings))
+        periods = queries.periods_of(connection, target_id, State.HELD, settings.period_kind)
     for period in periods:
         if why_not_whole(period) is not None:
             found.incomplete.append(period)

@@ -36,8 +36,9 @@ from formats.fit import shown
 from formats.job import Job
 from formats.reason import CannotRenderError, Reason
 from formats.view import View
-from publisher.collect.wants import RunPreparer
-from publisher.config.schema import JOB_RECORD_KINDS, Config
+from publisher.collect.run_preparer import RunPreparer
+from publisher.config.schema import Config
+from publisher.plugins import format_of
 from publisher.reason import ReasonCode
 from publisher.store import deliveries, registry, runs, schema
 from publisher.store.classes import decode
@@ -47,6 +48,10 @@ from publisher.store.schema import State
 from publisher.store.schema import deliveries as table
 
 KEY_CHANGED: Final = Reason.of(ReasonCode.KEY_CHANGED)
+
+
+def _is_keyed_by_local_id(records: str) -> bool:
+    return format_of(records).key == "local id"
 
 
 class Rekeyed(NamedTuple):
@@ -60,7 +65,9 @@ class Rekeyed(NamedTuple):
 
 def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeyed]:
     """What waits for a target and is to be held. `records` is the format that it is sent."""
-    if records not in JOB_RECORD_KINDS or connection.execute(select(schema.versions.c.run_id).limit(1)).first() is None:
+    if not _is_keyed_by_local_id(records):
+        return []
+    if connection.execute(select(schema.versions.c.run_id).limit(1)).first() is None:
         return []
     sent_version = and_(schema.versions.c.run_id == table.c.run_id, schema.versions.c.digest == table.c.sent_digest)
     query = (
@@ -92,7 +99,7 @@ def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeye
 
 def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent: SentVersion | None) -> bool:
     """Whether a run has another key than the version that was sent, which the service has, or may have."""
-    if records not in JOB_RECORD_KINDS or sent is None or sent.may_be_one_of_several or sent.digest == run.digest:
+    if not _is_keyed_by_local_id(records) or sent is None or sent.may_be_one_of_several or sent.digest == run.digest:
         return False
     first = version_of(connection, run.run_id, sent.digest)
     return first is not None and _key(first) != _key(run.job)
@@ -156,7 +163,7 @@ class DuplicateGuard:
         self._source_prefixes = config.local_id_prefixes
         self._prefixes = {"", *config.local_id_prefixes.values()}
         self._has_prefixes = self._prefixes != {""}
-        self._applies: bool | None = None if form.name in JOB_RECORD_KINDS else False
+        self._applies: bool | None = None if _is_keyed_by_local_id(form.name) else False
 
     def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, Reason]:
         """Those of these runs that are to be held, by run id, each with the reason, which names both."""

@@ -10,11 +10,11 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
+from formats.apel.fold import Group
 from formats.apel.values import user_name
 from formats.calendar import Month
 from formats.job import Job
 from formats.reason import Reason
-from formats.summary import Group
 from formats.view import View
 from publisher.reason import ReasonCode
 from publisher.store.admin import erase

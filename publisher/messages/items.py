@@ -25,7 +25,6 @@ from formats.base import RecordFormat
 from formats.calendar import Month, month_bounds
 from formats.reason import CannotRenderError, Reason
 from formats.registry import summary_format
-from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS
 from publisher.messages.background import BackgroundRenderer, RenderOrder
 from publisher.messages.due import first_waiting, sent_in
 from publisher.messages.item import Item, ItemPage, MessageFormat
@@ -44,7 +43,6 @@ from publisher.store.queries import PendingDelivery
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
-SYNC: Final = "apel-sync"
 _SMALLEST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 250
 """Runs read and rendered at a time: a batch of them, within these bounds."""
@@ -58,13 +56,14 @@ def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | No
     not known or has not this version, and `StoreError`.
     """
     changed: set[Month] = set()
-    if recipient.format_name in SUMMARY_KINDS:
+    shape = recipient.format.shape
+    if shape == "summary":
         summaries = Summaries(recipient, scope, now)
         yield from summaries.steps()
         changed = summaries.changed
-    elif recipient.format_name in REPORT_KINDS:
+    elif shape == "report":
         yield from Reports(recipient, scope, now, limit_bytes).steps()
-    elif recipient.format_name == SYNC:
+    elif shape == "sync":
         yield from _sync_of(recipient, scope, now)
         return
     else:
@@ -112,7 +111,7 @@ def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
         return
     own = Recipient(recipient.store, recipient.config, recipient.name)
     changed: set[Month] = set()
-    if own.format_name in SUMMARY_KINDS:
+    if own.format.shape == "summary":
         summaries = Summaries(own, Scope(), now)
         for step in summaries.steps():
             del step  # made to learn which months change

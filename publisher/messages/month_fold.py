@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection
 
+from formats.apel.fold import Fold, Sums
 from formats.calendar import Month, month_bounds
 from formats.reason import CannotRenderError, Reason
-from formats.summary import Fold, Sums
-from publisher.collect.wants import RunPreparer
+from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
 from publisher.reason import INCOMPLETE
@@ -76,7 +76,7 @@ class MonthFolder:
         for job_class in classes_by_id(connection, sorted(found)):
             total = found[job_class.id]
             try:
-                key = folded.fold.add_alike(self._preparer.meet_class(job_class, total.earliest), total).text
+                key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text
             except CannotRenderError as error:
                 if job_class.id in waits:
                     waiting[job_class.id] = folded.held.setdefault(error.reason, Members.packed())

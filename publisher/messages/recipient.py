@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from formats.base import Format
 from formats.view import View
-from publisher.collect.wants import RunPreparer, TargetFilter, is_usually_sent, sends_sync
+from publisher.collect.run_preparer import RunPreparer
+from publisher.collect.target_filter import TargetFilter, is_usually_sent
 from publisher.config.schema import Config, Target
 from publisher.errors import UsageError
 from publisher.messages.item import view_of
+from publisher.plugins import format_of
 from publisher.store import classes, registry
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun
@@ -43,6 +46,11 @@ class Recipient:
             self.target_id = row.id if row is not None else None
 
     @property
+    def format(self) -> Format:
+        """The descriptor of the format."""
+        return format_of(self.format_name)
+
+    @property
     def is_own_format(self) -> bool:
         """Whether the target's settings name this format."""
         return self.settings is not None and self.settings.records == self.format_name
@@ -50,17 +58,17 @@ class Recipient:
     @property
     def sends_sync(self) -> bool:
         """Whether sync counts go with the records of the target."""
-        return self.settings is not None and sends_sync(self.settings)
+        return self.settings is not None and self.settings.sends_sync
 
     @property
     def is_sent(self) -> bool:
         """Whether the target is sent this format: its own, or sync counts beside it."""
-        return self.is_own_format or (self.format_name == "apel-sync" and self.sends_sync)
+        return self.is_own_format or (self.format.shape == "sync" and self.sends_sync)
 
     @property
     def keeps_first(self) -> bool:
         """Whether the service keeps the first version of a record that reaches it, not the last one."""
-        return self.settings is not None and self.settings.type == "sgas"
+        return self.settings is not None and self.settings.kind.keeps_first
 
     def required_settings(self) -> Target:
         """The settings of the target. Raises `UsageError` where there is none."""
@@ -73,7 +81,7 @@ class Recipient:
         if self.filter is None:
             return None
         with self.store.read() as connection:
-            return frozenset(one.id for one in classes.all_classes(connection) if self.filter.wants_class(one))
+            return frozenset(one.id for one in classes.all_classes(connection) if self.filter.selects_class(one))
 
     def selects(self, run: StoredRun, class_id: int, selected: frozenset[int] | None) -> bool:
         """Whether a run is sent: by the target, where the class is one of those `selected`, or usually."""

@@ -23,11 +23,9 @@ import msgspec
 from formats.calendar import LONGEST_S, Month, Period, month_of, period_numbered, period_of, periods_between
 from formats.reason import CannotRenderError, Reason
 from formats.registry import report_format
+from formats.text import LAST_INSTANT
 from formats.utilization.measure import Bin, Bins, Ran, Tally
 from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json
-from formats.xml.text import LAST_INSTANT
-from publisher.collect.wants import period_kind
-from publisher.config.schema import ReportingSettings
 from publisher.messages.completeness import known_from, known_until, why_not_known_from
 from publisher.messages.due import EVER, DueRuns, Planned, Unplanned, held_in, held_periods
 from publisher.messages.entries import Filters, entries_of, rans_of
@@ -131,7 +129,7 @@ class Reports:
         yield Finished(groups.DueFor.FOLD, kept, self._fold.reaches())
 
     def _of_window(self) -> Iterator[Step]:
-        kind, window = period_kind(self._settings), self._scope.window
+        kind, window = self._settings.period_kind, self._scope.window
         there = self._due_runs.periods_from(kind, EVER)
         if not there:
             return
@@ -214,17 +212,17 @@ class ReportFold:
         """`limit_bytes`: the most that a message may have before it is signed."""
         self._store = store = recipient.store
         self._config = config = recipient.config
-        settings = recipient.required_settings()
-        assert isinstance(settings, ReportingSettings)  # no other kind of target is sent reports
-        self._settings = settings
+        reporting = recipient.required_settings().reporting
+        assert reporting is not None  # no other target is sent reports
+        self._settings = reporting
         self._due_runs = due_runs
         self._site = config.site.name
-        self._bin_s = int(settings.bin)
+        self._bin_s = int(reporting.bin)
         self._now = now
         self._preparer = recipient.preparer
         self._released: set[Period] = set()
         self._held_now: set[Period] = set()
-        patterns = settings.select.patterns
+        patterns = reporting.select.patterns
         self._filters = Filters(patterns) if patterns else None
         self._tallies: dict[Period, Tally] = {}
         self._members: dict[Period, dict[int, Members]] = {}
@@ -235,7 +233,7 @@ class ReportFold:
             with store.read() as connection:
                 reaches = groups.reaches(connection, due_runs.target_id)
             self._known = {number: msgspec.json.decode(body, type=Reach) for number, body in reaches.items()}
-        whole = Bins(0, LONGEST_S[settings.period], self._bin_s)
+        whole = Bins(0, LONGEST_S[reporting.period], self._bin_s)
         self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
 
     def release(self, periods: Iterable[Period]) -> None:

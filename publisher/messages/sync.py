@@ -10,12 +10,11 @@ from itertools import groupby
 
 import msgspec
 
+from formats.apel.fold import SyncCount, SyncFold
 from formats.calendar import Month, month_bounds, period_of
 from formats.reason import CannotRenderError, Reason
 from formats.registry import sync_format
-from formats.summary import SyncCount, SyncFold
 from publisher.collect.enrich import Enrichers
-from publisher.config.schema import SUMMARY_KINDS
 from publisher.messages.completeness import why_not_whole
 from publisher.messages.due import month_of_run, month_runs, months_touched
 from publisher.messages.item import Held, Item, ItemPage, Members
@@ -113,7 +112,7 @@ class SyncCounts:
     def _goes_with_incomplete(self, month: Month) -> bool:
         """Whether the counts go with summaries of a month that is not known whole."""
         recipient = self._recipient
-        if recipient.settings is None or recipient.settings.records not in SUMMARY_KINDS:
+        if recipient.settings is None or recipient.settings.format.shape != "summary":
             return False
         return why_not_whole(recipient.store, recipient.config, recipient.settings, month) is not None
 

@@ -9,15 +9,48 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from formats.benchmark import canonical_name
+from formats.registry import FORMATS
 from publisher.errors import UsageError
-from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
-from publisher.migrate.ssm_queue import elements_of
+from publisher.migrate.proposal import Block, BlockFile, Kind, Proposal, read_blocks
+from publisher.targets.message_files import elements_of
 from publisher.text import iso
 
-_TYPES: Final = {"PBS": "torque", "SGE": "gridengine", "LSF": "lsf", "SLURM": "slurm", "HTCONDOR": "htcondor"}
+
+class _BatchSystem(NamedTuple):
+    """What a batch system of APEL's parser is here; `remarks` are what, where (empty: at its type), and the text."""
+
+    type: str
+    remarks: tuple[tuple[Kind, str, str], ...] = ()
+    has_daily_files: bool = False
+
+
+_LOCAL_TIMES: Final = (
+    "choose", "timezone", "logs have local times: set `timezone` of the source to that of the server"
+)  # fmt: skip
+_SYSTEMS: Final = {
+    "PBS": _BatchSystem(
+        "torque",
+        (
+            ("choose", "", 'PBS is TORQUE, or PBS Pro and OpenPBS: for the latter set type = "pbs"'),
+            _LOCAL_TIMES,
+        ),
+        has_daily_files=True,
+    ),
+    "SGE": _BatchSystem("gridengine"),
+    "LSF": _BatchSystem("lsf"),
+    "SLURM": _BatchSystem(
+        "slurm",
+        (
+            ("differs", "", 'saved output of sacct is read as before; with path = "/usr/bin/sacct" the program is run'),
+            _LOCAL_TIMES,
+        ),
+    ),
+    "HTCONDOR": _BatchSystem("htcondor"),
+}
+"""By the `type` in the parser's configuration."""
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
@@ -128,26 +161,26 @@ class _Apel:
             self.proposal.remark("differs", where, "is not enabled: no source is made of it")
             return
         value = batch.get("type") or ""
-        kind = _TYPES.get(value.upper())
-        if kind is None:
+        system = _SYSTEMS.get(value.upper())
+        if system is None:
             self.proposal.remark(
                 "choose", f"{where} type", f"{value!r} is not a batch system of APEL: no source is made of it"
             )
             return
-        source: dict[str, Any] = {"type": kind}
+        source: dict[str, Any] = {"type": system.type}
         path = self._path(batch, where)
         if path is not None:
             folder, _, files = path.rpartition("/")
-            days = kind == "torque" and re.fullmatch(r"\d*\*", files) is not None
+            days = system.has_daily_files and re.fullmatch(r"\d*\*", files) is not None
             source["path"] = folder if days else path
         if (machine := info.get("lrms_server")) is not None:
             source["cluster"] = machine
-        self._remarks_on(kind, batch, where)
+        self._remarks_on(system, batch, where)
         if self._flag(blah, "enabled", default=bool(blah.options)) and blah.options:
             logs = self._path(blah, f"{file.path.name} [blah]")
             if logs is not None:
                 source["grid_log"] = {"path": logs}
-        self.proposal.sources[self._free_source(machine or kind)] = source
+        self.proposal.sources[self._free_source(machine or system.type)] = source
 
     def _free_source(self, preferred: str) -> str:
         name, number = preferred.partition(".")[0] or "batch", 2
@@ -168,15 +201,10 @@ class _Apel:
         folder = folder.rstrip("/")
         return f"{folder}{deep}/{prefix}*" if prefix or deep else folder
 
-    def _remarks_on(self, kind: str, batch: Block, where: str) -> None:
+    def _remarks_on(self, system: _BatchSystem, batch: Block, where: str) -> None:
         remark = self.proposal.remark
-        if kind == "torque":
-            remark("choose", f"{where} type", 'PBS is TORQUE, or PBS Pro and OpenPBS: for the latter set type = "pbs"')
-        if kind == "slurm":
-            text = 'saved output of sacct is read as before; with path = "/usr/bin/sacct" the program is run'
-            remark("differs", f"{where} type", text)
-        if kind in {"torque", "slurm"}:
-            remark("choose", "timezone", "logs have local times: set `timezone` of the source to that of the server")
+        for kind, place, text in system.remarks:
+            remark(kind, place or f"{where} type", text)
         if not self._flag(batch, "parallel", default=False):
             text = (
                 "APEL counts one core a job; the cores that were granted are read here, so wall time by cores differs"
@@ -185,7 +213,7 @@ class _Apel:
         if self._flag(batch, "scale_host_factor", default=False):
             text = "durations are not multiplied by LSF's host factor: set `benchmarks` of the source by host instead"
             remark("not carried over", f"{where} scale_host_factor", text)
-        if batch.get("ge_ms_timestamps") is not None and kind == "gridengine":
+        if batch.get("ge_ms_timestamps") is not None and system is _SYSTEMS["SGE"]:
             remark("differs", f"{where} ge_ms_timestamps", "each line shows by itself whether it has milliseconds")
         if self._flag(batch, "reparse", default=False):
             remark(
@@ -251,7 +279,7 @@ class _Apel:
             return {"records": "apel-summary", "version": "0.4" if new else "0.2"}
         return {"records": "apel-job", "version": "0.4" if new else "0.3"}
 
-    def _wishes(self, target: dict[str, Any], unloader: Block) -> None:
+    def _selection(self, target: dict[str, Any], unloader: Block) -> None:
         remark = self.proposal.remark
         if included := unloader.get("include_vos"):
             target["vo"] = [vo.strip() for vo in included.split(",") if vo.strip()]
@@ -260,7 +288,7 @@ class _Apel:
             text = f"there is no list of VOs to leave out ({excluded}): list those to send in `vo`"
             remark("choose", "[unloader] exclude_vos", text)
         if self._flag(unloader, "withhold_dns", default=False):
-            if target["records"] == "apel-summary":
+            if FORMATS[target["records"]].is_snapshot:
                 remark(
                     "differs", "[unloader] withhold_dns", "APEL refuses it for summaries; here it is done for them too"
                 )
@@ -283,7 +311,7 @@ class _Apel:
                 "differs", "[unloader] enabled", "is false: the client sent nothing; the target here sends"
             )
         target = {**self._where(unloader), **self._records(unloader)}
-        self._wishes(target, unloader)
+        self._selection(target, unloader)
         self._state(target, unloader)
         self.proposal.targets[TARGET] = target
 
@@ -350,7 +378,7 @@ class _Apel:
     # --- state
 
     def _state(self, target: dict[str, Any], unloader: Block) -> None:
-        summaries = target["records"] == "apel-summary"
+        summaries = FORMATS[target["records"]].is_snapshot
         if self._delivered_until is not None:
             target["delivered_until"] = iso(self._delivered_until)
             text = f"what ended up to {iso(self._delivered_until)} counts as delivered by the APEL client, as given"

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from formats.benchmark import canonical_name
+from formats.registry import FORMATS
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
 from publisher.sqlite_file import open_read_only
@@ -53,6 +54,8 @@ def read_watermarks(path: Path) -> dict[str, Watermark]:
 
 
 SOURCE: Final = "arc"
+_TARGET_TYPES: Final = {"sgas": "sgas", "apel": "ams"}
+"""The `type` of a target, by the kind of block that ARC has for it."""
 """The name that the accounting database gets in the configuration."""
 
 _CONTROL: Final = "/var/spool/arc/jobstatus"
@@ -112,7 +115,7 @@ class _Arc:
         self._source()
         for name, block in conf.blocks.items():
             kind, _, rest = name.removeprefix(f"{_JURA}/").partition(":")
-            if name.startswith(f"{_JURA}/") and kind in {"sgas", "apel"}:
+            if name.startswith(f"{_JURA}/") and kind in _TARGET_TYPES:
                 self._target(kind, rest or kind, block)
             elif name.startswith(f"{_JURA}/"):
                 self._leave_out(block, f"[{name}]")
@@ -227,7 +230,7 @@ class _Arc:
         if url is None or not _URL(url):
             self.proposal.remark("choose", f"{where} targeturl", f"{url!r} is not a URL: the target is left out")
             return
-        target: dict[str, Any] = {"type": "ams" if kind == "apel" else "sgas", "url": url.rstrip("/")}
+        target: dict[str, Any] = {"type": _TARGET_TYPES[kind], "url": url.rstrip("/")}
         known = _OF_APEL if kind == "apel" else _OF_SGAS
         for option in block.options:
             if option.name in _NEEDLESS:
@@ -378,7 +381,9 @@ class _Arc:
         if not self.proposal.targets:
             remark("choose", f"[{_JURA}/...]", "no target is configured: nothing would be sent")
         source = self.proposal.sources[SOURCE]
-        if "benchmark" not in source and any(each["type"] == "ams" for each in self.proposal.targets.values()):
+        if "benchmark" not in source and any(
+            FORMATS[each["records"]].needs_benchmark for each in self.proposal.targets.values() if "records" in each
+        ):
             text = (
                 "there is no default: jobs that have none in the accounting database are held for APEL until "
                 f"sources.{SOURCE}.benchmark is set; ARC sends them as HEPSPEC 1.0; see Switches"

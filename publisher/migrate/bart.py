@@ -110,10 +110,11 @@ class _Bart:
         if host is None:
             text = "BaRT takes the name of its host: set `cluster` of the source to it, it is MachineName at SGAS"
             self.proposal.remark("choose", "[common] hostname", text)
+        systems = {"torque": self._torque, "slurm": self._slurm}
         for name, block in self._conf.blocks.items():
             if name in {"common", "logger"}:
                 continue
-            if name not in {"torque", "slurm"}:
+            if name not in systems:
                 text = (
                     "Maui's statistics are not read: read the accounting of the batch system below it (TORQUE)"
                     if name == "maui"
@@ -121,23 +122,27 @@ class _Bart:
                 )
                 self.proposal.remark("choose", f"[{name}]", text)
                 continue
-            source: dict[str, Any] = {"type": name, "path": "/usr/bin/sacct"}
-            if name == "torque":
-                spool = (self._value(block, "spooldir") or "/var/spool/torque").rstrip("/")
-                source["path"] = f"{spool}/server_priv/accounting"
-                text = "its logs have local times: set `timezone` of the source to that of the server"
-                self.proposal.remark("choose", "[torque]", text)
-                self._torque_state(block, Path(source["path"]))
-            else:
-                self._slurm_state(block)
+            source = systems[name](block)
             if host is not None:
                 source["cluster"] = host
-            rules = [*self._vos(name), *self._users()]
+            rules = [*source.pop("map", ()), *self._users()]
             if rules:
                 source["map"] = rules
             self.proposal.sources[name] = source
         if not self.proposal.sources:
             self.proposal.remark("choose", "sources", "no batch system is configured")
+
+    def _torque(self, block: Block) -> dict[str, Any]:
+        spool = (self._value(block, "spooldir") or "/var/spool/torque").rstrip("/")
+        path = f"{spool}/server_priv/accounting"
+        text = "its logs have local times: set `timezone` of the source to that of the server"
+        self.proposal.remark("choose", "[torque]", text)
+        self._torque_state(block, Path(path))
+        return {"type": "torque", "path": path, "map": self._vos(local_users=True)}
+
+    def _slurm(self, block: Block) -> dict[str, Any]:
+        self._slurm_state(block)
+        return {"type": "slurm", "path": "/usr/bin/sacct", "map": self._vos(local_users=False)}
 
     def _mapped(self, option: str, default: str) -> Iterator[tuple[str, str]]:
         value = self._value(self._common, option)
@@ -166,11 +171,12 @@ class _Bart:
                 continue
             yield {"when": {"local_user": user}, "dn": dn}
 
-    def _vos(self, kind: str) -> Iterator[dict[str, Any]]:
+    def _vos(self, *, local_users: bool) -> Iterator[dict[str, Any]]:
+        """The rules for VOs, by account, and by local user where there are no accounts."""
         mapped = list(self._mapped("vomap", "/etc/bart/vomap"))
         for name, vo in mapped:
             yield {"when": {"account": name}, "vo": vo}
-        if kind == "torque":
+        if local_users:
             for name, vo in mapped:
                 yield {"when": {"local_user": name}, "vo": vo}
         if (default := self._value(self._common, "defaultvo")) is not None:

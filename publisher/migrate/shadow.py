@@ -29,10 +29,11 @@ from formats.apel.text import NotApelTextError, TextRecord, is_null
 from formats.apel.text import parse as parse_text
 from formats.calendar import month_bounds
 from formats.check.fields import Fields, each_fields_of, fields_of
+from formats.registry import FORMATS
 from formats.rules import type_of
-from formats.xml.read import FORMATS, NotAMessageError, begins_as_xml
+from formats.text import read_date_time, read_duration_ms
+from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
-from formats.xml.text import read_date_time, read_duration_ms
 from publisher.config.schema import Config
 from publisher.errors import StoreFullError
 from publisher.inspect import unwrap as inspection_keys
@@ -47,8 +48,8 @@ from publisher.sources.base import Window
 from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
+from publisher.targets.message_files import is_of_queue
 
-SUMMARIES: Final = frozenset({"apel-summary", "apel-normalised-summary"})
 _MOST_NOTES: Final = 100
 _MONTHS: Final = 12
 _fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
@@ -86,8 +87,8 @@ class OldRecords(TemporaryDatabase):
     def read(self, paths: Sequence[Path], now: int) -> None:
         """Take the messages of these files and folders, SSM's queues among them. Raises `UsageError`."""
         for label, content in contents(paths):
-            if label.endswith((".lck", ".tmp")):
-                continue  # python-dirq's own
+            if is_of_queue(label):
+                continue
             if isinstance(content, str):
                 self._note(f"{label}: {content}")
                 continue
@@ -174,7 +175,7 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
 
     Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2).
     """
-    if format_name in SUMMARIES:
+    if FORMATS[format_name].shape == "summary":
         pairs = tuple((name, values[-1]) for name, values in fields.items())
         key = read_group(TextRecord(1, pairs)).key
         valid = 1 <= key.month <= _MONTHS and key.year
@@ -201,7 +202,7 @@ def _format_of(payload: bytes) -> str:
     """Name of a message's format; empty for one that is not known. Raises as the parsers do."""
     if begins_as_xml(payload):
         root = parse_xml(payload)
-        return FORMATS[str(root.tag).partition("}")[0].lstrip("{")]
+        return FORMAT_OF_NAMESPACE[str(root.tag).partition("}")[0].lstrip("{")]
     message = parse_text(payload.decode("ascii"))
     found = type_of(message.header, message.kind, message.version)
     return found.name if found is not None else ""
@@ -307,7 +308,7 @@ class ShadowComparison:
 
     def records(self) -> Iterator[ShadowRecord]:
         """Every record of both sides, each once: ours in the order of their ends, then those that are theirs alone."""
-        found = self._of_groups() if self._settings.records in SUMMARIES else self._of_runs()
+        found = self._of_groups() if self._settings.format.shape == "summary" else self._of_runs()
         for each in found:
             self.counts[each.kind] += 1
             yield each
@@ -366,7 +367,7 @@ class ShadowComparison:
     # --- theirs alone
 
     def _why_not_here(self, old: OldRecord) -> str:
-        if self._settings.records in SUMMARIES:
+        if self._settings.format.shape == "summary":
             return "no job here makes this group"
         names = [
             values[0]

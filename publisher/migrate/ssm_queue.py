@@ -1,9 +1,4 @@
-"""SSM's outgoing queue as SSM left it: python-dirq's QueueSimple, whose elements are unsigned messages.
-
-A queue is folders of 8 hexadecimal digits with files of 14; a link NAME.lck beside one says that a program is at work
-on it.
-
-Taking over SSM's outgoing queue: its messages are published as they are, oldest first, each with its receipt.
+"""Taking over SSM's outgoing queue: its messages are published as they are, oldest first, each with its receipt.
 
 Kept here: a message leaves the queue only when the service's receipt is committed, and then it is kept beside the
 queue; one whose receipt is committed is never sent again, whatever happened afterwards. What the service would refuse
@@ -13,10 +8,6 @@ they would replace newer ones.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,11 +19,10 @@ from formats.apel.text import parse
 from formats.calendar import Month
 from formats.check.message import Inspection, inspect_message
 from formats.reason import UNSIGNABLE
+from formats.registry import FORMATS
 from formats.signed_text import why_not_signable
-from formats.xml.read import MAX_BYTES
-from publisher.config.schema import JOB_RECORD_KINDS, SUMMARY_KINDS
 from publisher.config.schema import Target as TargetSettings
-from publisher.errors import PublisherError, UsageError
+from publisher.errors import PublisherError
 from publisher.events import BatchAnswered, BatchInFlight
 from publisher.publish.context import Tools
 from publisher.publish.retry import RetryBudget, answer_of, post
@@ -40,79 +30,8 @@ from publisher.store import batches, groups
 from publisher.store.database import Store
 from publisher.store.schema import BatchState, State
 from publisher.targets.base import Accepted, Message, Outcome, Target, Unauthorised
+from publisher.targets.message_files import elements_of, locked, read_element, set_aside
 
-_FOLDER: Final = re.compile(r"[0-9a-f]{8}").fullmatch
-_ELEMENT: Final = re.compile(r"[0-9a-f]{14}").fullmatch
-_LOCK: Final = ".lck"
-
-
-def elements_of(queue: Path) -> Iterator[str]:
-    """The names FOLDER/ELEMENT of the messages in a queue, oldest first. Raises `UsageError`."""
-    try:
-        folders = sorted(name for name in os.listdir(queue) if _FOLDER(name))  # noqa: PTH208 - names
-        for folder in folders:
-            elements = sorted(name for name in os.listdir(queue / folder) if _ELEMENT(name))  # noqa: PTH208 - names
-            yield from (f"{folder}/{element}" for element in elements)
-    except OSError as error:
-        hint = "Name the folder that SSM takes messages from, as a rule /var/spool/apel/outgoing"
-        raise UsageError(f"{queue} cannot be read: {error.strerror}", hint=hint) from error
-
-
-def read_element(queue: Path, name: str) -> bytes:
-    """The message. Raises `PublisherError` where it cannot be read, is too large or no regular file."""
-    try:
-        descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise PublisherError(f"{queue / name} is not a regular file")
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise PublisherError(f"{queue / name} cannot be read: {error.strerror}") from error
-    if len(content) > MAX_BYTES:
-        raise PublisherError(f"{queue / name} is larger than {MAX_BYTES} bytes, more than is looked at")
-    return content
-
-
-@contextlib.contextmanager
-def locked(queue: Path, name: str) -> Iterator[bool]:
-    """Whether this element is ours within this; False where SSM, or another of us, has it at work."""
-    element = queue / name
-    lock = element.with_name(element.name + _LOCK)
-    try:
-        os.link(element, lock, follow_symlinks=False)
-    except FileExistsError:
-        yield False
-        return
-    except FileNotFoundError:  # SSM has sent it in the meantime
-        yield False
-        return
-    except OSError as error:
-        raise PublisherError(
-            f"{element} cannot be locked: {error.strerror}", hint="Run this as the user of SSM, as a rule root or apel"
-        ) from error
-    try:
-        yield True
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            lock.unlink()
-
-
-def set_aside(queue: Path, name: str) -> Path:
-    """Move a message out of the queue into the folder beside it that keeps those that were taken over."""
-    kept = queue.with_name(queue.name + ".taken-over")
-    folder, _, element = name.partition("/")
-    try:
-        (kept / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (queue / name).replace(kept / folder / element)
-    except OSError as error:
-        raise PublisherError(f"{queue / name} cannot be moved to {kept}: {error.strerror}") from error
-    with contextlib.suppress(OSError):  # the lock is still there; the folder goes with the last element
-        (queue / folder).rmdir()
-    return kept / folder / element
-
-
-_TEXT: Final = "text/plain"
-_XML: Final = "application/xml"
 _SEPARATOR: Final = b"%%\n"
 _MONTHS: Final = 12
 
@@ -216,7 +135,7 @@ class Queue:
                 connection, self._target_id, uid, message.format, message.records, len(payload), None, tools.clock()
             )
         tools.observer(BatchInFlight(target.name, batch_id, message.records))
-        content_type = _XML if message.format == "emi-car" else _TEXT
+        content_type = FORMATS[message.format].content_type
         posted = Message(uid, message.format, content_type, payload)
         outcome = post(target, posted, batch_id, patience, tools.observer, tools.sleep, tools.stopping)
         tools.observer(BatchAnswered(target.name, batch_id, type(outcome).__name__))
@@ -251,7 +170,7 @@ class Queue:
         unsignable = why_not_signable(payload)
         if unsignable is not None:
             return UNSIGNABLE[unsignable]
-        if {ours, theirs} & SUMMARY_KINDS and {ours, theirs} & JOB_RECORD_KINDS:
+        if {self._settings.format.shape, FORMATS[theirs].shape} >= {"record", "summary"}:
             return f"the target sends {ours}: of job records and summaries of one site the service counts neither"
         if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:
             return f"{len(payload)} bytes are more than the target's `batch_bytes` allow"
@@ -261,7 +180,7 @@ class Queue:
         months = _months_of(message.format, payload)
         if not months:
             return message
-        kind = groups.SYNC if message.format == "apel-sync" else groups.SUMMARY
+        kind = groups.SYNC if FORMATS[message.format].shape == "sync" else groups.SUMMARY
         with self._store.read() as connection:
             sent = {
                 month
@@ -288,7 +207,7 @@ class Queue:
     def _cut(self, format_name: str, payload: bytes) -> Iterator[bytes]:
         """The message, or a text message in pieces of whole records where it is larger than the target takes."""
         limit = self._limit_bytes
-        if limit is None or len(payload) <= limit or format_name == "emi-car":
+        if limit is None or len(payload) <= limit or FORMATS[format_name].is_xml:
             yield payload
             return
         header, _, rest = payload.strip().partition(b"\n")
@@ -307,11 +226,12 @@ class Queue:
 
 def _months_of(format_name: str, payload: bytes) -> set[Month]:
     """The months that a message of summaries or sync counts is about; none of other messages."""
-    if format_name not in {*SUMMARY_KINDS, "apel-sync"}:
+    shape = FORMATS[format_name].shape
+    if shape == "record":
         return set()
     found = set()
     for record in parse(payload.decode("ascii")).records:
-        key: Any = read_count(record).key if format_name == "apel-sync" else read_group(record).key
+        key: Any = read_count(record).key if shape == "sync" else read_group(record).key
         if 1 <= key.month <= _MONTHS:
             found.add(Month(key.year, key.month))
     return found

@@ -11,11 +11,11 @@ from typing import Literal
 
 import msgspec
 
+from formats.apel.fold import Group, SyncCount
 from formats.check.fields import changed_fields, fields_of
 from formats.registry import summary_format, sync_format
-from formats.summary import Group, SyncCount
+from formats.text import date_time
 from formats.utilization.report import UtilizationReport, builtins, read_report
-from formats.xml.text import date_time
 from publisher.messages.item import Item, ItemPage, MessageFormat
 from publisher.messages.items import records_of
 from publisher.messages.steps import Section

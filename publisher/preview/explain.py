@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
+from formats.apel.fold import GroupKey
 from formats.base import Note
 from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_of
 from formats.reason import Reason
 from formats.registry import record_format
-from formats.summary import GroupKey
 from publisher.collect.enrich import Enrichers
-from publisher.collect.wants import why_unwanted
+from publisher.collect.target_filter import why_unwanted
 from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.messages.item import Item, MessageFormat

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 import msgspec
 
 from formats.base import Note
-from formats.check.message import INSPECTED_FORMATS, SCHEMA_SOURCES, inspect_message
+from formats.check.message import inspect_message
 from formats.reason import Reason
-from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config
+from formats.registry import FORMATS
+from publisher.config.schema import Config
 from publisher.errors import CredentialError, UsageError
 from publisher.messages.due import ended_in, held_in
 from publisher.messages.item import Held, ItemPage, Limits, MessageFormat, cut, uid_of
@@ -158,10 +159,10 @@ def message_for(store: Store, config: Config, target: str, run: StoredRun, now: 
     """The message that a target would get with the record of this run alone, or with the summary that it is part of;
     of what cannot be shown so, why."""
     recipient = Recipient(store, config, target)
-    if recipient.format_name in REPORT_KINDS:
+    if recipient.format.shape == "report":
         return b"(a report is of all the jobs of its period)"
     form: MessageFormat
-    if recipient.format_name in SUMMARY_KINDS:
+    if recipient.format.shape == "summary":
         found = summary_of(recipient, run, now)
         item, form, reason = found.item, found.form, found.reason
     else:
@@ -200,10 +201,10 @@ class Validation:
 
         Raises `UsageError` for a format that has no rules to validate against.
         """
-        if message.format not in INSPECTED_FORMATS:
+        if message.format not in FORMATS:
             raise UsageError(
                 f"there are no rules to validate {message.format} against",
-                hint=f"Those of {', '.join(sorted(INSPECTED_FORMATS))} can be validated",
+                hint=f"Those of {', '.join(sorted(FORMATS))} can be validated",
             )
         self._messages += 1
         inspection = inspect_message(message.payload, self._now)
@@ -211,6 +212,6 @@ class Validation:
         self.broken += [
             Broken(self._messages, ids.get(broken.record, ""), broken.field, broken.rule, broken.source)
             for broken in inspection.violations
-            if broken.level == "error" or broken.source == SCHEMA_SOURCES.get(inspection.format)
+            if broken.level == "error" or inspection.is_of_grammar(broken)
         ]
         return inspection.valid

@@ -84,7 +84,7 @@ def waive(
     ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
     if plan.filter.sync:  # the site owes less than was sent
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
-    if plan.filter.summaries:
+    if plan.filter.is_snapshot:
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, ends)
     registry.record_action(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
     return len(ids)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from publisher.collect.collect import TargetPlan
-from publisher.config.schema import MOST_PUBLISHERS, SNAPSHOT_KINDS, Config
+from publisher.config.schema import MOST_PUBLISHERS, Config
 from publisher.errors import PublisherError, StoreError
 from publisher.events import DeliveryBegun, TargetPaused
 from publisher.messages import due
@@ -113,7 +113,7 @@ def _deliver_alone_or_shared(store: Store, config: Config, name: str, plan: Targ
     nobody is at."""
     settings = config.targets[name]
     parts = settings.publishers
-    if store.file is not None or settings.shadow or settings.records in SNAPSHOT_KINDS:
+    if store.file is not None or settings.shadow or settings.format.is_snapshot:
         parts = 1
     if parts == 1 or not _is_worth_sharing(store, plan, parts * settings.batch_records):
         with store.lock(f"target-{name}") as held:
@@ -212,7 +212,7 @@ def _deliver_locked(
         context = TargetContext(config.credentials, time.time, tools.stopping)
         targets = [tools.make_target(name, settings, context)]
         try:
-            if settings.records not in SNAPSHOT_KINDS:
+            if not settings.format.is_snapshot:
                 targets += [tools.make_target(name, settings, context) for _ in range(settings.workers - 1)]
             sender = Sender(Recipient(store, config, name), targets, tools, part)
             sent = sender.sent

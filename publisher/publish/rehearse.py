@@ -46,9 +46,9 @@ def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed
 def _finish(config: Config, name: str) -> Callable[[bytes], bytes]:
     """What makes a finished message of a payload: the signature, where messages of this target have one."""
     settings = config.targets[name]
-    encrypt_to = getattr(settings, "encrypt_to", None)
-    if settings.type != "ams" and not getattr(settings, "sign", False) and encrypt_to is None:
+    if not settings.signs:
         return bytes
     from publisher.targets.identity import Identity, TargetContext  # noqa: PLC0415 - loads OpenSSL
 
+    encrypt_to = getattr(settings, "encrypt_to", None)
     return Identity(settings.credentials, TargetContext(config.credentials, time.time)).signer(encrypt_to).sign

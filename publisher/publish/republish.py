@@ -13,8 +13,7 @@ from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
 from formats.calendar import period_of
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import TargetPlan
-from publisher.collect.wants import period_kind
-from publisher.config.schema import SNAPSHOT_KINDS, Config
+from publisher.config.schema import Config
 from publisher.errors import TargetBusyError, UsageError
 from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
@@ -153,7 +152,7 @@ def let_wait_again(
         )
         change = Change(target.target_id, state, State.WAITING, now)
         transition(connection, change, deliveries.c.run_id.in_(chosen))
-    if target.filter.summaries:
+    if target.filter.is_snapshot:
         numbers = target.filter.numbers_between(plan.from_, plan.until)
         groups.send_again(connection, target.target_id, numbers, now)
     detail = (
@@ -208,7 +207,7 @@ def _whole_periods(config: Config, name: str, window: Window) -> tuple[int, int]
     if window.from_ is None or window.until is None or window.from_ >= window.until:
         raise UsageError("a window needs a beginning and a later end", hint="Give --since and --until")
     settings = config.targets[name]
-    if settings.records not in SNAPSHOT_KINDS:
+    if not settings.format.is_snapshot:
         return window.from_, window.until
-    kind = period_kind(settings)
+    kind = settings.period_kind
     return period_of(kind, window.from_).start, period_of(kind, window.until - 1).stop

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any, assert_never
 
-from publisher.config.schema import SNAPSHOT_KINDS
 from publisher.events import RecordSettled, TargetPaused
 from publisher.messages.item import Item, Limits, halves
 from publisher.messages.items import items
@@ -68,7 +67,7 @@ class Sender:
         self._tools = tools
         self._most = settings.batch_records
         self._limit_bytes = targets[0].payload_limit_bytes()
-        self._sends_groups = settings.records in SNAPSHOT_KINDS
+        self._sends_groups = settings.format.is_snapshot
         self._context = DeliveryContext(
             recipient.store,
             recipient.name,

@@ -13,12 +13,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from formats.apel.fold import Group, SyncCount, group_without_score
+from formats.base import Format
 from formats.calendar import Month
 from formats.hosts import infrastructure_of
 from formats.reason import CannotRenderError
-from formats.summary import Group, SyncCount, group_without_score
 from formats.view import View
-from publisher.config.schema import SUMMARY_KINDS
 from publisher.messages import erased_groups
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence import DIMENSIONS, SCORES, Cell, EvidenceGroup, Value, folded
@@ -64,7 +64,7 @@ class ByGroup:
         self,
         ledger: Ledger,
         view: View,
-        records: str,
+        form: Format,
         evidence: Sequence[EvidenceGroup],
         verdicts: Verdicts,
         spool: KeepsMessages | None,
@@ -72,8 +72,7 @@ class ByGroup:
     ) -> None:
         self._ledger = ledger
         self._view = view
-        self._records = records
-        self._summaries = records in SUMMARY_KINDS
+        self._format = form
         self._verdicts = verdicts
         self._now = now
         self._spool = spool if spool is not None and spool.taken_away else None
@@ -88,7 +87,7 @@ class ByGroup:
         month.service_wall_s = _total(sums.wall_s for sums in evidence.values())
         month.service_cpu_s = _total(sums.cpu_s for sums in evidence.values())
         common = tuple(name for name in dimensions if name not in SCORES)
-        if self._summaries:
+        if self._format.shape == "summary":
             expected = self._sent_groups(groups.SUMMARY, month.month, dimensions)
             for _entries in self._ledger.counted_pages(month):
                 pass
@@ -103,7 +102,7 @@ class ByGroup:
         short = {
             cell for cell, verdict in verdicts.items() if _is_short(verdict, expected.get(cell), evidence.get(cell))
         }
-        self._follow(month, common, by_run, frozenset() if self._summaries else short)
+        self._follow(month, common, by_run, frozenset() if self._format.shape == "summary" else short)
 
     def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the sync counts of a month."""
@@ -159,8 +158,12 @@ class ByGroup:
         except CannotRenderError:
             return None
         fields: dict[str, Value] = {name: folded(getattr(key, name)) for name in dimensions}
-        if "submit_host" in fields and self._records == "emi-car" and infrastructure_of(facts) == "local":
-            fields["submit_host"] = _NO_HOST  # CAR has none for local jobs
+        if (
+            "submit_host" in fields
+            and not self._format.names_submit_host_of_local_jobs
+            and infrastructure_of(facts) == "local"
+        ):
+            fields["submit_host"] = _NO_HOST
         return tuple(fields.values())
 
     def _count(

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from formats.apel.fold import Group, SyncCount
 from formats.calendar import Month, month_numbered
-from formats.summary import Group, SyncCount
-from formats.xml.text import duration_seconds
+from formats.text import duration_seconds
 from publisher.errors import StoreFullError
 from publisher.reconcile.result import Difference
 from publisher.sqlite_file import TemporaryDatabase

@@ -19,6 +19,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from formats.base import Format
 from formats.calendar import Month
 from publisher.errors import UsageError
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, Value, folded
@@ -91,8 +92,8 @@ class EvidenceFile(msgspec.Struct, frozen=True):
         return sorted({group.month for group in self.groups})
 
 
-def read_file(path: Path, target: str, records: str, sites: frozenset[str], database: EvidenceDatabase) -> EvidenceFile:
-    """What a file says of a target that is sent `records`. Rows of other sites than these (folded) are left out.
+def read_file(path: Path, target: str, form: Format, sites: frozenset[str], database: EvidenceDatabase) -> EvidenceFile:
+    """What a file says of a target that is sent this format. Rows of other sites than these (folded) are left out.
 
     Raises `UsageError` naming file, row and column for what cannot be read.
     """
@@ -100,7 +101,7 @@ def read_file(path: Path, target: str, records: str, sites: frozenset[str], data
         with path.open("rb") as stream:
             beginning = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
         if beginning[:1] in {b"{", b"["}:
-            return _FileReader(path, target, sites, database).read(_json_rows(path, records))
+            return _FileReader(path, target, sites, database).read(_json_rows(path, form))
         with path.open(encoding="utf-8-sig", newline="") as text:
             return _FileReader(path, target, sites, database).read(_csv_rows(path, text))
     except OSError as error:
@@ -143,40 +144,40 @@ def _lines(path: Path, text: TextIO) -> Iterator[str]:
         yield line
 
 
-def _json_rows(path: Path, records: str) -> Iterator[tuple[str, Row]]:
+def _json_rows(path: Path, form: Format) -> Iterator[tuple[str, Row]]:
     if path.stat().st_size > MOST_JSON_BYTES:
         raise UsageError(f"{path} has more than {MOST_JSON_BYTES} bytes of JSON", hint="Give it as CSV")
     try:
         document = msgspec.json.decode(path.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as JSON: {error}") from error
-    for number, row in enumerate(_listed(path, document, records), 1):
+    for number, row in enumerate(_listed(path, document, form), 1):
         if not isinstance(row, dict):
             raise UsageError(f"{path}, row {number}: not a JSON object")
         fields = row.get("fields")
         yield f"row {number}", fields if isinstance(fields, dict) else row
 
 
-def _listed(path: Path, document: Any, records: str) -> list[Any]:
+def _listed(path: Path, document: Any, form: Format) -> list[Any]:
     """The rows of a document: a list, one under a usual name, or those of the simulator's holdings."""
     if isinstance(document, list):
         return document
     if isinstance(document, dict):
         if isinstance(apel := document.get("apel"), dict):
-            return _holdings(document, apel, records)
+            return _holdings(document, apel, form)
         for name in ("rows", "records", "groups", "summaries", "data"):
             if isinstance(document.get(name), list):
                 return list(document[name])
     raise UsageError(f"{path} does not hold a list of rows", hint="Give a list of objects, or an object with `rows`")
 
 
-def _holdings(document: dict[str, Any], apel: dict[str, Any], records: str) -> list[Any]:
+def _holdings(document: dict[str, Any], apel: dict[str, Any], form: Format) -> list[Any]:
     """What the simulator says that it holds, of the kind that a target is sent."""
-    if records == "ogf-ur":
+    if form.service == "SGAS":
         return [{"record_id": name} for name in document.get("sgas", {})]
-    if records == "emi-car":
+    if form.record_id is not None:
         rows: list[Any] = [{"record_id": name} for name in apel.get("record_ids", {})]
-    elif records == "apel-job":
+    elif form.shape == "record":
         rows = list(apel.get("jobs", []))
     else:
         rows = [*apel.get("summaries", []), *apel.get("normalised", [])]

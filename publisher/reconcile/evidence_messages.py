@@ -9,15 +9,12 @@ from formats.apel.job import read_job
 from formats.apel.summary import read_count, read_group
 from formats.apel.text import NotApelTextError, parse
 from formats.job import Job
-from formats.rules import JOB_03, SYNC_01, type_of
+from formats.rules import type_of
 from formats.xml.read import NotAMessageError, RecordSums, begins_as_xml, read_sums
 from publisher.encoded_run import cpu_total_ms
 from publisher.inspect.unwrap import DecryptionKeys, unwrap
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord
 from publisher.targets.base import KeepsMessages
-
-READABLE: Final = frozenset({"ogf-ur", "emi-car", "apel-job", "apel-summary", "apel-normalised-summary"})
-"""The formats whose messages can be read back; others come with add-ons."""
 
 _MOST_NOTES: Final = 100
 
@@ -75,11 +72,11 @@ def _text(payload: bytes) -> tuple[list[EvidenceRecord], dict[tuple[str, str], E
     kind = type_of(message.header, message.kind, message.version)
     if kind is None:
         raise _UnreadableError(f"not a message of a known kind: {message.header[:80]}")
-    if kind.name == JOB_03.name:
+    if kind.shape == "record":
         return [_of_job(read_job(record)) for record in message.records], {}
     groups = {}
     for record in message.records:
-        if kind.name == SYNC_01.name:
+        if kind.shape == "sync":
             count = read_count(record)
             groups[kind.name, count.key.text] = EvidenceGroup.of_sync(count)
         else:

@@ -12,13 +12,10 @@ import msgspec
 from sqlalchemy import Connection
 
 from formats import fit
-from formats.apel.job import read_job
-from formats.apel.text import parse
 from formats.calendar import Month, month_bounds
 from formats.job import Job
 from formats.reason import CannotRenderError
-from formats.rules import CarRules, SgasRules, TextRule
-from formats.xml.text import duration_seconds
+from formats.text import duration_seconds
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.encoded_run import cpu_total_ms
@@ -34,8 +31,6 @@ from publisher.store.database import Place, Store
 from publisher.store.queries import LedgerEntry, PendingDelivery
 from publisher.store.schema import State
 
-_RULES: Final[dict[str, TextRule]] = {"ogf-ur": SgasRules.RECORD_ID, "emi-car": CarRules.RECORD_ID}
-
 
 class RecordKeys:
     """The ids of runs in the records of one target."""
@@ -43,7 +38,7 @@ class RecordKeys:
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
         self._store = recipient.store
-        self._rule = _RULES.get(recipient.format_name)
+        self._rule = recipient.format.record_id
 
     def of(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
         """Ids by run id; runs that cannot be rendered any more are left out."""
@@ -66,9 +61,8 @@ class RecordKeys:
         for item in records_of(self._recipient, pages, guarded=False).items if pages else ():
             (run_id,) = item.members.run_ids
             keys[run_id] = item.key
-            if form.name == "apel-job":
-                (record,) = parse(form.message([item.body]).decode()).records
-                keys[run_id] = read_job(record).record_id
+            if self._recipient.format.evidence_id is not None:
+                keys[run_id] = self._recipient.format.evidence_id(form.message([item.body]))
         return keys
 
 

@@ -19,8 +19,7 @@ from formats.calendar import Month, month_bounds, month_numbered, month_of
 from formats.reason import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
-from publisher.collect.wants import period_kind, sends_sync
-from publisher.config.schema import REPORT_KINDS, SUMMARY_KINDS, Config, Target
+from publisher.config.schema import Config, Target
 from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, TargetBusyError, UsageError
 from publisher.messages.item import view_of
 from publisher.messages.recipient import Recipient
@@ -34,7 +33,7 @@ from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.confirm import Verdicts
 from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded
 from publisher.reconcile.evidence_files import EvidenceFile, read_file
-from publisher.reconcile.evidence_messages import READABLE, read_messages
+from publisher.reconcile.evidence_messages import read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_file, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import Difference, Found, MonthFound
@@ -142,9 +141,9 @@ class _OneTarget:
         self._view = view_of(self._settings, config)
         self._found = Found(name, months=[], notes=[], registered={})
         self._keys = RecordKeys(Recipient(store, config, name))
-        by_receipt = self._keys if self._settings.type == "sgas" else None
+        by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
-        self._sends_reports = self._settings.records in REPORT_KINDS
+        self._sends_reports = self._settings.reporting is not None
         self._verdicts = Verdicts(store, plan.target_id, self._found, database, tools.clock())
 
     def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
@@ -156,12 +155,13 @@ class _OneTarget:
             self._by_report(self._months(months, reported), reports, None)
             return found
         if file is not None:
-            evidence = read_file(file, found.target, self._settings.records, _sites(self._config), self._database)
+            evidence = read_file(file, found.target, self._settings.format, _sites(self._config), self._database)
             found.evidence, found.notes = "file", evidence.notes
             self._by_file(self._months(months, evidence.months), evidence)
             return found
         listed = self._months(months, [])
-        self._ledger.per_core = self._settings.type == "sgas"  # by receipts alone, too: one measure in one table
+        # by receipts alone, too: one measure in one table
+        self._ledger.per_core = self._settings.kind.evidence == "query"
         try:
             context = TargetContext(self._config.credentials, time.time, self._stopping)
             service = self._make_target(found.target, self._settings, context)
@@ -171,7 +171,7 @@ class _OneTarget:
                     reports = reports_of_messages(service.kept(), self._config.site.name, self._clock())
                     found.notes += [*reports.all_notes(), *([_TAKEN] if service.taken_away else [])]
                     self._by_report(listed, reports, service)
-                elif isinstance(service, KeepsMessages) and self._settings.records not in READABLE:
+                elif isinstance(service, KeepsMessages) and not self._settings.format.is_readable:
                     found.unavailable = f"{self._settings.records} cannot be read back"
                     self._by_receipts(listed)
                 elif isinstance(service, KeepsMessages):
@@ -254,12 +254,12 @@ class _OneTarget:
         if service.taken_away:
             found.notes.append(_TAKEN)
         by_group = self._by_group(evidence, service)
-        if self._settings.records in SUMMARY_KINDS:
+        if self._settings.format.shape == "summary":
             for month in months:
                 by_group.summaries(month, DIMENSIONS)
         else:
             self._by_record(months, service)
-        if sends_sync(self._settings):
+        if self._settings.sends_sync:
             for month in months:
                 by_group.sync(month, _SYNC_DIMENSIONS)
 
@@ -267,7 +267,7 @@ class _OneTarget:
         kinds = {group.kind for group in evidence.groups}
         by_group = self._by_group(evidence.groups, None)
         if evidence.records:
-            if self._settings.records in SUMMARY_KINDS:
+            if self._settings.format.shape == "summary":
                 raise UsageError(f"the file lists records, and {self._found.target} is sent summaries")
             self._by_record(months, None)
         elif groups.SUMMARY in kinds:
@@ -284,7 +284,7 @@ class _OneTarget:
                 by_group.sync(month, dimensions)
 
     def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
-        by_report = ByReport(self._ledger, period_kind(self._settings), evidence, self._verdicts, spool)
+        by_report = ByReport(self._ledger, self._settings.period_kind, evidence, self._verdicts, spool)
         for month in months:
             by_report.month(month)
 
@@ -295,7 +295,7 @@ class _OneTarget:
         by_record.foreign({month.month: month for month in months})
 
     def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
-        return ByGroup(self._ledger, self._view, self._settings.records, evidence, self._verdicts, spool, self._clock())
+        return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())
 
 
 def send_again(
@@ -320,7 +320,7 @@ def send_again(
             deliveries.forget_sent_versions(connection, plan.target_id, superseded)
             moved += deliveries.move(connection, plan.target_id, moves, now)
         queries.let_groups_wait(connection, plan.target_id, again, now)
-        if sends_sync(settings):
+        if settings.sends_sync:
             due = {month_bounds(month_numbered(month))[0] for kind, month, _ in again if kind == groups.SYNC}
             groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, due)
         months = ", ".join(str(month.month) for month in found.months)

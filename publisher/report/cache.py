@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection
 
-from formats.utilization.columns import Ints
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import PublisherError
+from publisher.report.column_tally import Ints
 from publisher.report.columns import ColumnMaker
 from publisher.report.compact import OBJECTS_KEPT, ColumnChunk, KeptFrame
 from publisher.report.frame import NUMBERS, WORDS, Coding, Frame
@@ -59,7 +59,7 @@ class _FrameMaker:
     def __init__(self, store: Store, config: Config) -> None:
         self._store = store
         self._maker = ColumnMaker(_ALL, running=True)
-        self._frames = StoredFrames(self._maker, config, Enrichers(config), dqs=True)
+        self._frames = StoredFrames(self._maker, config, Enrichers(config), with_slaves=True)
         self._lock = Lock()
 
     @property

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 import numpy as np
 
-from formats.utilization.columns import Ints
 from publisher.errors import UsageError
+from publisher.report.column_tally import Ints
 from publisher.report.request import PeriodName
 
 _MOST = 100_000

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from formats.job import Event, Host
-from formats.utilization.columns import Ints
 from publisher.messages.entries import complex_items
+from publisher.report.column_tally import Ints
 from publisher.report.frame import (
     CPU_UNKNOWN,
     MEMORY_UNKNOWN,

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from formats.job import Event
-from formats.utilization.columns import Ints
+from publisher.report.column_tally import Ints
 from publisher.report.frame import ROW, Frame, Mask
 
 _TYPES: Final = (np.int8, np.int16, np.int32)

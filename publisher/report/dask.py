@@ -19,8 +19,7 @@ from publisher.errors import PublisherError, UsageError
 from publisher.report.archive import FILE, ArchiveRuns, folder_of, months_about
 from publisher.report.frame import Interval
 from publisher.report.request import ReportRequest
-from publisher.report.runs import PartialReport, selected
-from publisher.report.selection import Selection
+from publisher.report.selection import PartialReport, Selection, selected
 
 CONNECT_S: Final = 10
 _Part = TypeVar("_Part", bound=PartialReport)

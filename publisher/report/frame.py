@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from formats.utilization.columns import Ints
 from formats.utilization.measure import KEYS
+from publisher.report.column_tally import Ints
 
 UNKNOWN: Final = -(1 << 63)
 """In a column of numbers: the source does not have it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Connection
@@ -17,13 +17,13 @@ from formats.calendar import Month, month_bounds
 from formats.identity import UnknownEncodingError, encode
 from formats.job import Job
 from publisher.collect.enrich import Enrichers
-from publisher.config.schema import Config
+from publisher.config.schema import SOURCE_KINDS, Config
 from publisher.encoded_run import class_values, unpack
 from publisher.errors import UsageError
 from publisher.report.columns import ClassColumns, ColumnMaker
 from publisher.report.frame import Coding, Frame, Interval, Runs
 from publisher.report.request import ReportRequest
-from publisher.report.selection import Selection
+from publisher.report.selection import ON_CLUSTER, PartialReport, Selection, selected
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.classes import classes_by_id, decode
@@ -50,9 +50,10 @@ class StoreRuns:
     ) -> Iterator[Frame]:
         """See `Runs`. All frames are of one state of the store. Memory does not grow with the number of runs."""
         with self._store.read() as connection:
-            dqs = has_source_of(connection, "dqs")
+            kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
+            with_slaves = any(has_source_of(connection, kind) for kind in kinds)
             maker = ColumnMaker(wanted, running=running_until is not None)
-            made = StoredFrames(maker, self._config, self._enrichers, dqs=dqs)
+            made = StoredFrames(maker, self._config, self._enrichers, with_slaves=with_slaves)
             self.codings = maker.codings
             pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
             with closing(pages):
@@ -66,9 +67,9 @@ class StoreRuns:
 class StoredFrames:
     """Makes frames of stored runs, and learns what their classes share."""
 
-    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, dqs: bool) -> None:
+    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, with_slaves: bool) -> None:
         self.maker = maker
-        self._dqs = dqs
+        self._with_slaves = with_slaves
         self._prefixes = config.local_id_prefixes
         self._enrichers = enrichers
         self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[maker.slim])  # type: ignore[name-defined]
@@ -107,7 +108,7 @@ class StoredFrames:
         runs = [
             msgspec.structs.replace(run, **values) if values else run for run, values in zip(found, own, strict=True)
         ]
-        if self._dqs:
+        if self._with_slaves:
             for place, one in enumerate(packed):
                 if SEVERAL_LINES in one:
                     runs[place] = self.maker.slim_of(without_slaves(self._whole(page[place])))
@@ -123,28 +124,7 @@ class StoredFrames:
             yield self.maker.frame(runs, [self._places[class_id] for _, class_id, _ in page], now, ids)
 
 
-class PartialReport(Protocol):
-    """What a view makes of some of the runs; what it made of others can be added, in any order."""
-
-    def add(self, other: Self, /) -> None:
-        """Add what was made of other runs."""
-        ...
-
-
 _Part = TypeVar("_Part", bound=PartialReport)
-ON_CLUSTER: Final = ("utilization", "totals")
-"""The views that a cluster computes: those that gather parts."""
-
-
-def selected(
-    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None,
-    there: Callable[[], str] | None = None,
-) -> Selection:  # fmt: skip
-    """Those of the runs that answer a request, of which the view has these columns. `there`: see `Selection`."""
-    return Selection(
-        runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
-        running_until=running_until, there=there,
-    )  # fmt: skip
 
 
 class ReportContext:

@@ -14,14 +14,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from typing import Final
+from typing import Final, Protocol, Self
 
 import numpy as np
 
-from formats.utilization.columns import Ints
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 from publisher.report.calendar import edges, periods, zone_of
+from publisher.report.column_tally import Ints
 from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Interval, Mask, Runs
 from publisher.report.request import PERIODS, ReportRequest
 
@@ -279,3 +279,26 @@ def distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
         span *= width
     _, first, number = np.unique(together, return_index=True, return_inverse=True)
     return np.stack([column[first] for column in columns], axis=1), number.reshape(-1)
+
+
+class PartialReport(Protocol):
+    """What a view makes of some of the runs; what it made of others can be added, in any order."""
+
+    def add(self, other: Self, /) -> None:
+        """Add what was made of other runs."""
+        ...
+
+
+ON_CLUSTER: Final = ("utilization", "totals")
+"""The views that a cluster computes: those that gather parts."""
+
+
+def selected(
+    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None,
+    there: Callable[[], str] | None = None,
+) -> Selection:  # fmt: skip
+    """Those of the runs that answer a request, of which the view has these columns. `there`: see `Selection`."""
+    return Selection(
+        runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
+        running_until=running_until, there=there,
+    )  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from publisher.collect.enrich import Enricher, Enrichers
-from publisher.collect.wants import TargetFilter
+from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config, SourceSettings
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
@@ -34,9 +34,6 @@ from publisher.store.classes import JobClass, all_classes, classes_ended_in
 from publisher.store.database import Store
 from publisher.targets import make_target
 from publisher.targets.identity import TargetContext
-
-KEYED_BY_LOCAL_ID: Final = frozenset({"apel-job", "emi-car"})
-"""The formats of which the service keeps one record a site, local id and end (facts on formats, 4.8)."""
 
 
 def unused_rules(config: Config, store: Store) -> Iterator[Finding]:
@@ -83,7 +80,7 @@ class _Periods:
 def colliding_ids(config: Config) -> Iterator[Finding]:
     """A finding for each two sources whose local ids could be taken for one another at a target."""
     for name, target in config.targets.items():
-        if target.records not in KEYED_BY_LOCAL_ID:
+        if target.format.key != "local id":  # facts on formats, 4.8
             continue
         fed = [source for source in config.sources if not target.sources or source in target.sources]
         for one, other in combinations(fed, 2):

@@ -38,8 +38,6 @@ from publisher.store.classes import all_classes
 from publisher.store.database import Store
 from publisher.text import counted, future_notes, iso
 
-_LOCAL_TIMES: Final = frozenset({"torque", "pbs", "slurm", "gridengine", "lsf"})
-"""Types of source some of whose logs have local times."""
 _SUFFIX_LABELS: Final = 2
 """Labels of a host's name that SGAS compares, `check_depth` (facts on receivers, 1)."""
 _MOST_NAMES: Final = 5
@@ -78,7 +76,7 @@ def zones(config: Config) -> Iterator[Finding]:
     offset_s = time.localtime().tm_gmtoff
     here = time.strftime("%Z, UTC%z")
     for name, source in config.sources.items():
-        if source.type in _LOCAL_TIMES and "timezone" not in source.model_fields_set and offset_s:
+        if source.kind.writes_local_time and "timezone" not in source.model_fields_set and offset_s:
             text = f"local times in its logs are taken as UTC, and this host has {here}"
             hint = f"Set sources.{name}.timezone, such as Europe/Oslo, or UTC if that is right"
             yield Finding(f"source {name}", "yellow", text, hint)
@@ -120,7 +118,7 @@ def machine_names(config: Config, store: Store) -> Iterator[Finding]:
     enrichers = Enrichers(config)
     for name, settings in config.targets.items():
         given = config.credentials_of(settings)
-        if settings.type != "sgas" or given.certificate is None:
+        if not settings.kind.compares_machine_names or given.certificate is None:
             continue
         try:
             host = _host_of(given.certificate)

@@ -126,7 +126,7 @@ def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
 
 def named(store: Store, config: Config, name: str) -> list[KnownRun]:
     """The runs that `found` gives for a name, with why each target that does not want them does not."""
-    from publisher.collect.wants import why_unwanted  # noqa: PLC0415 - loads the rules, which lists need not
+    from publisher.collect.target_filter import why_unwanted  # noqa: PLC0415 - loads the rules, which lists need not
 
     with store.read() as connection:
         matching = found(connection, name, config.local_id_prefixes)

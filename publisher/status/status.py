@@ -9,8 +9,7 @@ from sqlalchemy import Connection
 
 from formats.calendar import period_of
 from publisher.collect.collect import unread_error
-from publisher.collect.wants import period_kind
-from publisher.config.schema import REPORT_KINDS, SNAPSHOT_KINDS, Config, Target
+from publisher.config.schema import Config, Target
 from publisher.errors import CredentialError
 from publisher.messages import completeness, due
 from publisher.sources.base import FUTURE_S, waiting_in
@@ -168,7 +167,7 @@ def _target(
 ) -> TargetStatus:
     expires = _certificate_expires(config, name)
     days_left = None if expires is None else (expires - now) // 86400
-    summaries = config.targets[name].records in SNAPSHOT_KINDS
+    summaries = config.targets[name].format.is_snapshot
     row = None
     if store is not None:
         read_until = completeness.known_until(store, config, config.targets[name], now)
@@ -231,9 +230,9 @@ def _target(
 
 def _not_due(connection: Connection, settings: Target, target_id: int, known: int | None) -> int:
     """How many runs wait for the end of the period that a report will be of."""
-    if known is None or settings.records not in REPORT_KINDS:
+    if known is None or settings.reporting is None:
         return 0
-    return queries.count_waiting_from(connection, target_id, period_of(period_kind(settings), known).start)
+    return queries.count_waiting_from(connection, target_id, period_of(settings.period_kind, known).start)
 
 
 def _certificate_expires(config: Config, name: str) -> int | None:

@@ -62,6 +62,11 @@ class Store:
         self._observer = observer
 
     @property
+    def engine(self) -> Engine:
+        """The database itself, for `publisher.store.admin`."""
+        return self._engine
+
+    @property
     def place(self) -> str:
         """Where the store is, without a password."""
         return dialect.place(self._engine)
@@ -119,18 +124,6 @@ class Store:
     def refresh_statistics(self) -> None:
         """Let queries be planned for the present size of the store; called after many runs were stored."""
         dialect.refresh_statistics(self._engine)
-
-    def back_up(self, file: Path) -> None:
-        """Write a copy beside the file to be: see `publisher.store.admin.engine`."""
-        from publisher.store.admin import engine as admin_engine  # noqa: PLC0415 - for one command
-
-        admin_engine.back_up(self._engine, file)
-
-    def vacuum(self) -> None:
-        """Give the space of what was taken out back to the system. Raises `StoreError` and its kinds."""
-        from publisher.store.admin import engine as admin_engine  # noqa: PLC0415
-
-        admin_engine.vacuum(self._engine)
 
     def close(self) -> None:
         """Close all connections."""

@@ -26,7 +26,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from formats.summary import LATEST_END, LONGEST_MS, Sums
+from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
 from publisher.store import dialect
 from publisher.store.schema import OPEN, State, deliveries, runs
 

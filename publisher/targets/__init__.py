@@ -1,7 +1,8 @@
 """Targets: one module a kind of service, behind the protocol of `publisher.targets.base`.
 
-Kinds of others come by the entry-point group `usage_publisher.targets`: a callable of name, settings and context.
-Modules are imported when a target of their kind is made, so that commands that send nothing start quickly.
+The kinds of this program are listed in `publisher.config.targets.TARGET_KINDS`; those of others come by the entry-point
+group `usage_publisher.targets`: a callable of name, settings and context. Modules are imported when a target of their
+kind is made, so that commands that send nothing start quickly.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from publisher import plugins
+from publisher.config.targets import TARGET_KINDS
 from publisher.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,13 +21,6 @@ if TYPE_CHECKING:
     from publisher.targets.identity import TargetContext
 
 TargetFactory: TypeAlias = "Callable[[str, Any, TargetContext], Target]"
-
-_BUILT_IN = {
-    "sgas": ("publisher.targets.sgas", "SgasTarget"),
-    "ams": ("publisher.targets.ams", "AmsTarget"),
-    "https": ("publisher.targets.https", "HttpsTarget"),
-    "directory": ("publisher.targets.directory", "DirectoryTarget"),
-}
 
 
 def make_target(name: str, settings: Any, context: TargetContext) -> Target:
@@ -37,12 +32,12 @@ def make_target(name: str, settings: Any, context: TargetContext) -> Target:
 
 
 def _factory(name: str, kind: str) -> TargetFactory:
-    if kind in _BUILT_IN:
-        module, attribute = _BUILT_IN[kind]
+    if kind in TARGET_KINDS:
+        module, _, attribute = TARGET_KINDS[kind].factory.partition(":")
         return cast("TargetFactory", getattr(import_module(module), attribute))
     made = plugins.load(plugins.TARGETS, kind, key=f"targets.{name}.type")
     if made is None:
-        known = ", ".join([*_BUILT_IN, *plugins.names(plugins.TARGETS)])
+        known = ", ".join([*TARGET_KINDS, *plugins.names(plugins.TARGETS)])
         raise ConfigError(f"there is no kind of target {kind!r}; known are {known}", key=f"targets.{name}.type")
     from publisher.targets.plugin import added_target  # noqa: PLC0415
 

@@ -25,7 +25,7 @@ _MOST_READ_BYTES = 16384
 _LONGEST_SPELLING = 8
 """Characters that one letter may be spelled with: `&#x0074;`."""
 _LONGEST_WAIT_S = 86400.0
-_REGISTER = "The service must know our certificate: `usage-publisher check` tells its name"
+_REGISTER = "The service must know our certificate: `usage-publisher check` shows its name"
 _TAG = re.compile(r"<(?:style|script|head)\b.*?</(?:style|script|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -152,7 +152,7 @@ def answered(
     if reply.status in expected:
         return [Finding(subject, "green", f"{url} {means}")]
     if reply.status in {404, 410}:
-        return [Finding(subject, "red", f"{url}: {describe(reply)}", "Check the URL: there is nothing at it")]
+        return [Finding(subject, "red", f"{url}: {describe(reply)}", "Check the URL: nothing is at it")]
     refused = reply.status in {400, 401, 403, 407}
     hint = (
         "Check that the service trusts our certificate and knows its name"

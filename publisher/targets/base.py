@@ -61,7 +61,7 @@ class Oversized(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Refused. `certain`: the answer is about the data (SGAS 406), and trying again tells nothing new.
+    """Refused. `certain`: the answer is about the data (SGAS 406), and trying again changes nothing.
 
     Otherwise it may be an outage as well (SGAS 500).
     """
@@ -107,7 +107,7 @@ class DaySum(msgspec.Struct, frozen=True):
 
 
 class EvidenceUnavailable(msgspec.Struct, frozen=True):
-    """A service does not tell what it holds, and why. `unauthorised`: because of who we are."""
+    """A service does not report what it holds, and why. `unauthorised`: because of who we are."""
 
     reason: str
     unauthorised: bool = False
@@ -115,10 +115,10 @@ class EvidenceUnavailable(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class TellsSums(Protocol):
-    """A target whose service tells sums of what it holds, by machine and day."""
+    """A target whose service reports sums of what it holds, by machine and day."""
 
-    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
-        """What is held of a machine for the days from `first_day` until `behind_day` (exclusive)."""
+    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+        """What is held of a machine for the days from `first_day` until `until_day` (exclusive)."""
         ...
 
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:

@@ -7,20 +7,18 @@ replaces its file. In both layouts the name comes from the batch id:
 * `dirq`: DIRECTORY/ELEMENT of 8 and 14 hexadecimal digits, as python-dirq's QueueSimple has them. The element's name is
   a digest of the batch id; its directory is numbered by the clock, after all that are there, so that SSM takes messages
   in the order in which they were written: of two summaries of a month, APEL keeps the last. SSM signs a message,
-  encrypts it where it is told to, and puts it into the JSON of its broker: what the broker gets is what is bounded.
+  encrypts it if it is configured to, and puts it into the JSON of its broker: what the broker gets is what is bounded.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+from formats.base import FILE_SUFFIXES
 from publisher.config import schema
 from publisher.errors import TargetError
 from publisher.finding import Finding
@@ -28,10 +26,16 @@ from publisher.targets import answers
 from publisher.targets.ams import MOST_BODY_BYTES, body_size_bound
 from publisher.targets.base import Accepted, KeptMessage, Message, Outcome, Oversized, Transient, Unauthorised
 from publisher.targets.identity import Identity, TargetContext, largest_payload
-
-_QUEUE_DIRECTORY = re.compile(r"[0-9a-f]{8}")
-_MOST_BYTES = 64 * 2**20 + 1
-"""Of a message that is read back: more than readers take, so that they can say so."""
+from publisher.targets.message_files import (
+    elements,
+    exists,
+    made,
+    messages_of,
+    opened,
+    read_message,
+    write,
+    write_element,
+)
 
 _SSM_SIGNATURE_BYTES = 8192
 """More than SSM's signature adds: a certificate and a signature with a key of 4096 bits, in base64, and the headers."""
@@ -42,13 +46,7 @@ _SSM_ENVELOPE_BYTES = 4096
 _SSM_LINE_BYTES, _SSM_LINE_CHARACTERS = 48, 65
 """A line of base64 as OpenSSL writes it: bytes in it, and characters with the line end."""
 
-_QUEUE_ELEMENT = re.compile(r"[0-9a-f]{14}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_EXTENSIONS = {"text/plain": ".txt", "application/xml": ".xml", "text/xml": ".xml", "application/json": ".json"} | {
-    "text/csv": ".csv"
-}
-_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUR_TROUBLE = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EEXIST}
 )
@@ -87,12 +85,12 @@ class DirectoryTarget:
         if self._queue and ssm_size_bound(len(content)) > MOST_BODY_BYTES:
             return Oversized(f"{ssm_size_bound(len(content))} bytes as SSM may send it, of {MOST_BODY_BYTES} allowed")
         try:
-            with _directory(self._path) as descriptor:
+            with made(self._path) as descriptor:
                 if self._queue:
-                    name = _write_to_queue(descriptor, message.batch_id, content, int(self._identity.clock()))
+                    name = write_element(descriptor, message.batch_id, content, int(self._identity.clock()))
                 else:
                     name = _file_name(message, signed=self._signs)
-                    _write(descriptor, name, content)
+                    write(descriptor, name, content)
         except OSError as error:
             answer = f"cannot write to {self._path}: {error.strerror or error}"
             return Unauthorised(answer, misdirected=True) if error.errno in _OUR_TROUBLE else Transient(answer)
@@ -101,12 +99,12 @@ class DirectoryTarget:
     def kept(self) -> Iterator[KeptMessage]:
         """The messages that are there, oldest first. Raises `TargetError` where the directory cannot be read.
 
-        What is being written, and what is no regular file, is left out.
+        What is being written, and what is not a regular file, is left out.
         """
         try:
-            with _opened(self._path) as descriptor:
-                for name in _names(descriptor, queue=self._queue):
-                    yield KeptMessage(name, _content(descriptor, name))
+            with opened(self._path) as descriptor:
+                for name in elements(descriptor) if self._queue else messages_of(descriptor):
+                    yield KeptMessage(name, read_message(descriptor, name))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -116,8 +114,8 @@ class DirectoryTarget:
     def keeps(self, name: str) -> bool:
         """Whether the file is there. Raises `TargetError` as `kept` does."""
         try:
-            with _opened(self._path) as descriptor:
-                return _exists(descriptor, name)
+            with opened(self._path) as descriptor:
+                return exists(descriptor, name)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -128,8 +126,8 @@ class DirectoryTarget:
         findings = answers.certificate(self.name, self._identity) if self._signs else []
         subject = f"{self.name}: directory"
         try:
-            with _directory(self._path) as descriptor:
-                _write(descriptor, ".usage-publisher-check", b"")
+            with made(self._path) as descriptor:
+                write(descriptor, ".usage-publisher-check", b"")
                 os.unlink(".usage-publisher-check", dir_fd=descriptor)
         except OSError as error:
             hint = f"Make {self._path} writable for the user that runs this program"
@@ -150,109 +148,10 @@ def ssm_size_bound(message_bytes: int) -> int:
     return body_size_bound(-(-encrypted // _SSM_LINE_BYTES) * _SSM_LINE_CHARACTERS)
 
 
-@contextlib.contextmanager
-def _directory(path: Path) -> Iterator[int]:
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    with _opened(path) as descriptor:
-        yield descriptor
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, _OPEN_DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _write_to_queue(queue: int, batch_id: str, content: bytes, now_s: int) -> str:
-    """Write an element, in place of an earlier one of the same batch. Returns DIRECTORY/ELEMENT."""
-    element = hashlib.sha256(batch_id.encode()).hexdigest()[:14]
-    directories = sorted(name for name in os.listdir(queue) if _QUEUE_DIRECTORY.fullmatch(name))
-    place = next((name for name in reversed(directories) if _exists(queue, f"{name}/{element}")), None)
-    if place is None:
-        last = int(directories[-1], 16) if directories else 0
-        place = f"{max(now_s, last + 1):08x}"
-        with contextlib.suppress(FileExistsError):  # another producer of this queue
-            os.mkdir(place, 0o700, dir_fd=queue)
-        os.fsync(queue)
-    descriptor = os.open(place, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=queue)
-    try:
-        _write(descriptor, element, content)
-    finally:
-        os.close(descriptor)
-    return f"{place}/{element}"
-
-
-def _names(directory: int, *, queue: bool) -> Iterator[str]:
-    """The messages of a directory: elements of a queue in its order, else files in the order of their writing."""
-    if queue:
-        for part in sorted(name for name in os.listdir(directory) if _QUEUE_DIRECTORY.fullmatch(name)):
-            with contextlib.suppress(FileNotFoundError):  # emptied and removed meanwhile
-                descriptor = os.open(part, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-                try:
-                    names = sorted(filter(_QUEUE_ELEMENT.fullmatch, os.listdir(descriptor)))  # noqa: PTH208 - of an open one
-                finally:
-                    os.close(descriptor)
-                yield from (f"{part}/{name}" for name in names)
-        return
-    found = []
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if not entry.name.startswith(".") and not entry.name.endswith(".tmp"):
-                with contextlib.suppress(FileNotFoundError):
-                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-    yield from (name for _, name in sorted(found))
-
-
-def _content(directory: int, name: str) -> bytes | str:
-    """The bytes of a message, at most one more than a message may have, or why they cannot be read."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-        with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return "no regular file"
-            return stream.read(_MOST_BYTES)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-
-
-def _exists(directory: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-def _write(directory: int, name: str, content: bytes) -> None:
-    """Put `content` at `name`, whole or not at all. Raises `OSError`, also where something is there that is no file."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            raise FileExistsError(errno.EEXIST, f"{name} is a link or no regular file")
-    temporary = f"{name}.tmp"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=directory)  # left behind by a crash
-    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(descriptor)
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=directory)
-        raise
-    os.fsync(directory)
-
-
 def _file_name(message: Message, *, signed: bool) -> str:
     """A name from the batch id that no other batch has."""
     safe = _NOT_IN_NAME.sub("-", message.batch_id)[:100]
     if safe != message.batch_id:
         safe = f"{safe}-{hashlib.sha256(message.batch_id.encode()).hexdigest()[:16]}"
     content_type = message.content_type.partition(";")[0].strip().lower()
-    return safe + (".eml" if signed else _EXTENSIONS.get(content_type, ".dat"))
+    return safe + (".eml" if signed else FILE_SUFFIXES.get(content_type, ".dat"))

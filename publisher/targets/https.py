@@ -1,7 +1,7 @@
 """Any HTTPS service that takes a POST: messages in any format, signed and encrypted where asked.
 
 A status of 2xx is acceptance and the receipt. Each message carries its batch id as Idempotency-Key, so that a service
-can tell a message that is sent again.
+can recognise a message that is sent again.
 """
 
 from __future__ import annotations

@@ -29,14 +29,13 @@ class TargetContext(msgspec.Struct, frozen=True):
 class Identity:
     """The certificate of one target, loaded and checked when first needed, forgotten by `forget`.
 
-    A target's own settings go before the common ones: certificate and key together, authorities together.
+    A target's own settings go before the common ones: see `publisher.config.targets.Credentials`.
     """
 
     def __init__(self, own: schema.Credentials | None, context: TargetContext) -> None:
-        pair = own if own is not None and own.certificate is not None else context.credentials
-        trust = own if own is not None and (own.ca_directory or own.ca_file) else context.credentials
-        self._certificate, self._key = pair.certificate, pair.key
-        self.trust = Trust(ca_directory=trust.ca_directory, ca_file=trust.ca_file)
+        given = context.credentials if own is None else own.over(context.credentials)
+        self._certificate, self._key = given.certificate, given.key
+        self.trust = Trust(ca_directory=given.ca_directory, ca_file=given.ca_file)
         self.clock = context.clock
         self._stopping, self._timing = context.stopping, context.timing
         self._loaded: ClientCredentials | None = None

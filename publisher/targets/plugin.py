@@ -1,4 +1,4 @@
-"""A target of an add-on: what goes wrong in it is the trouble of this target alone.
+"""A target of an add-on: what goes wrong in it is a problem of this target alone.
 
 Promise kept here: an exception says nothing of whether the service took a message. So its outcome is unknown, and it is
 sent again under the same ids, as after a connection that was cut.
@@ -34,10 +34,10 @@ def added_target(kind: str, make: Callable[..., Any], name: str, settings: Any, 
     """The target that an add-on brings under the name `kind`. Raises as the add-on does, or `TargetError`."""
     with blamed("target", kind, TargetError):
         made = make(name, settings, context)
-    tells, keeps = isinstance(made, TellsSums), isinstance(made, KeepsMessages)
-    if tells and keeps:
-        return _TellerAndKeeper(name, kind, made)
-    return (_Teller if tells else _Keeper if keeps else AddedTarget)(name, kind, made)
+    gives_sums, has_messages = isinstance(made, TellsSums), isinstance(made, KeepsMessages)
+    if gives_sums and has_messages:
+        return _WithSumsAndMessages(name, kind, made)
+    return (_WithSums if gives_sums else _WithMessages if has_messages else AddedTarget)(name, kind, made)
 
 
 class AddedTarget:
@@ -51,13 +51,13 @@ class AddedTarget:
 
     def payload_limit_bytes(self) -> int | None:
         """See `publisher.targets.base.Target`."""
-        with self._trouble():
+        with self._blaming():
             return msgspec.convert(self._made.payload_limit_bytes(), int | None)
 
     def post(self, message: Message) -> Outcome:
         """See `publisher.targets.base.Target`."""
         try:
-            with self._trouble():
+            with self._blaming():
                 return _sound(self._made.post(message))
         except CredentialError:
             raise
@@ -66,40 +66,40 @@ class AddedTarget:
 
     def check(self) -> list[Finding]:
         """See `publisher.targets.base.Target`."""
-        with self._trouble():
+        with self._blaming():
             return msgspec.convert(list(self._made.check()), list[Finding])
 
     def close(self) -> None:
         """See `publisher.targets.base.Target`."""
-        with self._trouble():
+        with self._blaming():
             self._made.close()
 
-    def _trouble(self) -> AbstractContextManager[None]:
+    def _blaming(self) -> AbstractContextManager[None]:
         return blamed("target", self._added_as, TargetError)
 
 
-class _Teller(AddedTarget):
-    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
-        with self._trouble():
-            told: list[DaySum] | EvidenceUnavailable = self._made.usage(machine, first_day, behind_day)
-            return told if isinstance(told, EvidenceUnavailable) else msgspec.convert(list(told), list[DaySum])
+class _WithSums(AddedTarget):
+    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+        with self._blaming():
+            given: list[DaySum] | EvidenceUnavailable = self._made.usage(machine, first_day, until_day)
+            return given if isinstance(given, EvidenceUnavailable) else msgspec.convert(list(given), list[DaySum])
 
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
-        with self._trouble():
-            told: float | EvidenceUnavailable | None = self._made.last_registration_s(machine)
-            return told if isinstance(told, EvidenceUnavailable) else msgspec.convert(told, float | None)
+        with self._blaming():
+            given: float | EvidenceUnavailable | None = self._made.last_registration_s(machine)
+            return given if isinstance(given, EvidenceUnavailable) else msgspec.convert(given, float | None)
 
 
-class _Keeper(AddedTarget):
+class _WithMessages(AddedTarget):
     @property
     def taken_away(self) -> bool:
-        with self._trouble():
+        with self._blaming():
             return bool(self._made.taken_away)
 
     def kept(self) -> Iterator[KeptMessage]:
         messages: Iterator[KeptMessage] | None = None
         while True:
-            with self._trouble():
+            with self._blaming():
                 messages = iter(self._made.kept()) if messages is None else messages
                 message = next(messages, None)
             if message is None:
@@ -107,22 +107,22 @@ class _Keeper(AddedTarget):
             yield message
 
     def keeps(self, name: str) -> bool:
-        with self._trouble():
+        with self._blaming():
             return bool(self._made.keeps(name))
 
 
-class _TellerAndKeeper(_Teller, _Keeper):
+class _WithSumsAndMessages(_WithSums, _WithMessages):
     pass
 
 
 def _sound(outcome: Any) -> Outcome:
-    """An outcome as the ledger can keep it. Raises `TypeError` for what is none."""
+    """An outcome as the ledger can keep it. Raises `TypeError` for what is not one."""
     if isinstance(outcome, Accepted):
         receipt, rewritten = (
             {str(key): str(value) for key, value in dict(each).items()} for each in (outcome.receipt, outcome.rewritten)
         )
         return Accepted(receipt, tuple(map(str, outcome.missing)), rewritten)
     if not isinstance(outcome, get_args(Outcome)):
-        raise TypeError(f"post gave a {type(outcome).__name__}, which is no outcome")
+        raise TypeError(f"post gave a {type(outcome).__name__}, which is not an outcome")
     sound: Outcome = msgspec.convert(msgspec.to_builtins(outcome), type(outcome))
     return sound

@@ -5,9 +5,9 @@ them proves nothing. SGAS stores a message whole or not at all, has no status of
 data's fault or its own), and ignores a record it already has, so sending again is harmless (the facts on receivers,
 section 1).
 
-What SGAS tells of what it holds: sums by machine, user, VO and day, and when it last took records of a machine.
+What SGAS reports of what it holds: sums by machine, user, VO and day, and when it last took records of a machine.
 
-There is no way to ask SGAS for a record. Its `query` gives numbers of jobs with CPU and wall hours, wall multiplied by
+SGAS cannot be asked for a record. Its `query` gives numbers of jobs with CPU and wall hours, wall multiplied by
 processors, summed up some 20 s after an insert (the facts on receivers, section 1). The shipped view rounds the hours
 of each of its rows, which hold one record or more, to 0.01 h before they are summed: a sum of n records is right within
 n x 18 s. The first day is left out by some versions and not by others, so a day more is asked for, and what was not
@@ -76,30 +76,30 @@ class _Monitor(msgspec.Struct):
     registration_epoch: int | float
 
 
-def usage(ask: Ask, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
-    """What is held of a machine for the days from `first_day` until `behind_day` (exclusive), counted from 1970.
+def usage(ask: Ask, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+    """What is held of a machine for the days from `first_day` until `until_day` (exclusive), counted from 1970.
 
     An answer that is too large is asked for in halves.
     """
     arguments = {
         "machine_name": machine,
         "start_date": _date(first_day - 1).isoformat(),
-        "end_date": _date(behind_day).isoformat(),
+        "end_date": _date(until_day).isoformat(),
         "time_resolution": "day",
     }
     reply = ask(f"/query?{urlencode(arguments)}")
-    if isinstance(reply, Failure) and reply.kind == "too-large" and behind_day - first_day > 1:
-        middle = (first_day + behind_day) // 2
-        parts = [usage(ask, machine, *half) for half in ((first_day, middle), (middle, behind_day))]
+    if isinstance(reply, Failure) and reply.kind == "too-large" and until_day - first_day > 1:
+        middle = (first_day + until_day) // 2
+        parts = [usage(ask, machine, *half) for half in ((first_day, middle), (middle, until_day))]
         refused = next((part for part in parts if isinstance(part, EvidenceUnavailable)), None)
         return refused or [line for part in parts if not isinstance(part, EvidenceUnavailable) for line in part]
     if isinstance(reply, Failure) or reply.status != 200:
-        return untold(reply)
+        return unavailable(reply)
     try:
         lines = [_day_sum(line) for line in msgspec.json.decode(reply.body, type=list[_Line])]
     except (msgspec.MsgspecError, ValueError) as error:
         return EvidenceUnavailable(f"the answer to a query cannot be read: {error}")
-    return [line for line in lines if line.machine == machine and first_day <= line.day < behind_day]
+    return [line for line in lines if line.machine == machine and first_day <= line.day < until_day]
 
 
 def last_registration_s(ask: Ask, machine: str) -> float | EvidenceUnavailable | None:
@@ -108,16 +108,16 @@ def last_registration_s(ask: Ask, machine: str) -> float | EvidenceUnavailable |
     if isinstance(reply, Reply) and reply.status == 404:
         return None
     if isinstance(reply, Failure) or reply.status != 200:
-        return untold(reply)
+        return unavailable(reply)
     try:
-        told = msgspec.json.decode(reply.body, type=_Monitor | None)
-        return None if told is None else _number("registration_epoch", told.registration_epoch)
+        found = msgspec.json.decode(reply.body, type=_Monitor | None)
+        return None if found is None else _number("registration_epoch", found.registration_epoch)
     except (msgspec.MsgspecError, ValueError) as error:  # null: LUTS 3.8.1 about a machine that it does not know
         return EvidenceUnavailable(f"the answer of the monitor cannot be read: {error}")
 
 
-def untold(reply: Reply | Failure) -> EvidenceUnavailable:
-    """Why an answer tells nothing."""
+def unavailable(reply: Reply | Failure) -> EvidenceUnavailable:
+    """Why an answer is no evidence."""
     if isinstance(reply, Failure):
         outcome = answers.of_failure(reply)
         return EvidenceUnavailable(getattr(outcome, "answer", ""), unauthorised=isinstance(outcome, Unauthorised))
@@ -222,9 +222,9 @@ class SgasTarget:
             )
         return findings
 
-    def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
+    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
         """What SGAS holds of a machine, by user, VO and day. See `publisher.targets.sgas`."""
-        return usage(self._ask, machine, first_day, behind_day)
+        return usage(self._ask, machine, first_day, until_day)
 
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
         """Seconds since SGAS last took records of a machine; None: it never did."""

@@ -19,9 +19,9 @@ from typing import Final
 
 import pytest
 
+from formats.apel.fold import Fold, SyncFold
 from formats.job import Job
 from formats.registry import summary_format, sync_format
-from formats.summary import Fold, SyncFold
 from formats.view import View
 from tests.agreement.fields import records_of_text
 from tests.agreement.test_records import AS_ARC, DEFAULT

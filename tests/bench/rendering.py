@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from lxml import etree
 
+from formats.apel.fold import Fold
 from formats.apel.text import parse
 from formats.job import Job
 from formats.registry import record_format, report_format, summary_format
-from formats.summary import Fold
 from formats.utilization.measure import Bins, BinSums, Ran, Tally, measured
 from formats.utilization.report import UtilizationReport
 from formats.view import View

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from formats.calendar import Month
-from formats.utilization.columns import Ints
 from formats.utilization.measure import Bins, Ran, measured
 from publisher.api import Publisher
 from publisher.report.archive import ArchiveRuns
 from publisher.report.archive_export import write_month
 from publisher.report.cache import ReportCache
+from publisher.report.column_tally import Ints
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, StoreRuns

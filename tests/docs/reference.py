@@ -12,21 +12,18 @@ from pydantic.fields import FieldInfo
 
 from publisher.config.reports import Adjustment, Amount, Charges, Factor, Node, Price
 from publisher.config.schema import (
+    TARGET_KINDS,
     AddOnSettings,
-    AmsSettings,
     BenchmarkRule,
     BenchmarkSettings,
     Credentials,
-    DirectorySettings,
     FilePath,
+    FormatName,
     GridLog,
-    HttpsSettings,
     MapRule,
-    RecordsKind,
     ReportingSettings,
     Selected,
     Settings,
-    SgasSettings,
     SiteSettings,
     SourceSettings,
     SpoolContext,
@@ -53,10 +50,7 @@ TABLES: dict[str, type[Settings]] = {
     "[targets.NAME]": TargetSettings,
     '[targets.NAME] with records = "utilization"': ReportingSettings,
     "select": Selected,
-    '[targets.NAME] with type = "sgas"': SgasSettings,
-    '[targets.NAME] with type = "ams"': AmsSettings,
-    '[targets.NAME] with type = "https"': HttpsSettings,
-    '[targets.NAME] with type = "directory"': DirectorySettings,
+    **{f'[targets.NAME] with type = "{name}"': kind.settings for name, kind in TARGET_KINDS.items()},
     "[targets.NAME] with the type of an add-on": AddOnSettings,
     "[serve]": Serve,
     "[[nodes]]": Node,
@@ -72,7 +66,7 @@ _VALIDATED = {
     months_of_age: "age in months or years",
     get_args(FilePath)[1].func: "path",
     get_args(ZoneName)[1].func: "time zone",
-    get_args(RecordsKind)[1].func: "name of a format",
+    get_args(FormatName)[1].func: "name of a format",
     get_args(Patterns)[2].func: "pattern or list of patterns",
     get_args(Amount)[1].func: "amount",
 }
@@ -81,8 +75,8 @@ _PLAIN = {str: "text", int: "number", float: "number", bool: "true or false", Pa
 
 def own_fields(model: type[Settings]) -> Iterator[tuple[str, FieldInfo]]:
     """The keys of a table; of a kind of target, those that it adds to what it is built on, or has differently."""
-    parent = model.__base__
-    inherited = parent.model_fields if parent is not None and issubclass(parent, TargetSettings) else {}
+    parent = next((base for base in model.__mro__[1:] if base in {TargetSettings, ReportingSettings}), None)
+    inherited = {} if parent is None else parent.model_fields
     for name, field in model.model_fields.items():
         if not field.exclude and (name not in inherited or repr(inherited[name]) != repr(field)):
             yield name, field

@@ -13,7 +13,7 @@ import pytest
 from publisher.config.file import load, parse
 from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
 from publisher.config.schema import (
-    BUILT_IN_TARGETS,
+    TARGET_KINDS,
     BenchmarkRule,
     BenchmarkSettings,
     Credentials,
@@ -30,9 +30,7 @@ from publisher.config.schema import (
 )
 from tests.docs import reference
 
-BEGIN = (
-    "<!-- made from the types by `pytest tests/docs --rewrite-golden`; edit publisher/config/schema.py instead -->\n"
-)
+BEGIN = "<!-- made from the types by `pytest tests/docs --rewrite-golden`; edit publisher/config instead -->\n"
 SETTING_THAT_IS_OFF = re.compile(r"^#(?=[a-z_]+ = |\[)", re.MULTILINE)
 
 
@@ -94,7 +92,7 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         (SpoolContext, switched_on["spool"]["texts"] | switched_on["spool"]["warehouse"]),
         (TargetSettings, targets["sgas"]),
         (ReportingSettings, targets["https"]),
-        *((model, targets[kind]) for kind, model in BUILT_IN_TARGETS.items()),
+        *((kind.settings, targets[name]) for name, kind in TARGET_KINDS.items()),
     ]
     absent = {
         f"{model.__name__}.{name}"

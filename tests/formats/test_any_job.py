@@ -15,9 +15,9 @@ from formats.reason import CannotRenderError
 from formats.registry import record_format
 from formats.rules import is_host_name
 from formats.signed_text import why_not_signable
+from formats.text import duration_seconds
 from formats.view import NamespaceStyle, View
 from formats.xml.read import read
-from formats.xml.text import duration_seconds
 from tests.strategies import HOSTILE, jobs, often, plain_jobs
 
 CREATED = 1_795_000_000

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from formats.apel.fold import Fold
 from formats.apel.job import ApelJobFormat
 from formats.base import RecordFormat
 from formats.check.grammar import validate
 from formats.job import Benchmark, Host, Job
 from formats.reason import CannotRenderError
-from formats.summary import Fold
 from formats.view import View
 from formats.xml.emi_car import NAMESPACES as CAR
 from formats.xml.emi_car import ComputeRecordFormat

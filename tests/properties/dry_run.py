@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from publisher.collect.wants import sends_sync
 from publisher.preview.diff import DiffRendering
 from publisher.preview.render import Rendering
 from publisher.publish.rehearse import rehearse
@@ -18,7 +17,7 @@ def assert_publishes_what_is_shown(site: Site, receiver: Receiver) -> None:
     runs that are held with their reasons, the rehearsal, `--diff`, and `--explain`. Nothing may be in flight."""
     name = receiver.name
     settings = site.config.targets[name]
-    formats = [settings.records, *(["apel-sync"] if sends_sync(settings) else [])]
+    formats = [settings.records, *(["apel-sync"] if settings.sends_sync else [])]
     renderings = {one: _rendering(site, one, name) for one in formats}
     shown = {one: sorted((each.uid, each.payload) for each in made.messages()) for one, made in renderings.items()}
     own = renderings[settings.records]

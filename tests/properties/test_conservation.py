@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 
 from formats.job import Job
-from publisher.collect.wants import ARC_STATUSES
+from publisher.collect.target_filter import GRID_STATUSES
 from publisher.errors import UsageError
 from publisher.sources.base import Unreadable
 from publisher.store.schema import State
@@ -285,7 +285,7 @@ class Conservation(RuleBasedStateMachine):
         if not hasattr(self, "site"):
             return
         jobs = oracle.stored(self.site.rows)
-        wanted = {record_id for record_id, job in jobs.items() if job.finished and job.status in ARC_STATUSES}
+        wanted = {record_id for record_id, job in jobs.items() if job.finished and job.status in GRID_STATUSES}
         for name, receiver in self.receivers.items():
             books = oracle.ledger(self.site.rows, name)
             assert all(jobs[record_id].finished for record_id in books.states), "a delivery of a run that has not ended"

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from formats.apel.fold import Fold, SyncFold
 from formats.base import Note
 from formats.benchmark import has_usable_benchmark
 from formats.calendar import period_of
 from formats.job import Benchmark, Job
 from formats.reason import CannotRenderError
-from formats.registry import FORMAT_NAMES, record_format, report_format, summary_format, sync_format
-from formats.summary import Fold, SyncFold
+from formats.registry import FORMATS, record_format, report_format, summary_format, sync_format
 from formats.utilization.measure import Bins, Tally
 from formats.utilization.report import UtilizationReport
 from formats.view import View
@@ -144,7 +144,7 @@ def test_golden_of_a_source(
 
 
 def test_every_format_is_among_them() -> None:
-    assert set(VERSIONS) == set(FORMAT_NAMES)
+    assert set(VERSIONS) == set(FORMATS)
 
 
 def test_when_entries_ran_is_the_same_with_and_without_what_they_are_selected_by(jobs: dict[str, list[Job]]) -> None:

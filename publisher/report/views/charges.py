@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 
 from formats.calendar import month_bounds, month_of
-from formats.utilization.columns import Ints, sum_by
-from formats.utilization.occupation import rounded
 from publisher.config.reports import Charged, Charges, Factor, Price
 from publisher.errors import UsageError
+from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import Frame
+from publisher.report.held_amounts import rounded
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext

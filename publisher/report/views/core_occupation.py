@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from formats.cores import MOST
-from formats.utilization.columns import Ints
-from formats.utilization.occupation import Occupation
 from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges
+from publisher.report.column_tally import Ints
+from publisher.report.held_amounts import Occupation
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note

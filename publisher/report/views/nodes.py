@@ -19,11 +19,11 @@ import numpy as np
 
 from formats.cores import expand
 from formats.job import Host
-from formats.utilization.columns import Ints
-from formats.utilization.occupation import Occupation, most_at_once
 from publisher.config.reports import Node
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
+from publisher.report.column_tally import Ints
 from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
+from publisher.report.held_amounts import Occupation, most_at_once
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext

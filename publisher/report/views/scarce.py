@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from formats.utilization.columns import Ints
 from publisher.report.calendar import unit_for
+from publisher.report.column_tally import Ints
 from publisher.report.frame import Frame
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest, Resource

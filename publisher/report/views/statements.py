@@ -10,8 +10,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from formats.utilization.occupation import plain
 from publisher.errors import OutputError
+from publisher.report.held_amounts import plain
 from publisher.report.views.charges import Statement, StatementItem, Statements
 from publisher.whole_file import require_own_folder, write_whole
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from formats.utilization.columns import Ints, sum_by
+from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
@@ -106,7 +106,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Summed:
-    """What some runs used, group by group: `publisher.report.runs.PartialReport`."""
+    """What some runs used, group by group: `publisher.report.selection.PartialReport`."""
 
     def __init__(self) -> None:
         self.labels: list[tuple[str, ...]] = []

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from formats.utilization.columns import ColumnTally
 from formats.utilization.measure import Bin, BinSums, measured
 from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
+from publisher.report.column_tally import ColumnTally
 from publisher.report.frame import CPU_UNKNOWN
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
@@ -60,7 +60,7 @@ def _utilization(context: ReportContext, request: ReportRequest, found: Tallied)
 
 
 class Tallied:
-    """The utilization of some runs: `runs.PartialReport`. `labels`: its groups, where there is a key."""
+    """The utilization of some runs: `selection.PartialReport`. `labels`: its groups, where there is a key."""
 
     def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
         self.tally = tally

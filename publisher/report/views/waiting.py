@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from formats.utilization.columns import Ints
 from publisher.report.calendar import ReportPeriod, periods, unit_for, zone_of
+from publisher.report.column_tally import Ints
 from publisher.report.frame import UNKNOWN, Frame
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import PERIODS, ReportRequest

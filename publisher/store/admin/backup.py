@@ -44,7 +44,7 @@ def backup(store: Store, file: Path) -> Backup:
     file = file.absolute()
     if file.exists() or file.is_symlink():
         raise UsageError(f"there is something at {file} already", hint="A backup replaces nothing; name a new file")
-    store.back_up(file)
+    engine.back_up(store.engine, file)
     part = engine.part_of(file)
     try:
         with engine.reading_file(part) as connection:

@@ -21,10 +21,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
+from formats.apel.fold import Group
 from formats.identity import digest, encode
 from formats.job import Job
 from formats.names import to_rfc2253, to_slash
-from formats.summary import Group
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry

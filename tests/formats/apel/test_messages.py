@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.apel.fold import Fold, Group, SyncFold, normalised_seconds
 from formats.apel.job import ApelJobFormat, read_job
 from formats.apel.summary import SummaryFormat, SyncFormat, read_count, read_group
 from formats.apel.text import carried, parse
 from formats.check.apel import check_text
 from formats.job import Benchmark, Job
 from formats.reason import CannotRenderError
-from formats.registry import SUMMARY_FORMATS, UnknownFormatError, record_format, summary_format, sync_format
-from formats.summary import Fold, Group, SyncFold, normalised_seconds
+from formats.registry import UnknownFormatError, names_of, record_format, summary_format, sync_format
+from formats.text import duration_seconds
 from formats.view import View
-from formats.xml.text import duration_seconds
 from tests.formats.apel import apel_server
 from tests.formats.golden_jobs import CREATED, GOLDEN
 from tests.formats.test_summary import NOVEMBER, job
@@ -324,7 +324,8 @@ def test_versions_and_names() -> None:
     assert summary_format("apel-summary", View(site="S")).type.version == "0.2"
     assert summary_format("apel-normalised-summary", View(site="S")).type.version == "0.4"
     assert record_format("apel-job", View(site="S")).name == "apel-job"
-    assert [summary_format(name, View(site="S")).name for name in SUMMARY_FORMATS] == list(SUMMARY_FORMATS)
+    summaries = names_of("summary")
+    assert [summary_format(name, View(site="S")).name for name in summaries] == list(summaries)
     with pytest.raises(ValueError, match=r"0\.2, 0\.4"):
         summary_format("apel-summary", View(site="S", version="0.3"))
     with pytest.raises(UnknownFormatError, match="apel-normalised-summary, apel-summary"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from formats.apel.fold import Fold, SyncFold, normalised_seconds
 from formats.apel.job import ApelJobFormat, read_job
 from formats.apel.score import preferred_score, read_scores
 from formats.apel.summary import SummaryFormat, read_group
@@ -29,7 +30,6 @@ from formats.rules import (
     MessageType,
     type_of,
 )
-from formats.summary import Fold, SyncFold, normalised_seconds
 from formats.view import View
 from tests.formats.check.test_apel import BASES, HEADERS, JOB, NOW, SUMMARY, found, message
 from tests.formats.test_summary import NOVEMBER, fold, job

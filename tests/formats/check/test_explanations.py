@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from formats.apel.fold import Fold
 from formats.check.fields import GROUP_RULES, RULES, NoExplanationError, explain, fields_of
 from formats.job import Job
 from formats.registry import record_format, summary_format
-from formats.summary import Fold
 from formats.view import View
 from publisher.config import schema
 from tests.formats.golden_jobs import ARC, CREATED, GOLDEN

@@ -13,17 +13,17 @@ from formats.check.message import (
     ENOUGH_VIOLATIONS,
     LARGEST_TEXT_BYTES,
     MOST_RECORDS,
-    SCHEMA_SOURCES,
     Inspection,
     inspect_message,
 )
 from formats.job import Job
-from formats.registry import record_format
+from formats.registry import FORMATS, record_format
 from formats.view import View
 from tests.formats.golden_jobs import ARC, CREATED
 from tests.strategies import plain_jobs
 
 VIEW = View(site="EXAMPLE-SITE")
+GRAMMAR_SOURCES = {each.grammar_source for each in FORMATS.values() if each.grammar}
 GOLDEN_WARNINGS = {
     ("arc", "Host", "of several hosts the last one is kept"),
     ("beyond-9999", "EndTime", "missing: stored as NULL"),
@@ -51,7 +51,7 @@ def rules(inspection: Inspection, level: str) -> list[tuple[str, str]]:
     return [
         (one.field, one.rule)
         for one in inspection.violations
-        if one.level == level and one.source not in SCHEMA_SOURCES.values()
+        if one.level == level and one.source not in GRAMMAR_SOURCES
     ]
 
 
@@ -206,7 +206,7 @@ def test_the_grammar_is_not_asked_of_a_hopeless_message() -> None:
     empty = b"<JobUsageRecord/>" * (ENOUGH_VIOLATIONS // 4)
     payload = b'<UsageRecords xmlns="http://schema.ogf.org/urf/2003/09/urf">' + empty + b"</UsageRecords>"
     inspection = inspect_message(payload)
-    told = [one.rule for one in inspection.violations if one.source == SCHEMA_SOURCES["ogf-ur"]]
+    told = [one.rule for one in inspection.violations if one.source == FORMATS["ogf-ur"].grammar_source]
     assert len(told) == 1
     assert told[0].startswith("not asked")
     assert not inspection.valid
@@ -251,7 +251,7 @@ def test_what_only_the_grammar_forbids_is_a_warning_and_not_valid(name: str) -> 
     inspection = inspect_message(changed(message(name), "<Status>", "<Status/><Status>"))
     assert inspection.taken
     assert not inspection.valid
-    assert {one.source for one in inspection.violations} >= {SCHEMA_SOURCES[name]}
+    assert {one.source for one in inspection.violations} >= {FORMATS[name].grammar_source}
 
 
 def test_records_are_reported_with_their_jobs_or_fields() -> None:

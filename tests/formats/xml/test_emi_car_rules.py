@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from formats.apel.fold import Fold
 from formats.base import Rendered
 from formats.job import Benchmark, Job
 from formats.reason import CannotRenderError
 from formats.registry import record_format
 from formats.rules import compared
-from formats.summary import Fold
 from formats.view import View
 from formats.xml.emi_car import ComputeRecordFormat
 from publisher.simulator.apel_tables import read_car

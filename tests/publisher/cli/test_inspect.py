@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from formats.apel.fold import Fold, SyncFold
 from formats.job import Job
 from formats.registry import record_format, summary_format, sync_format
-from formats.summary import Fold, SyncFold
 from formats.view import View
 from publisher.security.credentials import load_credentials
 from publisher.security.sign import Signer

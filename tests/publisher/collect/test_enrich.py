@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.apel.fold import SyncFold
 from formats.job import Benchmark, Host, Job
 from formats.reason import CannotRenderError
-from formats.summary import SyncFold
 from formats.view import View
-from publisher.collect.enrich import ENRICHING, Enrichers
-from publisher.collect.wants import _DECIDING, TargetFilter
+from publisher.collect.enrich import Enrichers
+from publisher.collect.target_filter import TargetFilter
 from publisher.config.file import parse
-from publisher.config.schema import BUILT_IN_TARGETS, Config, SourceSettings
+from publisher.config.schema import TARGET_KINDS, Config, SourceSettings
+from publisher.config.types import planning_settings
 from publisher.errors import ConfigError
 from publisher.store.classes import JobClass, _facts_of
 from tests.strategies import jobs
@@ -222,8 +223,8 @@ def test_a_class_is_given_what_its_runs_are(
         "infrastructure", "site", "status", "system", "nodes", "cores", "slots",
     )  # fmt: skip
     assert [getattr(run, name) for name in names] == [getattr(of_class, name) for name in names]
-    by_class = TargetFilter("spool", config.targets["spool"], config).wants_class(JobClass(1, "ce1", facts))
-    by_run = TargetFilter("spool", config.targets["spool"], config).wants_class(JobClass(1, "ce1", job))
+    by_class = TargetFilter("spool", config.targets["spool"], config).selects_class(JobClass(1, "ce1", facts))
+    by_run = TargetFilter("spool", config.targets["spool"], config).selects_class(JobClass(1, "ce1", job))
     assert by_class == by_run
     assert _counted(run) == _counted(msgspec.structs.replace(of_class, end=job.end))
 
@@ -247,9 +248,7 @@ READING = {
 
 
 def test_every_key_of_a_source_either_decides_or_only_says_how_to_read() -> None:
-    assert set(SourceSettings.model_fields) == READING | _DECIDING
-    assert ENRICHING <= _DECIDING
-    assert not _DECIDING & READING
+    assert set(SourceSettings.model_fields) - planning_settings(SourceSettings) == READING
 
 
 @pytest.mark.parametrize(
@@ -266,7 +265,7 @@ def test_every_key_of_a_source_either_decides_or_only_says_how_to_read() -> None
         ({}, [{"vo": "atlas"}]),
     ],
 )
-def test_a_change_of_what_is_added_changes_the_filters(source: dict[str, Any], common: list[Any]) -> None:
+def test_a_change_of_what_is_added_plans_again(source: dict[str, Any], common: list[Any]) -> None:
     plain, changed = config_of({}), config_of(source, common=common)
     assert (
         TargetFilter("spool", plain.targets["spool"], plain).text
@@ -282,8 +281,8 @@ def test_a_change_of_what_is_added_changes_the_filters(source: dict[str, Any], c
         ({"map": [{"when": {"queue": []}, "vo": "a"}]}, "sources.ce1.map.0.when.queue: a pattern is text"),
         ({"map": [{"when": {"queue": "x"}}]}, "sources.ce1.map.0: a mapping rule needs at least one of"),
         ({"map": {"vo": "a"}}, "sources.ce1.map: is a list; one of tables is written as [[sources.ce1.map]]"),
-        ({"map": [{"fqans": ["atlas"]}]}, "sources.ce1.map.0.fqans: 'atlas' is no VOMS attribute"),
-        ({"map": [{"fqans": ["/Role=x"]}]}, "sources.ce1.map.0.fqans: '/Role=x' is no VOMS attribute"),
+        ({"map": [{"fqans": ["atlas"]}]}, "sources.ce1.map.0.fqans: 'atlas' is not a VOMS attribute"),
+        ({"map": [{"fqans": ["/Role=x"]}]}, "sources.ce1.map.0.fqans: '/Role=x' is not a VOMS attribute"),
         ({"map": [{"dn": "Ada"}]}, "sources.ce1.map.0.dn: a distinguished name"),
         ({"map": [{"infrastructure": "cloud"}]}, "sources.ce1.map.0.infrastructure: input should be 'grid' or 'local'"),
         ({"benchmarks": [{"type": "x", "value": 0}]}, "sources.ce1.benchmarks.0.value: input should be greater than 0"),
@@ -306,6 +305,6 @@ def test_errors_name_the_key(source: dict[str, Any], said: str) -> None:
 def test_an_unknown_kind_of_target_or_format_names_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"targets.spool.type: is 'dir'; allowed: sgas, ams, https, directory"):
         config_of({}, type="dir")
-    with pytest.raises(ConfigError, match=r"targets.spool.records: is 'ur'; allowed: ogf-ur, emi-car, apel-job"):
+    with pytest.raises(ConfigError, match=r"targets.spool.records: is 'ur'; allowed: apel-job, apel-normal"):
         config_of({}, records="ur")
-    assert set(BUILT_IN_TARGETS) == {"sgas", "ams", "https", "directory"}
+    assert set(TARGET_KINDS) == {"sgas", "ams", "https", "directory"}

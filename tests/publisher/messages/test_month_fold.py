@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection, delete, insert, select, update
 
+from formats.apel.fold import LATEST_END, LONGEST_MS, Fold
 from formats.calendar import Month, month_bounds
 from formats.job import Benchmark, Host, Job
 from formats.reason import CannotRenderError
-from formats.summary import LATEST_END, LONGEST_MS, Fold
-from publisher.collect.wants import RunPreparer
+from publisher.collect.run_preparer import RunPreparer
 from publisher.config.file import parse
 from publisher.config.schema import Config
 from publisher.encoded_run import encode_run, run_key

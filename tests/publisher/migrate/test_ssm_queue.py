@@ -8,9 +8,10 @@ import pytest
 
 from publisher.errors import PublisherError, UsageError
 from publisher.events import ignore
-from publisher.migrate.ssm_queue import Queue, Taken, elements_of, locked
+from publisher.migrate.ssm_queue import Queue, Taken
 from publisher.publish.context import Tools
 from publisher.targets.base import Accepted, Message, Outcome, Refused, Transient, Unauthorised
+from publisher.targets.message_files import elements_of, locked
 from tests.publisher.receivers import Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, NOW, OCTOBER, ListSource, Site, make_job
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from formats.calendar import Month
+from formats.text import date_time
 from formats.utilization.report import read_report
-from formats.xml.text import date_time
 from publisher.errors import UsageError
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki

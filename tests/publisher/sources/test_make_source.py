@@ -9,17 +9,26 @@ import pytest
 
 from publisher import plugins, sources
 from publisher.config import schema
+from publisher.config.sources import SOURCE_KINDS
 from publisher.errors import ConfigError
 from publisher.sources.arc.source import ArcSource
+from publisher.sources.logs.sniff import KINDS as LOG_KINDS
 from publisher.sources.plugin import AddedSource
 from tests.publisher.add_on import install
 
 
 def test_every_built_in_type_can_be_loaded() -> None:
-    for name in sources.BUILT_IN:
-        module, _, attribute = sources.BUILT_IN[name].partition(":")
+    for kind in SOURCE_KINDS.values():
+        module, _, attribute = kind.factory.partition(":")
         assert callable(getattr(import_module(module), attribute))
-    assert set(sources.BUILT_IN) <= set(sources.known_kinds())
+    assert set(SOURCE_KINDS) <= set(sources.known_kinds())
+
+
+def test_every_log_that_shows_its_kind_is_one_that_can_be_seen() -> None:
+    """And no log is of two kinds."""
+    logs = [log for kind in SOURCE_KINDS.values() for log in kind.logs]
+    assert sorted(set(logs)) == sorted(logs)
+    assert set(logs) <= set(LOG_KINDS)
 
 
 def test_a_built_in_type(tmp_path: Path) -> None:

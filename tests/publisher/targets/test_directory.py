@@ -190,7 +190,7 @@ def test_what_is_not_a_file_is_left_alone(tmp_path: Path, what: str) -> None:
         victim.write_text("precious")
     outcome = target(path, layout="files").post(message("a"))
     assert isinstance(outcome, Unauthorised)
-    assert "is a link or no regular file" in outcome.answer
+    assert "is a link or not a regular file" in outcome.answer
     assert victim.exists() is (what == "link")
     assert what != "link" or victim.read_text() == "precious"
 

@@ -21,7 +21,7 @@ from publisher.targets.identity import TargetContext
 from tests.publisher.scripted_server import serve, unused_port
 from tests.publisher.targets.scripted_targets import MESSAGE, NGINX_400, SETTINGS, always, context, outcome_of, target
 
-REGISTER = "The service must know our certificate: `usage-publisher check` tells its name"
+REGISTER = "The service must know our certificate: `usage-publisher check` shows its name"
 
 
 @pytest.mark.parametrize("suffix", ["/sgas", "/sgas/", "/sgas/ur", "/sgas/ur/"])

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.utilization.columns import ColumnTally, ExactSums, sum_by
 from formats.utilization.measure import Bins, Ran, Tally
+from publisher.report.column_tally import ColumnTally, ExactSums, sum_by
 from tests.formats.utilization.dqs_walk import walk
 
 instants = st.integers(-50, 150) | st.sampled_from([-(10**11), 10**11])

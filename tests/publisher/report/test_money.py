@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.utilization.occupation import plain, rounded
+from publisher.report.held_amounts import plain, rounded
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Utilization of many runs at once: `measure.Tally` over columns of numbers instead of one run at a time.
+"""Utilization of many runs at once: `measure.Tally` over columns of numbers, not one run at a time.
 
 The same whole numbers, to the last digit: a rate of 2**96 parts of a millisecond is kept as digits of 24 bits, each
 added up in machine integers for as long as none can overflow, then in Python's. Cost: runs plus bins, for each group.

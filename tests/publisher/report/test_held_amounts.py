@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.utilization.occupation import Occupation, most_at_once
+from publisher.report.held_amounts import Occupation, most_at_once
 
 held = st.lists(
     st.tuples(st.integers(0, 2), st.integers(-10, 60), st.integers(-2, 60), st.integers(0, 9)), max_size=12

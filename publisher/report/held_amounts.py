@@ -16,7 +16,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from formats.utilization.columns import ExactSums, Ints
+from publisher.report.column_tally import ExactSums, Ints
 
 LARGEST_AMOUNT = 1 << 36
 """More than that of anything is counted as so much: 64 TiB in KiB."""

@@ -1,0 +1,54 @@
+"""The one step between a stored run and its rendering: what the configuration adds is added; what is missing holds it.
+
+A run waits for its entry in a grid log, and for a VO where the target selects by VO. What lacks it is held, never
+dropped.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from formats.job import Job
+from formats.names import vo_of
+from formats.reason import CannotRenderError
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import Config, Target
+from publisher.reason import ReasonCode
+from publisher.store.classes import JobClass, awaits_grid_log
+from publisher.store.runs import StoredRun
+
+
+class RunPreparer:
+    """Makes runs ready for one target, or for a plain view of the site where there is none."""
+
+    def __init__(self, config: Config, target: Target | None) -> None:
+        self._enrichers = Enrichers(config)
+        self._needs_vo = target is not None and target.for_unknown_vo == "hold"
+
+    def identified(self, run: StoredRun) -> Job:
+        """The run with what the configuration adds. Raises `CannotRenderError` where whose it is is not known yet."""
+        return self._identified(run.source, run.job, awaits=run.awaits_grid_log)
+
+    def prepare(self, run: StoredRun) -> Job:
+        """The same, for a record. Raises `CannotRenderError` also where the target wants a VO and none is known."""
+        return self._with_vo(run.source, self.identified(run))
+
+    def prepare_class(self, job_class: JobClass, end: int) -> Job:
+        """The same, for what runs of a class share: those that ended then, or with none of `bounds` between."""
+        facts = msgspec.structs.replace(job_class.facts, end=end)
+        source = job_class.source
+        return self._with_vo(source, self._identified(source, facts, awaits=awaits_grid_log(facts)))
+
+    def bounds(self) -> list[int]:
+        """The instants from which on runs of a class may be given something else than before, in order."""
+        return self._enrichers.bounds()
+
+    def _identified(self, source: str, job: Job, *, awaits: bool) -> Job:
+        if awaits:
+            raise CannotRenderError(ReasonCode.NO_GRID_LOG_ENTRY, "user_dn", source=source)
+        return self._enrichers.apply(source, job)
+
+    def _with_vo(self, source: str, job: Job) -> Job:
+        if self._needs_vo and vo_of(job) is None:
+            raise CannotRenderError(ReasonCode.NO_VO, "VO", source=source)
+        return job

@@ -1,0 +1,158 @@
+"""Which runs a target selects: decided from the class of a run and its end, so that it is decided once for many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection
+
+from formats.calendar import period_of, periods_between
+from formats.job import Job
+from formats.names import vo_of
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import Config, Target
+from publisher.config.types import Settings, planning_settings
+from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
+from publisher.store.grid_jobs import class_ids
+from publisher.store.runs import StoredRun
+from publisher.text import iso
+
+RULES_VERSION: Final = 2
+"""Raised when a new version of the program would hold or plan differently, so that what is held is planned anew."""
+
+GRID_STATUSES: Final = frozenset({"completed", "failed"})
+BATCH_SYSTEM_STATUSES: Final = frozenset({"completed", "failed", "aborted", "cancelled"})
+
+
+class TargetFilter:
+    """Which runs one target selects. Its `text` is all of the settings that decide it, or what is held."""
+
+    def __init__(self, name: str, target: Target, config: Config) -> None:
+        self.name = name
+        self._target = target
+        self._enrichers = Enrichers(config)
+        self._statuses = frozenset(target.statuses) if target.statuses is not None else None
+        if self._statuses is None and target.reporting is not None:
+            self._statuses = BATCH_SYSTEM_STATUSES  # whatever ran has used the site
+        self._slaves = target.reporting is not None  # the record of their run has what they used
+        self._vos = frozenset(target.vo)
+        self._skip_unknown_vo = target.for_unknown_vo == "skip"
+        self._sources = frozenset(target.sources)
+        self._skip_local = target.skips_local_jobs
+        self.is_snapshot = target.format.is_snapshot
+        """Whether summaries or reports are sent: each is of many runs at once, and replace those sent before."""
+        self.period = target.period_kind
+        self.sync = target.sends_sync
+        self.since = _since(target)
+        self.delivered_until = target.delivered_until
+        self.text = _text(target, config)
+        self._verdicts: dict[int, bool] = {}
+
+    def selects_class(self, job_class: JobClass) -> bool:
+        """Whether runs of this class are selected, whatever their end. Remembered by the class's id."""
+        verdict = self._verdicts.get(job_class.id)
+        if verdict is None:
+            verdict = self.why_not(job_class.source, job_class.facts) is None
+            self._verdicts[job_class.id] = verdict
+        return verdict
+
+    def known_verdict(self, class_id: int) -> bool | None:
+        """The remembered verdict on a class, if it was decided before."""
+        return self._verdicts.get(class_id)
+
+    def selects_end(self, end_time: int | None) -> bool:
+        """Whether a run that ended then is selected."""
+        return end_time is not None and (self.since is None or end_time >= self.since)
+
+    def why_not_end(self, end_time: int | None) -> str | None:
+        """Why a run that ended then is not selected; None where it is."""
+        if self.selects_end(end_time):
+            return None
+        return "of no end yet" if end_time is None else f"ended before its `since`, {iso(self.since)}"
+
+    def numbers_between(self, from_: int, until: int) -> list[int]:
+        """The numbers of the months, or of the reports' periods, that the instants until `until` (exclusive) touch."""
+        return [period.number for period in periods_between(self.period, from_, until)]
+
+    def why_not(self, source: str, facts: Job) -> str | None:
+        """Why runs with these facts are not selected, whatever their end; None where they are."""
+        if self._sources and source not in self._sources:
+            return "of sources that are not among its `sources`"
+        statuses = usual_statuses(facts) if self._statuses is None else self._statuses
+        if facts.status not in statuses:
+            return "of a status that is not among its `statuses`"
+        if facts.slave and not self._slaves:
+            return "slave records: the record of their run has what they used"
+        if awaits_grid_log(facts):
+            return None  # decided when it is known whose it is; held until then
+        return self._why_not_whose(self._enrichers.apply(source, facts))
+
+    def _why_not_whose(self, job: Job) -> str | None:
+        if self._skip_local and is_local(job):
+            return 'local jobs, without a user\'s DN, token, VO or FQAN: they go where `local_jobs` is "send"'
+        vo = vo_of(job)
+        if vo is None:
+            return 'of no known VO: `unknown_vo` is "skip"' if self._skip_unknown_vo else None
+        return "of VOs that are not among its `vo`" if self._vos and vo not in self._vos else None
+
+
+def usual_statuses(facts: Job) -> frozenset[str]:
+    """The statuses of the runs that are sent where a target does not name its own: as ARC does, or all that ran."""
+    return GRID_STATUSES if facts.is_of_grid else BATCH_SYSTEM_STATUSES
+
+
+def is_usually_sent(job: Job) -> bool:
+    """Whether a run is sent by a target with the default settings; what a view without a target shows."""
+    return job.has_record and job.status in usual_statuses(job)
+
+
+def is_local(job: Job) -> bool:
+    """A job without a grid identity: no distinguished name, token, VO or FQAN."""
+    return not (job.user_dn or job.token_subject or job.vo or job.fqans)
+
+
+def _since(target: Target) -> int | None:
+    """`since`; for summaries and reports the first second of the month or day it lies in: they are sent whole."""
+    if target.since is not None and target.format.is_snapshot:
+        return period_of(target.period_kind, target.since).start
+    return target.since
+
+
+def _text(target: Target, config: Config) -> str:
+    """Every setting that decides what is planned and what is held, as text: when it changes, planning is done again."""
+    selection = _planning(target)
+    selection["ur_extensions"] = sorted(selection["ur_extensions"])
+    everything = {
+        "rules": RULES_VERSION,
+        "site": config.site.name,
+        "target": selection,
+        "sources": {name: _planning(source) for name, source in sorted(config.sources.items())},
+        "map": [rule.model_dump(mode="json") for rule in config.map],
+    }
+    return msgspec.json.encode(everything, order="deterministic").decode()
+
+
+def _planning(settings: Settings) -> dict[str, Any]:
+    return settings.model_dump(mode="json", include=set(planning_settings(type(settings))))
+
+
+def why_unwanted(
+    connection: Connection, config: Config, names: Iterable[str], runs: Sequence[StoredRun]
+) -> dict[int, dict[str, str]]:
+    """By run id, of each of these targets that does not select the run as both are now, why."""
+    filters = [TargetFilter(name, config.targets[name], config) for name in names]
+    ids = class_ids(connection, [run.run_id for run in runs])
+    classes = {each.id: each for each in classes_by_id(connection, sorted(set(ids.values())))}
+    return {run.run_id: _why_unwanted(run, filters, classes[ids[run.run_id]]) for run in runs}
+
+
+def _why_unwanted(run: StoredRun, filters: Iterable[TargetFilter], job_class: JobClass) -> dict[str, str]:
+    end = run.job.end if run.job.finished else None
+    found: dict[str, str] = {}
+    for each in filters:
+        why = each.why_not(job_class.source, job_class.facts) or each.why_not_end(end)
+        if why is not None:
+            found[each.name] = why
+    return found

@@ -1,0 +1,168 @@
+"""Sources in the configuration: their settings, and the descriptor of each kind of source.
+
+`SOURCE_KINDS` is the registry: what depends on the batch system is decided by a field of its descriptor, never by its
+name. Classes are named, not imported, so that only what a site uses is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+from pydantic import Field, model_validator
+
+from formats.job import Infrastructure
+from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule
+from publisher.config.types import FilePath, Folders, Instant, KeepsPlan, PlansAgain, Seconds, Settings, ZoneName
+
+
+class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a batch system or grid front end."""
+
+    name: str
+    factory: str = ""
+    """`MODULE:CLASS`, called with the name of a source and its settings; empty for an add-on's."""
+    writes_local_time: bool = False
+    """Whether some of its logs have local times."""
+    knows_first_day: bool = True
+    """Whether it can tell from when on it has every job; else `complete_since` is needed for whole months."""
+    keeps_slaves: bool = False
+    """Whether a run may hold the lines of its slaves, which reports count once (`publisher.sources.dqs`)."""
+    logs: frozenset[str] = frozenset()
+    """The kinds of log (`publisher.sources.logs.sniff`) that no other batch system writes."""
+    database: str = ""
+    """The name of its database, by which a path is recognised."""
+    is_program: bool = False
+    """Whether jobs may be asked of a program instead of read from a file."""
+    usual_path: str = ""
+    """Where its files are on most sites."""
+    has_scores: bool = False
+    """Whether its records may have benchmark scores."""
+
+
+SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
+    each.name: each
+    for each in (
+        SourceKind(
+            name="arc",
+            factory="publisher.sources.arc.source:ArcSource",
+            logs=frozenset({"sqlite"}),
+            database="accounting.db",
+            usual_path="/var/spool/arc/jobstatus/accounting/accounting.db",
+            has_scores=True,
+        ),
+        SourceKind(
+            name="gridengine",
+            factory="publisher.sources.gridengine.source:GridEngineSource",
+            writes_local_time=True,
+            knows_first_day=False,
+            logs=frozenset({"gridengine", "gridengine-jsonl", "gridengine-reporting"}),
+        ),
+        SourceKind(name="torque", factory="publisher.sources.pbs.source:TorqueSource", writes_local_time=True),
+        SourceKind(name="pbs", factory="publisher.sources.pbs.source:PbsProSource", writes_local_time=True),
+        SourceKind(
+            name="dqs",
+            factory="publisher.sources.dqs:DqsSource",
+            knows_first_day=False,
+            keeps_slaves=True,
+            logs=frozenset({"dqs", "dqs-stat"}),
+        ),
+        SourceKind(
+            name="slurm",
+            factory="publisher.sources.slurm.source:SlurmSource",
+            writes_local_time=True,
+            knows_first_day=False,
+            logs=frozenset({"slurm", "slurm-jobcomp", "slurm-json"}),
+            is_program=True,
+        ),
+        SourceKind(
+            name="htcondor",
+            factory="publisher.sources.htcondor.source:HTCondorSource",
+            knows_first_day=False,
+            logs=frozenset({"htcondor", "htcondor-json", "htcondor-xml", "apel-condor"}),
+        ),
+        SourceKind(
+            name="lsf",
+            factory="publisher.sources.lsf:LsfSource",
+            writes_local_time=True,
+            knows_first_day=False,
+            logs=frozenset({"lsf"}),
+        ),
+    )
+}
+"""By the `type` of a source. Add-ons bring theirs by entry points."""
+
+
+class SourceSettings(Settings):
+    """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
+
+    type: KeepsPlan[str] = Field(
+        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings."
+    )
+    path: KeepsPlan[FilePath | None] = Field(
+        default=None, description="A file, a folder or a glob, depending on the type."
+    )
+    rotated_to: KeepsPlan[Folders] = Field(
+        default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
+    )
+    benchmark: PlansAgain[BenchmarkSettings | None] = Field(
+        default=None, description="Score per core where the source has no usable one."
+    )
+    timezone: KeepsPlan[ZoneName] = Field(default="UTC", description="Of logs that are written in local time.")
+    expect_every: KeepsPlan[Seconds | None] = Field(default=None, description="Silent for longer: yellow in `status`.")
+    complete_since: PlansAgain[Instant | None] = Field(
+        default=None, description="Where a rotated log cannot show it: from then on every job is there."
+    )
+    cluster: KeepsPlan[str | None] = Field(
+        default=None, description="Name of the cluster or cell where the source has none."
+    )
+    infrastructure: PlansAgain[Infrastructure | None] = Field(default=None, description="`grid` or `local`.")
+    site: PlansAgain[str | None] = Field(
+        default=None, min_length=1, max_length=255, description="Name of the site, where it is not that of `[site]`."
+    )
+    submit_host: PlansAgain[str | None] = Field(
+        default=None,
+        min_length=1,
+        description="The computing element that jobs come through, where the source has none.",
+    )
+    local_id_prefix: PlansAgain[str] = Field(
+        default="", description="Before every LocalJobId of this source, so that those of two do not collide."
+    )
+    benchmarks: PlansAgain[tuple[BenchmarkRule, ...]] = Field(
+        default=(), description="The same by queue, host and date; the first that matches."
+    )
+    map: PlansAgain[tuple[MapRule, ...]] = Field(
+        default=(), description="Grid identity where the source does not have it; the first that matches."
+    )
+    grid_log: PlansAgain[GridLog | None] = Field(default=None, description="Log that says whose each local job is.")
+    options: KeepsPlan[dict[str, Any]] = Field(
+        default_factory=dict, description="What an add-on's type wants to know besides."
+    )
+    start_time: KeepsPlan[Literal["submission", "execution"]] = Field(
+        default="submission",
+        description="ARC: what counts as StartTime. `submission` is what ARC's own publisher uses.",
+    )
+    end_time: PlansAgain[Literal["terminal", "lrms"]] = Field(
+        default="terminal", description="ARC: what counts as EndTime. It is in APEL's key: changing it counts twice."
+    )
+    overlap: KeepsPlan[Seconds] = Field(
+        default=86400.0 * 7, description="ARC: how far back each read looks for late rows."
+    )
+    busy_timeout: KeepsPlan[Seconds] = Field(
+        default=10.0, description="How long to wait for a source that its writer locks."
+    )
+    stat_file: KeepsPlan[FilePath | None] = Field(
+        default=None, description="DQS: samples of the queues, for `report load`."
+    )
+
+    @model_validator(mode="after")
+    def _options_are_for_add_ons(self) -> SourceSettings:
+        if self.options and self.type in SOURCE_KINDS:
+            raise ValueError(f"options are for the types of add-ons; {self.type} has its keys beside `type`")
+        return self
+
+    @property
+    def kind(self) -> SourceKind:
+        """The descriptor of the type; of an add-on's nothing is known but its name."""
+        return SOURCE_KINDS.get(self.type) or SourceKind(name=self.type)

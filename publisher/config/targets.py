@@ -1,0 +1,444 @@
+"""Targets in the configuration: their settings, and the descriptor of each kind of target.
+
+`TARGET_KINDS` is the registry: what depends on the kind of service is decided by a field of its descriptor, or a
+property of its settings, never by its name. Classes are named, not imported, so that only what a site uses is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
+
+import msgspec
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+
+from formats.base import Format
+from formats.calendar import LONGEST_S, PeriodKind
+from formats.registry import FORMATS, names_of, require_version
+from formats.utilization.measure import Bins
+from formats.utilization.report import Measure
+from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
+from publisher import plugins
+from publisher.config.rules import Selected
+from publisher.config.types import Count, FilePath, Instant, KeepsPlan, PlansAgain, Seconds, Settings, Switch
+
+MOST_PUBLISHERS: Final = 64
+"""That may send to one target at once."""
+
+
+def _format(value: str) -> str:
+    known = names_of("record", "summary", "report")
+    if value not in known and value not in (others := plugins.names(plugins.FORMATS)):
+        raise ValueError(f"is {value!r}; allowed: {', '.join([*known, *others])}")
+    return value
+
+
+FormatName = Annotated[str, AfterValidator(_format)]
+"""A format of this program that targets can be sent, or of an installed add-on."""
+
+
+class Credentials(Settings):
+    """`[credentials]`, or a target's own: the client certificate and who is trusted."""
+
+    certificate: FilePath | None = Field(default=None, description="PEM file with the certificate (and its chain).")
+    key: FilePath | None = Field(default=None, description="PEM file with the key, mode 0600 or 0400, no pass phrase.")
+    ca_directory: FilePath | None = Field(default=None, description="Hashed directory of CA certificates.")
+    ca_file: FilePath | None = Field(default=None, description="PEM file of CA certificates.")
+
+    @model_validator(mode="after")
+    def _together(self) -> Credentials:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key go together")
+        return self
+
+    def over(self, common: Credentials) -> Credentials:
+        """These, filled up with the common ones: certificate and key together, authorities together."""
+        pair = self if self.certificate is not None else common
+        trust = self if self.ca_directory or self.ca_file else common
+        return Credentials(
+            certificate=pair.certificate, key=pair.key, ca_directory=trust.ca_directory, ca_file=trust.ca_file
+        )
+
+
+class TargetSettings(Settings):
+    """What all kinds of target have."""
+
+    if TYPE_CHECKING:  # each kind has these two, with its own defaults and descriptions
+        type: str
+        records: str
+
+    vo: PlansAgain[tuple[str, ...]] = Field(default=(), description="Only jobs of these VOs; empty: of all.")
+    statuses: PlansAgain[tuple[str, ...] | None] = Field(
+        default=None,
+        description="Which ends count. Default: completed and failed of ARC, each of batch systems, and in reports.",
+    )
+    since: PlansAgain[Instant | None] = Field(default=None, description="Nothing that ended before.")
+    delivered_until: PlansAgain[Instant | None] = Field(
+        default=None, description="Jobs that ended up to then were delivered before us; set by `import`."
+    )
+    taken_over_from: KeepsPlan[str | None] = Field(
+        default=None, description="From what `import` made this, and who did; goes into the audit."
+    )
+    shadow: KeepsPlan[Switch] = Field(
+        default=False, description="Plan, render and sign everything, and send nothing: beside an earlier publisher."
+    )
+    every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish not oftener than this.")
+    unknown_vo: PlansAgain[Literal["hold", "send", "skip"] | None] = Field(
+        default=None,
+        description="Jobs whose VO is unknown. Default: held until a mapping gives it if `vo` is given, else sent.",
+    )
+    local_jobs: PlansAgain[Literal["send", "skip"] | None] = Field(
+        default=None, description="Jobs without a grid identity. Default: sent; ams skips them, but in reports."
+    )
+    sources: PlansAgain[tuple[str, ...]] = Field(default=(), description="Only jobs of these sources; empty: of all.")
+    batch_records: KeepsPlan[Count] = Field(default=100, ge=1, le=100_000, description="Most records of a message.")
+    batch_bytes: KeepsPlan[Count] = Field(
+        default=1_000_000, ge=10_000, description="Most bytes of a message as it travels."
+    )
+    workers: KeepsPlan[Count] = Field(
+        default=2, ge=1, le=32, description="Messages on their way at a time, each over a connection of its own."
+    )
+    publishers: KeepsPlan[Count] = Field(
+        default=4,
+        ge=1,
+        le=MOST_PUBLISHERS,
+        description="Publishers that may send to it at once, each its part of a large backlog; with PostgreSQL.",
+    )
+    timeout: KeepsPlan[Seconds] = Field(default=60.0, gt=0, description="For each answer of the service.")
+    attempts: KeepsPlan[Count] = Field(default=3, ge=1, le=20, description="Tries of one message in one run.")
+    retry_wait: KeepsPlan[Seconds] = Field(
+        default=1.0, gt=0, description="Pause before the second try; doubles with each."
+    )
+    retry_budget: KeepsPlan[Seconds] = Field(default=120.0, description="Most time spent on such pauses in one run.")
+    proxy: KeepsPlan[str | None] = Field(
+        default=None, description="HTTP proxy; the environment's settings are ignored."
+    )
+    credentials: KeepsPlan[Credentials | None] = Field(default=None, description="Instead of the common ones.")
+    version: PlansAgain[str] = Field(default="", description="Of the format, where it has several.")
+    record_id_prefix: PlansAgain[str] = Field(default="", description="Before every record id that is not yet fixed.")
+    local_id_prefix: PlansAgain[str] = Field(default="", description="ARC's localid_prefix: before every LocalJobId.")
+    machine_name: PlansAgain[str | None] = Field(
+        default=None, description="Instead of the host of the endpoint or cluster."
+    )
+    submit_host: PlansAgain[SubmitHostSpelling] = Field(default="arc", description="Spelling of APEL's SubmitHost.")
+    vo_spelling: PlansAgain[VoSpelling] = Field(default="plain", description="Of VO groups and roles.")
+    infrastructure_description: KeepsPlan[str | None] = Field(
+        default=None, description="Of CAR and APEL job records, instead of USAGE-PUBLISHER-middleware-LRMS."
+    )
+    benchmark_type: PlansAgain[str | None] = Field(
+        default=None, description="Which benchmark to use where a job has several."
+    )
+    ur_extensions: PlansAgain[frozenset[UrExtension]] = Field(
+        default=frozenset({"vo", "file-transfers", "submit-time", "exit-code", "runtime-environment", "user-time"}),
+        description="Extensions of SGAS and ARC to write into usage records.",
+    )
+    namespace_style: PlansAgain[NamespaceStyle] = Field(
+        default="default", description="Of XML: elements in the default namespace, or each with the prefix urf."
+    )
+    service_class_as_service_level: PlansAgain[Switch] = Field(
+        default=False, description="ARC's wninstance as UR ServiceLevel."
+    )
+    ascii_names: PlansAgain[Switch] = Field(
+        default=False, description="Of CARs: names in ASCII, as `apel-job` always has them; for databases in Latin-1."
+    )
+    dn: PlansAgain[DnPolicy] = Field(
+        default="send", description="Send names of users, send a keyed hash, or withhold them."
+    )
+    dn_key: PlansAgain[FilePath | None] = Field(default=None, description="File with the key of the hash, mode 0600.")
+
+    @model_validator(mode="after")
+    def _version_is_known(self) -> Self:
+        try:
+            require_version(self.records, self.version)
+        except ValueError as error:
+            raise ValueError(f"version: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _ascii_names_are_for_job_records(self) -> Self:
+        if self.ascii_names and not self.format.has_ascii_names:
+            having = sorted(name for name, each in FORMATS.items() if each.has_ascii_names)
+            raise ValueError(f"ascii_names is for {' and '.join(having)}; leave it out")
+        return self
+
+    @property
+    def kind(self) -> TargetKind:
+        """The descriptor of the type."""
+        return TARGET_KINDS.get(self.type) or _ADD_ON_KIND
+
+    @property
+    def format(self) -> Format:
+        """The descriptor of what is sent."""
+        return plugins.format_of(self.records)
+
+    @property
+    def reporting(self) -> ReportingSettings | None:
+        """These settings where reports are sent."""
+        return None
+
+    @property
+    def period_kind(self) -> PeriodKind:
+        """What the snapshots of a target are of: months, but for reports of days."""
+        return "month" if self.reporting is None else self.reporting.period
+
+    @property
+    def sends_sync(self) -> bool:
+        """Whether sync counts are sent with the records."""
+        return False
+
+    @property
+    def skips_local_jobs(self) -> bool:
+        """Whether jobs without a grid identity are left out: as configured, else as the kind does, but in reports."""
+        if self.local_jobs is not None:
+            return self.local_jobs == "skip"
+        return self.kind.skips_local_jobs and self.reporting is None
+
+    @property
+    def for_unknown_vo(self) -> Literal["hold", "send", "skip"]:
+        """What becomes of runs whose VO is unknown: as configured, else held where only certain VOs are sent."""
+        return self.unknown_vo or ("hold" if self.vo else "send")
+
+    @property
+    def destination(self) -> tuple[str, ...] | None:
+        """Where the messages end up: equal for two targets with the same service; None where that is not known."""
+        return None
+
+    @property
+    def signs(self) -> bool:
+        """Whether we sign the messages."""
+        return False
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether messages are signed before they reach the service, by us or by SSM after us."""
+        return self.signs
+
+
+class SgasSettings(TargetSettings):
+    """`[targets.NAME]` with `type = "sgas"`."""
+
+    type: PlansAgain[Literal["sgas"]] = Field(description="An SGAS service: usage records by HTTPS.")
+    url: KeepsPlan[str] = Field(
+        pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing."
+    )
+    records: PlansAgain[Literal["ogf-ur"]] = Field(
+        default="ogf-ur", description="What is sent; SGAS takes nothing else."
+    )
+    workers: KeepsPlan[Count] = Field(
+        default=3, ge=1, le=32, description="Messages on their way at a time: SGAS answers when it has stored one."
+    )
+
+
+class ReportingSettings(TargetSettings):
+    """What kinds of target have that can be sent reports: for `records = "utilization"` alone."""
+
+    period: KeepsPlan[PeriodKind] = Field(
+        default="month", description="What each report is of; it is sent when that is complete."
+    )
+    bin: KeepsPlan[Seconds] = Field(default=3600.0, description="Size of a bin, whole seconds.")
+    measure: KeepsPlan[Measure] = Field(default="queue", description="What a report says it is about.")
+    select: KeepsPlan[Selected] = Field(default_factory=Selected, description="Only jobs that match.")
+
+    @model_validator(mode="after")
+    def _reports_make_sense(self) -> Self:
+        given = sorted({"period", "bin", "measure", "select"} & self.model_fields_set)
+        if self.reporting is None:
+            if given:
+                names = " or ".join(f'"{name}"' for name in names_of("report"))
+                raise ValueError(f"{given[0]} is for reports; set records = {names}, or omit it")
+            return self
+        if self.bin != int(self.bin):
+            raise ValueError("bin: a bin has a whole number of seconds")
+        try:
+            Bins(0, LONGEST_S[self.period], int(self.bin))
+        except ValueError as error:
+            raise ValueError(f"bin: {error}") from None
+        return self
+
+    @property
+    def reporting(self) -> ReportingSettings | None:
+        """See `TargetSettings`."""
+        return self if self.format.shape == "report" else None
+
+
+class EncryptingSettings(ReportingSettings):
+    """What kinds of target have whose messages can be encrypted."""
+
+    encrypt_to: KeepsPlan[FilePath | None] = Field(
+        default=None, description="Certificate of the receiver, to encrypt to it, as SSM does."
+    )
+
+
+class ApelSettings(ReportingSettings):
+    """What the ways to APEL have."""
+
+    records: PlansAgain[FormatName] = Field(default="apel-summary", description="What is sent.")
+    batch_records: KeepsPlan[Count] = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
+    sync: PlansAgain[Switch] = Field(default=True, description="Send sync messages with APEL records.")
+
+    @property
+    def sends_sync(self) -> bool:
+        """See `TargetSettings`."""
+        return self.sync and self.format.with_sync
+
+
+class AmsSettings(ApelSettings, EncryptingSettings):
+    """`[targets.NAME]` with `type = "ams"`."""
+
+    type: PlansAgain[Literal["ams"]] = Field(
+        description="The ARGO messaging service, as APEL uses it: signed messages."
+    )
+    url: KeepsPlan[str] = Field(pattern=r"^https?://", description="Of the messaging service.")
+    auth_url: KeepsPlan[str | None] = Field(
+        default=None, description="Of the token service; default: port 8443 of the same host."
+    )
+    project: KeepsPlan[str] = Field(
+        default="accounting", pattern=r"^[a-zA-Z0-9_-]+$", description="Project of the messaging service."
+    )
+    topic: KeepsPlan[str] = Field(default="gLite-APEL", pattern=r"^[a-zA-Z0-9_-]+$", description="Topic to publish to.")
+
+    @property
+    def destination(self) -> tuple[str, ...]:
+        """See `TargetSettings`."""
+        return self.url.rstrip("/").lower(), self.project, self.topic
+
+    @property
+    def signs(self) -> bool:
+        """Always."""
+        return True
+
+
+class HttpsSettings(EncryptingSettings):
+    """`[targets.NAME]` with `type = "https"`: POST of any format."""
+
+    type: PlansAgain[Literal["https"]] = Field(description="Any service that takes a POST.")
+    url: KeepsPlan[str] = Field(pattern=r"^https?://", description="Where to POST each message.")
+    records: PlansAgain[FormatName] = Field(default="ogf-ur", description="What is sent.")
+    sign: KeepsPlan[Switch] = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
+    token_file: KeepsPlan[FilePath | None] = Field(default=None, description="File with a bearer token, mode 0600.")
+
+    @property
+    def destination(self) -> tuple[str, ...]:
+        """See `TargetSettings`."""
+        return (self.url.rstrip("/"),)
+
+    @property
+    def signs(self) -> bool:
+        """An encrypted message is signed first."""
+        return self.sign or self.encrypt_to is not None
+
+
+class DirectorySettings(ApelSettings):
+    """`[targets.NAME]` with `type = "directory"`."""
+
+    type: PlansAgain[Literal["directory"]] = Field(
+        description="Messages as files, for SSM or another program to take away."
+    )
+    path: KeepsPlan[FilePath] = Field(description="The directory.")
+    layout: KeepsPlan[Literal["dirq", "files"]] = Field(
+        default="dirq", description="`dirq`: an outgoing queue as SSM reads it; `files`: one plain file a message."
+    )
+    sign: KeepsPlan[Switch] = Field(
+        default=False, description="Sign messages (S/MIME) with the certificate. SSM signs by itself."
+    )
+
+    @property
+    def destination(self) -> tuple[str, ...]:
+        """See `TargetSettings`."""
+        return "directory", str(self.path)
+
+    @property
+    def signs(self) -> bool:
+        """Whether we sign them; SSM signs what it takes from its queue."""
+        return self.sign
+
+    @property
+    def is_signed(self) -> bool:
+        """By us, or by SSM when it takes a message from its queue."""
+        return self.sign or self.layout == "dirq"
+
+
+class AddOnSettings(ReportingSettings):
+    """`[targets.NAME]` with the `type` of an installed add-on."""
+
+    type: PlansAgain[str] = Field(description="The type that the add-on brings.")
+    records: PlansAgain[FormatName] = Field(default="ogf-ur", description="What is sent.")
+    options: KeepsPlan[dict[str, Any]] = Field(
+        default_factory=dict, description="What the add-on wants to know besides."
+    )
+
+
+class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a kind of service."""
+
+    name: str
+    settings: type[TargetSettings]
+    factory: str = ""
+    """`MODULE:CLASS`, called with the name of a target, its settings, and a `publisher.targets.identity.TargetContext`;
+    empty for add-ons."""
+    keeps_first: bool = False
+    """Whether the service keeps the first version of a record that it gets, not the last."""
+    skips_local_jobs: bool = False
+    """Whether jobs without a grid identity are left out by default."""
+    evidence: Literal["query", "files", "none"] = "none"
+    """How the service shows what it holds: sums when asked (`publisher.targets.base.TellsSums`), the messages
+    themselves (`KeepsMessages`), or not at all."""
+    receipts_name_records: bool = False
+    """Whether a receipt names each record that was accepted."""
+    compares_machine_names: bool = False
+    """Whether the service takes records only of machines in the domain of our certificate's host."""
+    takes_apel: bool = True
+    """Whether messages of APEL's formats, such as those in an outgoing queue of SSM, can be sent to it."""
+    is_offered: bool = True
+    """Whether `init` offers it."""
+
+
+TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
+    each.name: each
+    for each in (
+        TargetKind(
+            name="sgas",
+            settings=SgasSettings,
+            factory="publisher.targets.sgas:SgasTarget",
+            keeps_first=True,
+            evidence="query",
+            receipts_name_records=True,
+            compares_machine_names=True,
+            takes_apel=False,
+        ),
+        TargetKind(name="ams", settings=AmsSettings, factory="publisher.targets.ams:AmsTarget", skips_local_jobs=True),
+        TargetKind(
+            name="https", settings=HttpsSettings, factory="publisher.targets.https:HttpsTarget", is_offered=False
+        ),
+        TargetKind(
+            name="directory",
+            settings=DirectorySettings,
+            factory="publisher.targets.directory:DirectoryTarget",
+            evidence="files",
+        ),
+    )
+}
+"""By the `type` of a target. Add-ons bring theirs by entry points."""
+
+ADD_ON: Final = "add-on"
+_ADD_ON_KIND: Final = TargetKind(name=ADD_ON, settings=AddOnSettings, is_offered=False)
+
+
+def _tag(value: Any) -> str | None:
+    """Which of the types below a table is: its own for those of this program, `ADD_ON` for an installed one's."""
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    if not isinstance(kind, str) or kind in TARGET_KINDS:
+        return kind if isinstance(kind, str) else None
+    return ADD_ON if kind in plugins.names(plugins.TARGETS) else kind
+
+
+if TYPE_CHECKING:
+    Target: TypeAlias = TargetSettings
+else:
+    Target = Annotated[
+        reduce(or_, (Annotated[each.settings, Tag(each.name)] for each in (*TARGET_KINDS.values(), _ADD_ON_KIND))),
+        Discriminator(_tag),
+    ]
+"""The settings of one target of any kind."""

@@ -1,0 +1,200 @@
+"""Messages as files of a directory: each is written whole or not at all, and read back; and SSM's queues.
+
+A queue is one of python-dirq's QueueSimple: folders of 8 hexadecimal digits with files of 14, one message each. A link
+NAME.lck beside a file says that somebody works on it, and NAME.tmp is a file in the making.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from publisher.errors import PublisherError, UsageError
+
+LARGEST_BYTES: Final = 64 * 2**20
+"""Of a message that is read back; services take far less."""
+
+_LOCK: Final = ".lck"
+_TEMPORARY: Final = ".tmp"
+_is_folder = re.compile(r"[0-9a-f]{8}").fullmatch
+_is_element = re.compile(r"[0-9a-f]{14}").fullmatch
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def made(path: Path) -> Iterator[int]:
+    """The directory, opened; made first where it is not there. Raises `OSError`."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    with opened(path) as descriptor:
+        yield descriptor
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """The directory, opened. Raises `OSError`."""
+    descriptor = os.open(path, _OPEN_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_message(directory: int, name: str) -> bytes | str:
+    """The bytes of a message, at most one more than a message may have, or why they cannot be read."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return "is not a regular file"
+            return stream.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def exists(directory: int, name: str) -> bool:
+    """Whether something has this name."""
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def write(directory: int, name: str, content: bytes) -> None:
+    """Put `content` at `name`, whole or not at all. Raises `OSError`, also where that is something else than a file."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise FileExistsError(errno.EEXIST, f"{name} is a link or not a regular file")
+    temporary = name + _TEMPORARY
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)  # left behind by a crash
+    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    os.fsync(directory)
+
+
+def is_of_queue(name: str) -> bool:
+    """Whether a file is a lock or in the making, and not a message."""
+    return name.endswith((_LOCK, _TEMPORARY))
+
+
+def messages_of(directory: int) -> Iterator[str]:
+    """The names of the files, in the order of their writing; what is in the making or hidden is left out."""
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and not is_of_queue(entry.name):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+    yield from (name for _, name in sorted(found))
+
+
+def elements(queue: int) -> Iterator[str]:
+    """The names FOLDER/ELEMENT of the messages in a queue, oldest first."""
+    for folder in sorted(filter(_is_folder, os.listdir(queue))):
+        with contextlib.suppress(FileNotFoundError):  # emptied and removed meanwhile
+            descriptor = os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=queue)
+            try:
+                names = sorted(filter(_is_element, os.listdir(descriptor)))  # noqa: PTH208 - as above
+            finally:
+                os.close(descriptor)
+            yield from (f"{folder}/{name}" for name in names)
+
+
+def elements_of(queue: Path) -> Iterator[str]:
+    """The same, of the queue at a path. Raises `UsageError` where it cannot be read."""
+    try:
+        with opened(queue) as descriptor:
+            yield from elements(descriptor)
+    except OSError as error:
+        hint = "Name the folder that SSM takes messages from, as a rule /var/spool/apel/outgoing"
+        raise UsageError(f"{queue} cannot be read: {error.strerror}", hint=hint) from error
+
+
+def read_element(queue: Path, name: str) -> bytes:
+    """A message. Raises `PublisherError` where it cannot be read, is too large, or not a regular file."""
+    try:
+        with opened(queue) as descriptor:
+            found = read_message(descriptor, name)
+    except OSError as error:
+        found = f"cannot be read: {error.strerror}"
+    if isinstance(found, str):
+        raise PublisherError(f"{queue / name}: {found}")
+    if len(found) > LARGEST_BYTES:
+        raise PublisherError(f"{queue / name} is larger than {LARGEST_BYTES} bytes, more than is looked at")
+    return found
+
+
+def write_element(queue: int, batch_id: str, content: bytes, now_s: int) -> str:
+    """Write an element, in place of an earlier one of the same batch. Returns DIRECTORY/ELEMENT."""
+    element = hashlib.sha256(batch_id.encode()).hexdigest()[:14]
+    directories = sorted(name for name in os.listdir(queue) if _is_folder(name))
+    place = next((name for name in reversed(directories) if exists(queue, f"{name}/{element}")), None)
+    if place is None:
+        last = int(directories[-1], 16) if directories else 0
+        place = f"{max(now_s, last + 1):08x}"
+        with contextlib.suppress(FileExistsError):  # another producer of this queue
+            os.mkdir(place, 0o700, dir_fd=queue)
+        os.fsync(queue)
+    descriptor = os.open(place, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=queue)
+    try:
+        write(descriptor, element, content)
+    finally:
+        os.close(descriptor)
+    return f"{place}/{element}"
+
+
+@contextlib.contextmanager
+def locked(queue: Path, name: str) -> Iterator[bool]:
+    """Whether this element is ours within this; False where SSM, or another of us, has it at work."""
+    element = queue / name
+    lock = element.with_name(element.name + _LOCK)
+    try:
+        os.link(element, lock, follow_symlinks=False)
+    except FileExistsError:
+        yield False
+        return
+    except FileNotFoundError:  # SSM has sent it in the meantime
+        yield False
+        return
+    except OSError as error:
+        raise PublisherError(
+            f"{element} cannot be locked: {error.strerror}", hint="Run this as the user of SSM, as a rule root or apel"
+        ) from error
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            lock.unlink()
+
+
+def set_aside(queue: Path, name: str) -> Path:
+    """Move a message out of the queue into the folder beside it that keeps those that were taken over."""
+    kept = queue.with_name(queue.name + ".taken-over")
+    folder, _, element = name.partition("/")
+    try:
+        (kept / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (queue / name).replace(kept / folder / element)
+    except OSError as error:
+        raise PublisherError(f"{queue / name} cannot be moved to {kept}: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # the lock is still there; the folder goes with the last element
+        (queue / folder).rmdir()
+    return kept / folder / element

@@ -1,0 +1,125 @@
+"""What depends on a kind of source or target, or on a format, is decided by its descriptor: no code asks for a name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from formats.registry import FORMATS
+from publisher.config.schema import SOURCE_KINDS, TARGET_KINDS
+from publisher.targets.base import KeepsMessages, TellsSums
+
+NAMES = {*FORMATS, *SOURCE_KINDS, *TARGET_KINDS}
+
+OTHER_THINGS = {
+    "view == 'utilization'",
+    "report.view != 'utilization'",
+    "scheme == 'https'",
+    "url.scheme == 'https'",
+    "scope.get('scheme') == 'https'",
+    "request.url.scheme == 'https'",
+    "parsed.scheme not in {'http', 'https'}",
+    "view.vo_spelling == 'arc'",
+    "self._view.vo_groups_for_sgas == 'arc'",
+}
+"""Comparisons with a word that is also a name of ours: views of reports, schemes of URLs, spellings."""
+
+OWN_MODULES = {
+    "publisher/sources/dqs.py": {"dqs"},
+    "publisher/sources/pbs/": {"torque", "pbs"},
+    "formats/xml/ogf_ur.py": {"ogf-ur"},
+    "formats/xml/emi_car.py": {"emi-car"},
+}
+"""What a module may know: the name of what it is the home of."""
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def _is_literal(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant | ast.Set | ast.Tuple | ast.List)
+
+
+def comparisons(code: str) -> Iterator[tuple[str, set[str]]]:
+    """Each comparison with a literal, match, or call of `startswith`, with the names of ours that are in it."""
+    for node in ast.walk(ast.parse(code)):
+        words: set[str] = set()
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            words = {word for side in sides if _is_literal(side) for word in _words(side)} & NAMES
+        elif isinstance(node, ast.MatchValue):
+            words = set(_words(node)) & NAMES
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "startswith":
+            stems = {word.rstrip("-") for argument in node.args for word in _words(argument)}
+            words = {name for name in NAMES for stem in stems if f"{name}-".startswith(f"{stem}-")}
+        if words:
+            yield ast.unparse(node), words
+
+
+@pytest.mark.parametrize("package", ["formats", "publisher"])
+def test_nothing_is_decided_by_a_name(root: Path, package: str) -> None:
+    found = []
+    for file in sorted((root / package).rglob("*.py")):
+        place = str(file.relative_to(root))
+        own = {name for home, names in OWN_MODULES.items() if place.startswith(home) for name in names}
+        for text, names in comparisons(file.read_text(encoding="utf-8")):
+            if text not in OTHER_THINGS and not names <= own:
+                found.append(f"{place}: {text}")
+    assert found == []
+
+
+def test_nothing_is_decided_by_a_class_of_settings(root: Path) -> None:
+    classes = {kind.settings.__name__ for kind in TARGET_KINDS.values()}
+    found = [
+        f"{file.relative_to(root)}: {ast.unparse(node)}"
+        for file in sorted((root / "publisher").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"isinstance", "issubclass"}
+        and any(name in ast.unparse(node) for name in classes)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "settings.type == 'sgas'",
+        "records in {'ogf-ur', 'emi-car'}",
+        "'arc' != job.system",
+        "format_name not in ('apel-sync',)",
+        "records.startswith('apel')",
+        "records.startswith(('apel-', 'emi-car'))",
+        "match kind:\n    case 'slurm':\n        pass",
+    ],
+)
+def test_a_comparison_is_seen(code: str) -> None:
+    assert list(comparisons(code))
+
+
+@pytest.mark.parametrize("name", TARGET_KINDS)
+def test_the_class_of_a_kind_of_target_shows_what_the_descriptor_says(name: str) -> None:
+    module, _, attribute = TARGET_KINDS[name].factory.partition(":")
+    made = getattr(import_module(module), attribute)
+    assert made.kind == name
+    shows = {
+        "query": all(hasattr(made, each) for each in ("usage", "last_registration_s")),
+        "files": all(hasattr(made, each) for each in ("kept", "keeps")),
+    }
+    assert [each for each, does in shows.items() if does] == [
+        each for each in shows if each == TARGET_KINDS[name].evidence
+    ]
+    assert {"usage", "last_registration_s"} <= set(dir(TellsSums))
+    assert {"kept", "keeps"} <= set(dir(KeepsMessages))
+
+
+def test_a_name_is_a_formats_a_kind_of_source_or_a_kind_of_target() -> None:
+    assert len(NAMES) == len(FORMATS) + len(SOURCE_KINDS) + len(TARGET_KINDS)
