@@ -72,8 +72,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, array_lik
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One run of a job. See the module for units; `record_id` is the contract that makes sending again harmless.
 
-    Sources that read millions of runs give the fields by position, in the order below: looking each keyword up among
-    some eighty costs ten times what making the struct does. Everybody else names them.
+    The source of ARC gives the fields by position, in the order below: it sets most of them, and looking that many
+    keywords up takes 4 to 8 % of the time in which it reads a run. All others name them.
     """
 
     # --- which run

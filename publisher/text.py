@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
@@ -37,16 +38,32 @@ def utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+_LARGE: Final = 1000
+"""From here on a number has one decimal, below four."""
+
+
+def cell_text(value: object, kind: str = "") -> str:
+    """A value in a table or picture as people read it; files and `--json` have it as it is.
+
+    Thousands are separated, and few decimals shown. `kind`: of an `instant` (epoch seconds) ISO 8601, of a `ratio` (1
+    is all) percent, without the sign. Nothing for None.
+    """
+    if value is None:
+        return ""
+    if kind == "instant" and isinstance(value, int):
+        return iso(value) or ""
+    if kind == "ratio" and isinstance(value, int | float | Decimal):
+        return f"{value * 100:.1f}"
+    if isinstance(value, float):
+        return f"{value:,.4f}" if abs(value) < _LARGE else f"{value:,.1f}"
+    if isinstance(value, int | Decimal) and not isinstance(value, bool) and kind != "text":
+        return f"{value:,}"
+    return safe(value)
+
+
 def counted(number: int, what: str) -> str:
     """A number of things for people: 1 message, 2 messages, 8,076 messages."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def cell_text(value: object) -> str:
-    """A cell of a table for people: empty for None, whole numbers with thousands separators, others as they print."""
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 CLOCK_SKEW_S: Final = 300

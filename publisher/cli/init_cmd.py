@@ -20,6 +20,7 @@ import typer
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.errors import ConfigError, PublisherError, UsageError
+from publisher.sqlite_file import open_read_only
 
 if TYPE_CHECKING:
     from publisher.config.schema import Config
@@ -287,7 +288,7 @@ def _has_scores(database: Path) -> bool:
     file = database / "accounting.db" if database.is_dir() else database
     query = "SELECT 1 FROM JobExtraInfo WHERE InfoKey = 'benchmark' LIMIT 1"
     try:
-        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(open_read_only(file)) as connection:
             return connection.execute(query).fetchone() is not None
     except sqlite3.Error:
         return True

@@ -127,7 +127,7 @@ def _target_json(found: Reconciliation, name: str, limit: int | None) -> dict[st
     differences = [_difference_json(item) for item in found.differences(name, limit)]
     return {
         "evidence": one.evidence,
-        "no_evidence": one.untold,
+        "no_evidence": one.unavailable,
         "busy": one.busy,
         "agrees": one.agrees,
         "months": {str(month.month): _month_json(month) for month in one.months},
@@ -153,8 +153,12 @@ def _month_json(month: MonthFound) -> dict[str, Any]:
             "without_receipt": month.without_receipt,
         },
         "at_service": None
-        if month.told_jobs is None
-        else {"jobs": month.told_jobs, "wall_s": _rounded(month.told_wall_s), "cpu_s": _rounded(month.told_cpu_s)},
+        if month.service_jobs is None
+        else {
+            "jobs": month.service_jobs,
+            "wall_s": _rounded(month.service_wall_s),
+            "cpu_s": _rounded(month.service_cpu_s),
+        },
         "wall_of_all_processors": month.per_core,
         "missing": month.missing,
         "differing": month.differing,
@@ -194,8 +198,8 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     ]  # fmt: skip
     rows: list[list[object]] = [_row(month) for month in one.months]
     show_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1]))
-    if one.untold is not None:
-        say(f"{name}: the service gives no evidence of what it has: {one.untold}")
+    if one.unavailable is not None:
+        say(f"{name}: the service gives no evidence of what it has: {one.unavailable}")
     for note in one.notes:
         say(f"{name}: {note}")
     for machine, at in one.registered.items():
@@ -204,7 +208,7 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
 
 
 def _row(month: MonthFound) -> list[object]:
-    known = month.told_jobs is not None
+    known = month.service_jobs is not None
     if month.purged:
         remark = level_text("yellow", "purged: what was sent is unknown")
     elif not known:
@@ -216,9 +220,9 @@ def _row(month: MonthFound) -> list[object]:
     else:
         remark = level_text("green", "agrees")
     return [
-        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s), month.told_jobs if known else "",
-        _hours(month.told_wall_s), _hours(month.told_cpu_s), month.confirmed, month.missing,
-        month.foreign, month.differing - month.other_hours, month.other_hours, remark,
+        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s),
+        month.service_jobs if known else "", _hours(month.service_wall_s), _hours(month.service_cpu_s),
+        month.confirmed, month.missing, month.foreign, month.differing - month.other_hours, month.other_hours, remark,
     ]  # fmt: skip
 
 

@@ -1,20 +1,20 @@
-"""collect: a source's runs into the store, with the deliveries that the targets want, page by page.
+"""collect: a source's runs into the store, with the deliveries that the targets select, page by page.
 
 A page's runs, deliveries, unreadable input and cursor are one transaction: what was read is never read over, never
-skipped, and never stored without being put down for every target that wants it.
+skipped, and never stored without a delivery for every target that selects it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection
 
 from publisher.collect.grid_join import GridJoin
 from publisher.collect.target_filter import TargetFilter
-from publisher.collect.unread import unread_error
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
@@ -66,27 +66,36 @@ def collect(
     grid_log: GridLog | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Collected:
-    """Read a source to its present end and store what it tells; its grid log, if it has one, goes first.
+    """Read a source to its present end and store what it has; its grid log, if it has one, goes first.
 
-    Told to stop it ends behind a page, and the next collect goes on from there.
+    Interrupted it ends after a page, and the next collect goes on from there.
 
-    Raises `StoreError` and its kinds; trouble with the source is in the result's `error`, and what was read stands.
+    Raises `StoreError` and its kinds; a problem with the source is in the result's `error`, and what was read is kept.
     """
     with store.write() as connection:
         row = registry.source(connection, source.name, source.kind)
-        veil = erase.veil(connection)
+        pseudonyms = erase.veil(connection)
         joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
     now = clock()
-    follow = partial(put_down, plans=plans, now=now, identity_only=True)
+    follow = partial(enqueue_runs, plans=plans, now=now, identity_only=True)
     join = GridJoin(store, row, grid_log, now, follow) if joins else None
-    trouble = join.read() if join is not None else None
+    problem = join.read() if join is not None else None
     total = Collected()
     try:
         interner = join.interner if join is not None else Interner(row.id, row.name)
         again = window is not None
         for page in _pages(store, source, row.cursor, window):
             found = _store_page(
-                store, source, row, interner, veil, join, sealed(page, classed=not again), plans, clock(), again=again
+                store,
+                source,
+                row,
+                interner,
+                pseudonyms,
+                join,
+                sealed(page, classed=not again),
+                plans,
+                clock(),
+                again=again,
             )
             total = _add(total, found)
             observer(PageStored(source.name, found.read, found.new, found.changed))
@@ -96,11 +105,11 @@ def collect(
         if join is not None:
             join.release()
     except SourceError as error:
-        trouble = f"{trouble}; {error}" if trouble else str(error)
-    if trouble is not None:
+        problem = f"{problem}; {error}" if problem else str(error)
+    if problem is not None:
         with store.write() as connection:
-            registry.record_failure(connection, row.id, trouble)
-        return msgspec.structs.replace(total, error=trouble)
+            registry.record_failure(connection, row.id, problem)
+        return msgspec.structs.replace(total, error=problem)
     if total.new:
         store.refresh_statistics()
     with store.read() as connection:
@@ -135,7 +144,7 @@ def _store_page(
     source: Reader,
     row: registry.SourceRow,
     interner: Interner,
-    veil: PseudonymMap,
+    pseudonyms: PseudonymMap,
     join: GridJoin | None,
     page: SealedPage,
     plans: Sequence[TargetPlan],
@@ -144,10 +153,10 @@ def _store_page(
     again: bool,
 ) -> Collected:
     with store.write() as connection:
-        sifted = purge.drop_purged(connection, page.runs, veil)
-        upserted = runs.upsert(connection, interner, veil.over(sifted.runs), now)
+        sifted = purge.drop_purged(connection, page.runs, pseudonyms)
+        upserted = runs.upsert(connection, interner, pseudonyms.over(sifted.runs), now)
         first = None if row.first_read_done else row.name
-        put_down(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
+        enqueue_runs(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
         back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, sifted.changed, now)
         if join is not None:
             join.note(connection, upserted.put)
@@ -178,7 +187,7 @@ def _store_page(
     )
 
 
-def put_down(
+def enqueue_runs(
     connection: Connection,
     put: Sequence[UpsertedRun],
     plans: Sequence[TargetPlan],
@@ -188,13 +197,13 @@ def put_down(
     identity_only: bool = False,
     read: Callable[[Connection, Sequence[int]], Iterable[JobClass]] = classes_by_id,
 ) -> None:
-    """Put down new runs as deliveries for every target that wants them, and let changed ones go the way of theirs.
+    """Enqueue new runs for every target that selects them, and let the deliveries of changed ones follow.
 
     `read` gives classes by their ids. `first_read_of`: the source, if it was never read to its end; then what ended up
-    to `delivered_until` counts as delivered before us, where the target was put down with this source.
+    to `delivered_until` counts as delivered before us, where the target was configured with this source.
 
-    `identity_only`: it is now known whose the changed ones are, and nothing else. Then what an earlier publisher
-    delivered stays delivered: it knew whose they are.
+    `identity_only`: it is now known to whom the changed ones belong, and nothing else. Then what an earlier publisher
+    delivered stays delivered: it knew that.
     """
     finished = [item for item in put if item.finished]
     if not finished:
@@ -204,22 +213,22 @@ def put_down(
         missing = [class_id for class_id in class_ids if plan.filter.known_verdict(class_id) is None]
         for job_class in read(connection, missing):
             plan.filter.selects_class(job_class)
-        of_wanted_class = {class_id for class_id in class_ids if plan.filter.known_verdict(class_id)}
-        wanted: list[UpsertedRun] = []
-        unwanted: list[UpsertedRun] = []
+        of_selected_class = {class_id for class_id in class_ids if plan.filter.known_verdict(class_id)}
+        selected: list[UpsertedRun] = []
+        others: list[UpsertedRun] = []
         for item in finished:
-            verdict = item.class_id in of_wanted_class and plan.filter.selects_end(item.end_time)
-            (wanted if verdict else unwanted).append(item)
-        fresh = [item for item in wanted if item.fresh]
+            verdict = item.class_id in of_selected_class and plan.filter.selects_end(item.end_time)
+            (selected if verdict else others).append(item)
+        fresh = [item for item in selected if item.fresh]
         before = plan.filter.delivered_until if plan.assumes_of(first_read_of) else None
         transitions.enqueue(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
-        changed = [item for item in wanted if not item.fresh]
-        gone = [item for item in unwanted if not item.fresh]
+        changed = [item for item in selected if not item.fresh]
+        gone = [item for item in others if not item.fresh]
         if identity_only and not plan.filter.is_snapshot:
             changed, gone = _not_assumed(connection, plan, changed), _not_assumed(connection, plan, gone)
         if changed or gone:
             _follow_changes(connection, plan, changed, gone, now)
-        purge.hold_late(connection, plan.target_id, wanted, now)
+        purge.hold_late(connection, plan.target_id, selected, now)
 
 
 def _first_state(item: UpsertedRun, delivered_until: int | None) -> State:
@@ -248,7 +257,7 @@ def _follow_changes(
     """A changed run waits again, unless the service keeps the first version it got: then it is superseded.
 
     One that is no longer wanted is taken back where it was never sent, and superseded where it was: what the service
-    holds is no longer true, and somebody must know. A summary is sent again without it.
+    holds is no longer true, and the administrator must know. A summary is sent again without it.
     """
     known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
     new = [item for item in changed if item.run_id not in known]
@@ -290,3 +299,18 @@ def _follow_changes(
     deliveries.mark_unwanted(connection, plan.target_id, unwanted)
     deliveries.move(connection, plan.target_id, moves, now)
     transitions.remove(connection, plan.target_id, removed)
+
+
+_MOST_NAMED: Final = 5
+
+
+def unread_error(connection: Connection, source_id: int) -> str | None:
+    """Which files of a source disappeared before they were read to their end, for people; None if none did."""
+    files = [each.file for each in registry.unread_files(connection, source_id)]
+    if not files:
+        return None
+    named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")
+    return (
+        f"not read to the end before it was rotated, cut, or removed: {named}. `usage-publisher collect --unreadable` "
+        "says where it was looked for; name its folder in `rotated_to`, or settle it"
+    )

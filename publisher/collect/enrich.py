@@ -1,12 +1,12 @@
 """What configuration adds to the facts of a run: applied to a copy when planning and rendering, never stored.
 
 Pure. A change here changes what is planned and held (`publisher.collect.target_filter`), never what was read or
-delivered. It keeps the promise that nothing is guessed in silence: a rule gives only what the source does not tell. A
+delivered. It keeps the promise that nothing is guessed in silence: a rule gives only what the source does not have. A
 benchmark that APEL does not take is none (`formats.benchmark`): the configured one is put before it.
 
 For each value the first rule that matches and gives it counts, the source's own rules before those of all sources. VO
 and VOMS attributes are one value: they come from one rule. Rules look at the facts as read, not at what another rule
-gave. What is given to a class is given to every run of it (`publisher.encoded_run`), benchmarks apart, which may go by
+gave. What is given to a class is given to every run of it (`publisher.encoded_run`), except benchmarks, which may go by
 the run's end.
 
 The rules of the configuration made ready to be asked: which runs each is for. Pure.
@@ -40,14 +40,14 @@ class Matcher:
         self._wild = re.compile("|".join(f"(?:{pattern})" for pattern in wild)) if wild else None
 
     def matches(self, text: str | None) -> bool:
-        """Whether a text matches; what is not told, or empty, matches nothing."""
+        """Whether a text matches; what is not known, or empty, matches nothing."""
         if not text:
             return False
         return text in self._plain or (self._wild is not None and self._wild.match(text) is not None)
 
 
 class Mapping:
-    """A mapping rule made ready. `key` is where it stands in the configuration, `facts` what it looks at."""
+    """A mapping rule made ready. `key` is its place in the configuration, `facts` what it looks at."""
 
     def __init__(self, key: str, rule: MapRule) -> None:
         self.key = key
@@ -65,7 +65,7 @@ class Mapping:
 
 
 class Scoring:
-    """A benchmark rule made ready. `key` is where it stands in the configuration."""
+    """A benchmark rule made ready. `key` is its place in the configuration."""
 
     def __init__(self, key: str, rule: BenchmarkRule) -> None:
         self.key = key
@@ -106,7 +106,7 @@ class Enricher:
         self._known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def apply(self, job: Job) -> Job:
-        """The job with what its source does not tell and the configuration does."""
+        """The job with what its source does not have and the configuration gives."""
         changes: dict[str, Any] = {}
         if self._identifies:
             changes.update(self._identity(job))
@@ -181,7 +181,7 @@ class Enricher:
 
 
 def _membership(job: Job, rule: MapRule, given: dict[str, Any]) -> dict[str, Any]:
-    """VO and VOMS attributes: both where the source tells neither, the latter where they are of the VO it tells."""
+    """VO and VOMS attributes: both where the source has neither, the latter where they are of the VO it has."""
     if not (rule.vo or rule.fqans) or job.fqans or "vo" in given or "fqans" in given:
         return {}
     if not job.vo:

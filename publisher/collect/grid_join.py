@@ -2,7 +2,7 @@
 
 Keeps the promises that nothing is guessed and nothing counts twice: a run without an entry is held until its entry is
 read, or until it has waited long enough while the log was read to its end; only then is it a local job. The stored job
-stays as read; its identity is that of its class, so wishes, sync counts and records agree.
+stays as read; its identity is that of its class, so filters, sync counts and records agree.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, Marked,
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun, UpsertedRun
 
-PutDown = Callable[[Connection, Sequence[UpsertedRun]], None]
-"""Lets the deliveries of changed runs follow, in the same transaction."""
+Enqueue = Callable[[Connection, Sequence[UpsertedRun]], None]
+"""Enqueues the deliveries of changed runs, in the same transaction."""
 
 _PAGE: Final = 2000
 _ANY_END: Final = 1 << 62
@@ -33,13 +33,13 @@ class GridJoin:
     """The grid log of one source, for one collect. `settings` None: it is no longer configured; nothing is held."""
 
     def __init__(
-        self, store: Store, source: registry.SourceRow, settings: GridLog | None, now: int, put_down: PutDown
+        self, store: Store, source: registry.SourceRow, settings: GridLog | None, now: int, enqueue: Enqueue
     ) -> None:
         self._store = store
         self._source_id = source.id
         self._settings = settings
         self._now = now
-        self._put_down = put_down
+        self._enqueue = enqueue
         self._read_to_end = settings is None
         self._latest_local = now - int(settings.wait) if settings is not None else now
         self._unmatched: dict[int, bool | None] = {}
@@ -48,7 +48,7 @@ class GridJoin:
     # --- runs
 
     def joined(self, connection: Connection, jobs: Sequence[Job]) -> list[Marked]:
-        """Each run with what its entry tells, and whether there is one or it is held for one."""
+        """Each run with what its entry says, and whether there is one or it is held for one."""
         keys = [local_id(job.local_id or "").key for job in jobs if needs_entry(job)]
         entries = grid_jobs.entries_by_key(connection, self._source_id, keys)
         return [self._marked(job, entries) for job in jobs]
@@ -73,8 +73,8 @@ class GridJoin:
         missing = {item.class_id for item in finished} - self._unmatched.keys()
         for job_class in classes_by_id(connection, sorted(missing)):
             facts, mark = job_class.facts, job_class.facts.extras.get(GRID_LOG)
-            told = mark == JOINED or facts.user_dn or facts.token_subject
-            self._unmatched[job_class.id] = None if told else mark == AWAITED
+            known = mark == JOINED or facts.user_dn or facts.token_subject
+            self._unmatched[job_class.id] = None if known else mark == AWAITED
         grid_jobs.forget(connection, [item.run_id for item in finished])
         names = grid_jobs.local_ids(connection, [item.run_id for item in finished])
         waits: list[tuple[int, str, int, bool]] = []
@@ -87,7 +87,7 @@ class GridJoin:
     # --- the log
 
     def read(self) -> str | None:
-        """Read the log on to its present end and give its entries to the runs that lack them; gives what went wrong."""
+        """Read the log on to its present end and give its entries to the runs that lack them; gives the error."""
         if self._settings is None:
             return None
         with self._store.read() as connection:
@@ -148,12 +148,12 @@ class GridJoin:
     def _set_classes(self, connection: Connection, found: Sequence[StoredRun]) -> None:
         """Let runs, and their deliveries, follow what is known of them now."""
         present = grid_jobs.class_ids(connection, [run.run_id for run in found])
-        wanted = self.interner.ids_of(connection, [run.job for run in found])
+        class_ids = self.interner.ids_of(connection, [run.job for run in found])
         put = [
             UpsertedRun(run.run_id, class_id, run.job.end, finished=True, fresh=False)
-            for run, class_id in zip(found, wanted, strict=True)
+            for run, class_id in zip(found, class_ids, strict=True)
             if present[run.run_id] != class_id
         ]
         runs.set_classes(connection, {item.run_id: item.class_id for item in put})
-        self._put_down(connection, put)
+        self._enqueue(connection, put)
         self.note(connection, put)

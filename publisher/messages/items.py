@@ -106,7 +106,7 @@ def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
 
 def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
     """Sync counts alone: those that go with what the target is due or, where none do, of a window."""
-    if not (recipient.sends_sync and recipient.target_id is not None and scope.is_due):
+    if recipient.target_id is None or not scope.is_due:
         yield from SyncCounts(recipient, scope).steps(())
         return
     own = Recipient(recipient.store, recipient.config, recipient.name)

@@ -1,7 +1,7 @@
 """Moving from the APEL client: client.cfg, parser.cfg (one for each batch system) and SSM's sender.cfg.
 
 Names and defaults are those of apel 2.x and ssm 3 and 4. What the client had sent is known to its database alone, so it
-has to be told (`delivered_until`).
+has to be given (`delivered_until`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Apel:
         by_kind: dict[str, list[BlockFile]] = {"parser": [], "client": [], "sender": []}
         for file in files:
             by_kind[_kind_of(file)].append(file)
-            self._tell_unknown(_kind_of(file), file)
+            self._remark_unknown(_kind_of(file), file)
         for kind in ("client", "sender"):
             if len(by_kind[kind]) > 1:
                 raise UsageError(f"there are several {kind}.cfg", hint="Name one of them")
@@ -127,8 +127,8 @@ class _Apel:
             text = "no parser.cfg is given: add [sources.NAME] for each batch system, or name the file as well"
             self.proposal.remark("choose", "parser.cfg", text)
 
-    def _tell_unknown(self, kind: str, file: BlockFile) -> None:
-        for number, line in file.trouble:
+    def _remark_unknown(self, kind: str, file: BlockFile) -> None:
+        for number, line in file.problems:
             where = f"{file.path.name} line {number}"
             self.proposal.remark("not carried over", where, f"is not understood: {line[:80]!r}")
         for name, block in file.blocks.items():
@@ -142,15 +142,15 @@ class _Apel:
                     self.proposal.remark("not carried over", where, "is not known")
 
     def _flag(self, block: Block, name: str, *, default: bool) -> bool:
-        told = block.get(name)
-        if told is None:
+        value = block.get(name)
+        if value is None:
             return default
-        if told.lower() not in _TRUE | _FALSE:
+        if value.lower() not in _TRUE | _FALSE:
             self.proposal.remark(
-                "choose", f"[{block.name}] {name}", f"{told!r} is neither true nor false; taken as {default}"
+                "choose", f"[{block.name}] {name}", f"{value!r} is neither true nor false; taken as {default}"
             )
             return default
-        return told.lower() in _TRUE
+        return value.lower() in _TRUE
 
     # --- parser.cfg
 
@@ -160,11 +160,11 @@ class _Apel:
         if not self._flag(batch, "enabled", default=True):
             self.proposal.remark("differs", where, "is not enabled: no source is made of it")
             return
-        told = batch.get("type") or ""
-        system = _SYSTEMS.get(told.upper())
+        value = batch.get("type") or ""
+        system = _SYSTEMS.get(value.upper())
         if system is None:
             self.proposal.remark(
-                "choose", f"{where} type", f"{told!r} is no batch system of APEL: no source is made of it"
+                "choose", f"{where} type", f"{value!r} is not a batch system of APEL: no source is made of it"
             )
             return
         source: dict[str, Any] = {"type": system.type}
@@ -182,10 +182,10 @@ class _Apel:
                 source["grid_log"] = {"path": logs}
         self.proposal.sources[self._free_source(machine or system.type)] = source
 
-    def _free_source(self, wanted: str) -> str:
-        name, number = wanted.partition(".")[0] or "batch", 2
+    def _free_source(self, preferred: str) -> str:
+        name, number = preferred.partition(".")[0] or "batch", 2
         while name in self.proposal.sources:
-            name, number = f"{wanted.partition('.')[0]}-{number}", number + 1
+            name, number = f"{preferred.partition('.')[0]}-{number}", number + 1
         return name
 
     def _path(self, block: Block, where: str) -> str | None:
@@ -214,7 +214,7 @@ class _Apel:
             text = "durations are not multiplied by LSF's host factor: set `benchmarks` of the source by host instead"
             remark("not carried over", f"{where} scale_host_factor", text)
         if batch.get("ge_ms_timestamps") is not None and system is _SYSTEMS["SGE"]:
-            remark("differs", f"{where} ge_ms_timestamps", "each line tells by itself whether it has milliseconds")
+            remark("differs", f"{where} ge_ms_timestamps", "each line shows by itself whether it has milliseconds")
         if self._flag(batch, "reparse", default=False):
             remark(
                 "differs", f"{where} reparse", "every file is read once; `usage-publisher collect --since` reads again"
@@ -264,7 +264,9 @@ class _Apel:
         except ValueError:
             score = 0.0
         if canonical_name(kind) is None or not 0 < score < float("inf"):
-            self.proposal.remark("choose", f"[spec_updater] {where}", f"{kind} {value} is no benchmark that APEL takes")
+            self.proposal.remark(
+                "choose", f"[spec_updater] {where}", f"{kind} {value} is not a benchmark that APEL takes"
+            )
             return None
         return {"type": canonical_name(kind), "value": score}
 
@@ -365,7 +367,9 @@ class _Apel:
             value = messaging.get(name) or default
             if not _NAME(value):
                 remark(
-                    "choose", f"[messaging] {name}", f"{value!r} is no name of the messaging service; {default} is used"
+                    "choose",
+                    f"[messaging] {name}",
+                    f"{value!r} is not a name of the messaging service; {default} is used",
                 )
                 value = default
             target[key] = value
@@ -377,16 +381,17 @@ class _Apel:
         summaries = FORMATS[target["records"]].is_snapshot
         if self._delivered_until is not None:
             target["delivered_until"] = iso(self._delivered_until)
-            text = f"what ended up to {iso(self._delivered_until)} counts as delivered by the APEL client, as told"
+            text = f"what ended up to {iso(self._delivered_until)} counts as delivered by the APEL client, as given"
             self.proposal.remark("state", "delivered_until", text)
         elif not summaries:
             text = (
-                "what the client has sent is in its database (LastUpdated, JobRecords): tell it by --delivered-until, "
-                "or all jobs in the logs are sent again; APEL replaces those of the same LocalJobId and end"
+                "what the client has sent is in its database (LastUpdated, JobRecords): give it with "
+                "--delivered-until, or all jobs in the logs are sent again; APEL replaces those of the same LocalJobId "
+                "and end"
             )
             self.proposal.remark("choose", "delivered_until", text)
         if summaries:
-            text = "months are sent whole, and replace the client's: tell how far the logs of each source go back"
+            text = "months are sent whole, and replace the client's: say how far the logs of each source go back"
             self.proposal.remark("choose", "complete_since", text)
         messaging = self._sender.block("messaging") if self._sender is not None else Block("messaging", 0)
         spool = (unloader.get("dir_location") or "/var/spool/apel").rstrip("/")
@@ -400,12 +405,12 @@ class _Apel:
             text = f"{left} messages are left in it: `usage-publisher import ssm-queue {queue} {TARGET}` sends them"
             self.proposal.remark("state", str(queue), text)
 
-    def _site(self, told: str, files: Sequence[BlockFile]) -> None:
+    def _site(self, given: str, files: Sequence[BlockFile]) -> None:
         named = [file.block(name).get("site_name") for file in files for name in ("site_info", "spec_updater")]
         names = list(dict.fromkeys(name for name in named if name is not None))
-        self.proposal.site = told or next(iter(names), "")
-        if len(names) > 1 and not told:
+        self.proposal.site = given or next(iter(names), "")
+        if len(names) > 1 and not given:
             text = f"there are several: {', '.join(names)}. A source of another site has its own `site`"
             self.proposal.remark("choose", "site_name", text)
         if not self.proposal.site:
-            self.proposal.remark("choose", "site_name", "is not told: set site.name, or give --site")
+            self.proposal.remark("choose", "site_name", "is not given: set site.name, or give --site")

@@ -20,6 +20,7 @@ from formats.benchmark import canonical_name
 from formats.registry import FORMATS
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
+from publisher.sqlite_file import open_read_only
 from publisher.text import iso
 
 
@@ -40,10 +41,10 @@ def read_watermarks(path: Path) -> dict[str, Watermark]:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     query = "SELECT TargetID, LastEndTime, LastReport FROM AccountingTargets"
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(open_read_only(path)) as connection:
             rows = connection.execute(query).fetchall()
     except sqlite3.Error as error:
-        raise UsageError(f"{path} is no publishing.db of ARC: {error}", hint=hint) from error
+        raise UsageError(f"{path} is not a publishing.db of ARC: {error}", hint=hint) from error
     found: dict[str, Watermark] = {}
     for name, last_end, last_report in rows:
         if isinstance(last_end, int | float) and last_end > 0:
@@ -109,7 +110,7 @@ class _Arc:
         self.proposal = Proposal(str(conf.path))
         self._watermarks, self._state = self._read_state(publishing_db)
         self.proposal.state_file = self._state
-        self._tell_trouble()
+        self._remark_problems()
         self._credentials()
         self._source()
         for name, block in conf.blocks.items():
@@ -139,8 +140,8 @@ class _Arc:
             return None
         return value
 
-    def _tell_trouble(self) -> None:
-        for number, line in self._conf.trouble:
+    def _remark_problems(self) -> None:
+        for number, line in self._conf.problems:
             self.proposal.remark("not carried over", f"line {number}", f"is not understood: {line[:80]!r}")
         if _JURA not in self._conf.blocks:
             text = "is not there: this site does not publish with ARC 6 or later"
@@ -192,23 +193,23 @@ class _Arc:
             source.pop("benchmark", None)
         self._vomsless(source)
 
-    def _benchmark(self, told: tuple[str, str] | tuple[str, ...], where: str) -> dict[str, Any] | None:
-        kind, score = (part.strip() for part in told)
+    def _benchmark(self, written: tuple[str, str] | tuple[str, ...], where: str) -> dict[str, Any] | None:
+        kind, score = (part.strip() for part in written)
         try:
             value = float(score)
         except ValueError:
             value = 0.0
         if not kind or not 0 < value < float("inf"):
             self.proposal.remark(
-                "choose", where, f"{kind} {score} is no type and score: set sources.{SOURCE}.benchmark"
+                "choose", where, f"{kind} {score} is not a type and score: set sources.{SOURCE}.benchmark"
             )
             return None
         return {"type": canonical_name(kind) or kind, "value": value}
 
     def _vomsless(self, source: dict[str, Any]) -> None:
         where = f"[{_JURA}] vomsless_vo"
-        if (told := self._value(self._jura, "vomsless_vo")) is not None:
-            vo, _, issuer = told.partition("#")
+        if (value := self._value(self._jura, "vomsless_vo")) is not None:
+            vo, _, issuer = value.partition("#")
             source["map"] = [{"vo": vo.strip()}]
             text = "jobs without a VO get it in summaries and VO filters too; ARC puts it into job records only"
             self.proposal.remark("differs", where, text)
@@ -227,7 +228,7 @@ class _Arc:
         where = f"[{block.name}]"
         url = self._value(block, "targeturl")
         if url is None or not _URL(url):
-            self.proposal.remark("choose", f"{where} targeturl", f"{url!r} is no URL: the target is left out")
+            self.proposal.remark("choose", f"{where} targeturl", f"{url!r} is not a URL: the target is left out")
             return
         target: dict[str, Any] = {"type": _TARGET_TYPES[kind], "url": url.rstrip("/")}
         known = _OF_APEL if kind == "apel" else _OF_SGAS
@@ -255,7 +256,9 @@ class _Arc:
         for key, default in (("project", "accounting"), ("topic", "gLite-APEL")):
             name = self._value(block, key) or default
             if not _TOPIC(name):
-                text = f"{name!r} is no name of the messaging service, but of the brokers before it; {default} is used"
+                text = (
+                    f"{name!r} is not a name of the messaging service, but of the brokers before it; {default} is used"
+                )
                 self.proposal.remark("choose", f"{where} {key}", text)
                 name = default
             target[key] = name
@@ -297,28 +300,28 @@ class _Arc:
             self.proposal.remark("differs", "targets: vo_spelling", text)
 
     def _batch(self, target: dict[str, Any], block: Block) -> None:
-        told = self._value(block, "urbatchsize")
-        if told is None:
+        value = self._value(block, "urbatchsize")
+        if value is None:
             return
         where = f"[{block.name}] urbatchsize"
-        if not told.isascii() or not told.isdigit():
-            self.proposal.remark("choose", where, f"{told!r} is no number; the default is used")
-        elif int(told) == 0:
+        if not value.isascii() or not value.isdigit():
+            self.proposal.remark("choose", where, f"{value!r} is not a number; the default is used")
+        elif int(value) == 0:
             target["batch_records"] = _MOST_RECORDS
             self.proposal.remark("differs", where, "0 is no limit of records; messages are cut by `batch_bytes` alone")
         else:
-            target["batch_records"] = min(int(told), _MOST_RECORDS)
+            target["batch_records"] = min(int(value), _MOST_RECORDS)
 
     def _every(self, target: dict[str, Any], block: Block, kind: str) -> None:
         own = self._value(block, "urdelivery_frequency")
-        told = own or (_APEL_FREQUENCY if kind == "apel" else self._value(self._jura, "urdelivery_frequency"))
-        if told is None:
+        value = own or (_APEL_FREQUENCY if kind == "apel" else self._value(self._jura, "urdelivery_frequency"))
+        if value is None:
             return
-        if not told.isascii() or not told.isdigit():
+        if not value.isascii() or not value.isdigit():
             where = f"[{block.name if own else _JURA}] urdelivery_frequency"
-            self.proposal.remark("choose", where, f"{told!r} is no number of seconds; the timer alone decides")
+            self.proposal.remark("choose", where, f"{value!r} is not a number of seconds; the timer alone decides")
             return
-        target["every"] = f"{int(told)}s"
+        target["every"] = f"{int(value)}s"
         if own is None and kind == "apel":
             self.proposal.remark("differs", f"[{block.name}] urdelivery_frequency", "`every` is ARC's default")
 
@@ -362,15 +365,15 @@ class _Arc:
 
     # --- the whole
 
-    def _site(self, told: str) -> None:
+    def _site(self, given: str) -> None:
         apel = [block for name, block in self._conf.blocks.items() if name.startswith(f"{_JURA}/apel:")]
         names = list(dict.fromkeys(name for block in apel if (name := self._value(block, "gocdb_name")) is not None))
-        self.proposal.site = told or next(iter(names), "")
-        if len(names) > 1 and not told:
+        self.proposal.site = given or next(iter(names), "")
+        if len(names) > 1 and not given:
             text = f"there are several: {', '.join(names)}. A configuration has one site; give the others their own"
             self.proposal.remark("choose", "gocdb_name", text)
         if not self.proposal.site:
-            text = "no target tells the name of the site: set site.name, or give --site"
+            text = "no target names the site: set site.name, or give --site"
             self.proposal.remark("choose", "gocdb_name", text)
 
     def _common_remarks(self) -> None:
@@ -402,5 +405,5 @@ def _release(text: str) -> tuple[int, ...] | None:
         return None
     numbers = re.match(r"(\d+)\.(\d+)", text)
     if numbers is None:
-        raise UsageError(f"{text!r} is no release of ARC", hint="It is written like 6.17")
+        raise UsageError(f"{text!r} is not a release of ARC", hint="It is written like 6.17")
     return tuple(int(number) for number in numbers.groups())

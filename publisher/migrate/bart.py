@@ -1,7 +1,7 @@
 """Moving from SGAS' BaRT: bart.conf with its maps of users and VOs, and the state of its logger and registrant.
 
 BaRT's record ids are `HOST:JOBID` or `HOST:JOBID:START`; ours differ, so SGAS cannot recognise a job that was sent by
-both. What counts as sent by BaRT is therefore told by `delivered_until`, and has to be right.
+both. What counts as sent by BaRT is therefore given by `delivered_until`, and has to be right.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NEEDLESS: Final = {
     "registrant_logfile": "messages go to standard error, under systemd to the journal",
     "loglevel": "use --verbose or --quiet",
     "stderr_level": "use --verbose or --quiet",
-    "suppress_usermap_info": "`usage-publisher check` tells of rules that match nothing",
+    "suppress_usermap_info": "`usage-publisher check` reports rules that match nothing",
     "record_lifetime": "the store keeps what was sent; there is no archive of records to clear",
     "records_directory": "there are no files of records between reading and sending",
     "state_directory": "there are no files of records between reading and sending",
@@ -69,7 +69,7 @@ class _Bart:
         self._zone = zone
         self._marks: list[int] = []
         self.proposal = Proposal(str(conf.path))
-        self._tell_unknown()
+        self._remark_unknown()
         self._credentials()
         self._sources()
         self._targets(delivered_until)
@@ -83,8 +83,8 @@ class _Bart:
         value = block.get(name)
         return value.replace('"', "").replace("'", "").strip() or None if value is not None else None
 
-    def _tell_unknown(self) -> None:
-        for number, line in self._conf.trouble:
+    def _remark_unknown(self) -> None:
+        for number, line in self._conf.problems:
             self.proposal.remark("not carried over", f"line {number}", f"is not understood: {line[:80]!r}")
         for name, block in self._conf.blocks.items():
             for option in block.options:
@@ -118,7 +118,7 @@ class _Bart:
                 text = (
                     "Maui's statistics are not read: read the accounting of the batch system below it (TORQUE)"
                     if name == "maui"
-                    else "is no batch system that is known"
+                    else "is not a batch system that is known"
                 )
                 self.proposal.remark("choose", f"[{name}]", text)
                 continue
@@ -145,12 +145,12 @@ class _Bart:
         return {"type": "slurm", "path": "/usr/bin/sacct", "map": self._vos(local_users=False)}
 
     def _mapped(self, option: str, default: str) -> Iterator[tuple[str, str]]:
-        told = self._value(self._common, option)
-        path = Path(told or default)
+        value = self._value(self._common, option)
+        path = Path(value or default)
         try:
             lines = path.read_bytes()[: 16 * 2**20].decode("utf-8", "backslashreplace").splitlines()
         except OSError as error:
-            if told is not None or not isinstance(error, FileNotFoundError):
+            if value is not None or not isinstance(error, FileNotFoundError):
                 self.proposal.remark("choose", f"[common] {option}", f"{path} cannot be read: {error.strerror}")
             return
         for number, line in enumerate(lines, 1):
@@ -159,7 +159,7 @@ class _Bart:
             found = _MAPPED(line)
             if found is None:
                 self.proposal.remark(
-                    "not carried over", f"{path} line {number}", "is no mapping; BaRT passes over it too"
+                    "not carried over", f"{path} line {number}", "is not a mapping; BaRT passes over it too"
                 )
             elif found[2].strip() not in {"-", ""}:
                 yield found[1].strip(), found[2].strip()
@@ -167,7 +167,7 @@ class _Bart:
     def _users(self) -> Iterator[dict[str, Any]]:
         for user, dn in self._mapped("usermap", "/etc/bart/usermap"):
             if not dn.startswith("/") or "=" not in dn:
-                self.proposal.remark("choose", f"usermap {user}", f"{dn!r} is no distinguished name")
+                self.proposal.remark("choose", f"usermap {user}", f"{dn!r} is not a distinguished name")
                 continue
             yield {"when": {"local_user": user}, "dn": dn}
 
@@ -184,14 +184,14 @@ class _Bart:
 
     # --- targets
 
-    def _targets(self, told: int | None) -> None:
-        common = self._batches() | self._delivered(told)
+    def _targets(self, given: int | None) -> None:
+        common = self._batches() | self._delivered(given)
         by_url: dict[str, list[str | None]] = {}
         for url, vo in self._wanted():
             if _URL(url):
                 by_url.setdefault(url.rstrip("/"), []).append(vo)
             else:
-                self.proposal.remark("choose", "[logger]", f"{url!r} is no URL: the target is left out")
+                self.proposal.remark("choose", "[logger]", f"{url!r} is not a URL: the target is left out")
         for url, vos in by_url.items():
             host = url.partition("://")[2].partition("/")[0].partition(":")[0]
             target: dict[str, Any] = {"type": "sgas", "url": url, **common}
@@ -208,7 +208,7 @@ class _Bart:
         if size is not None and size.isdigit() and int(size):
             found["batch_records"] = int(size)
         elif size is not None:
-            text = f"{size!r} is no number of records; the default is used"
+            text = f"{size!r} is not a number of records; the default is used"
             self.proposal.remark("choose", "[logger] batch_size", text)
         answering = (self._value(logger, "timeout") or "").partition(",")[2].strip()
         if re.fullmatch(r"\d+(\.\d+)?", answering) and float(answering) > 0:
@@ -225,11 +225,11 @@ class _Bart:
             if len(words) == 2:
                 yield words[1], words[0]
             else:
-                self.proposal.remark("choose", "[logger] log_vo", f"{pair!r} is no VO and URL")
+                self.proposal.remark("choose", "[logger] log_vo", f"{pair!r} is not a VO and URL")
 
     # --- state
 
-    def _delivered(self, told: int | None) -> dict[str, Any]:
+    def _delivered(self, given: int | None) -> dict[str, Any]:
         waiting = self._unregistered()
         if waiting:
             text = (
@@ -237,7 +237,7 @@ class _Bart:
                 "here, for they count as delivered"
             )
             self.proposal.remark("choose", "usage records of BaRT", text)
-        mark = told if told is not None else min(self._marks) if self._marks else None
+        mark = given if given is not None else min(self._marks) if self._marks else None
         if mark is None:
             text = (
                 "how far BaRT came is not known: set `delivered_until` (or give --delivered-until), or SGAS counts "
@@ -245,7 +245,7 @@ class _Bart:
             )
             self.proposal.remark("choose", "delivered_until", text)
             return {}
-        by = "as told" if told is not None else "as its state says"
+        by = "as given" if given is not None else "as its state says"
         self.proposal.remark(
             "state", "delivered_until", f"what ended up to {iso(mark)} counts as delivered by BaRT, {by}"
         )
@@ -275,28 +275,28 @@ class _Bart:
 
     def _slurm_state(self, block: Block) -> None:
         """The end of the last reading, in local time: BaRT asked sacct for what was up to then."""
-        told = self._state_of(block)
-        if told is None:
+        value = self._state_of(block)
+        if value is None:
             return
         try:
-            at = datetime.fromisoformat(told)
+            at = datetime.fromisoformat(value)
             if at.tzinfo is None:
                 if not self._zone:
-                    text = f"{told} is local time: it is taken as UTC; give --timezone, such as Europe/Oslo"
+                    text = f"{value} is local time: it is taken as UTC; give --timezone, such as Europe/Oslo"
                     self.proposal.remark("choose", "BaRT's slurm.state", text)
                 at = at.replace(tzinfo=ZoneInfo(self._zone or "UTC"))
         except (ValueError, ZoneInfoNotFoundError) as error:
             raise UsageError(
-                f"BaRT's state {told!r}, or the time zone {self._zone!r}, cannot be read: {error}"
+                f"BaRT's state {value!r}, or the time zone {self._zone!r}, cannot be read: {error}"
             ) from error
         self._marks.append(int(at.timestamp()))
 
     def _torque_state(self, block: Block, logs: Path) -> None:
         """`JOBID YYYYMMDD`: the job that was read last, and the file it is in. Its end is the mark."""
-        told = self._state_of(block)
-        if told is None:
+        value = self._state_of(block)
+        if value is None:
             return
-        job, _, day = told.partition(" ")
+        job, _, day = value.partition(" ")
         file = logs / day.strip()
         end = _end_of(file, job) if re.fullmatch(r"\d{8}", day.strip()) and job != "-" else None
         if end is None:
@@ -308,12 +308,12 @@ class _Bart:
 
 def _end_of(file: Path, job: str) -> int | None:
     """End of the last run of a job that a TORQUE log has, epoch seconds; None where it has none, or cannot be read."""
-    wanted = _JOB_ENDED + job.encode() + b";"
+    job_ended = _JOB_ENDED + job.encode() + b";"
     found: int | None = None
     try:
         with file.open("rb") as lines:
             while line := lines.readline(2**20):
-                if wanted in line and (end := _END.search(line)) is not None:
+                if job_ended in line and (end := _END.search(line)) is not None:
                     found = int(end[1])
     except OSError:
         return None

@@ -5,7 +5,7 @@ Nothing is guessed in silence: a setting of the old program is either carried ov
 Configuration files of blocks and options, as ARC and Python's configparser have them, read leniently.
 
 A file is blocks `[name]` with lines `option = value` or `option: value`. Comments are lines that begin with `#` or `;`.
-What is none of these is kept as trouble with its line, and never stops the rest from being read.
+What is none of these is kept as a problem with its line, and never stops the rest from being read.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from publisher.errors import UsageError
 from publisher.text import iso, text_of
 
 Kind = Literal["choose", "differs", "not carried over", "state"]
-"""`choose`: somebody must decide before the first run; `differs`: it works otherwise here; `not carried over`: there is
-no counterpart, or it is not understood; `state`: what the old program had delivered, as far as that is known."""
+"""`choose`: the administrator must decide before the first run; `differs`: it works otherwise here; `not carried over`:
+there is no counterpart, or it is not understood; `state`: what the old program had delivered, as far as that is
+known."""
 
-_MOST_TOLD: Final = 2000
+_MOST_CHARACTERS: Final = 2000
 UNKNOWN_SITE: Final = "SITE-NAME-AS-IN-GOCDB"
 _ORDER: Final[tuple[Kind, ...]] = ("choose", "state", "differs", "not carried over")
 
@@ -61,26 +62,26 @@ class Proposal:
 
     @property
     def remarks(self) -> list[Remark]:
-        """All of them, what somebody must decide first."""
+        """All of them, what the administrator must decide first."""
         return sorted(self._remarks, key=lambda remark: _ORDER.index(remark.kind))
 
-    def free_name(self, wanted: str, kind: str) -> str:
+    def free_name(self, preferred: str, kind: str) -> str:
         """A name for a target that no other has."""
-        name = wanted or kind
+        name = preferred or kind
         if name in self.targets:
             name = f"{name}-{kind}"
         number = 2
         while name in self.targets:
-            name, number = f"{wanted}-{kind}-{number}", number + 1
+            name, number = f"{preferred}-{kind}-{number}", number + 1
         return name
 
     def taken_over(self, who: str, now: int) -> None:
-        """Put into each target from what it was made, by whom and when: the audit of the store tells it afterwards."""
+        """Put into each target from what it was made, by whom and when: the audit of the store shows it afterwards."""
         state = [f"{remark.where}: {remark.text}" for remark in self.remarks if remark.kind == "state"]
         for target in self.targets.values():
             files = self.origin if self.state_file is None else f"{self.origin} and {self.state_file}"
             known = "; ".join([f"imported from {files} by {who} at {iso(now)}", *state])
-            target["taken_over_from"] = _one_line(known)[:_MOST_TOLD]
+            target["taken_over_from"] = _one_line(known)[:_MOST_CHARACTERS]
 
     def tables(self) -> dict[str, Any]:
         """The configuration as plain values."""
@@ -122,7 +123,7 @@ _QUOTES: Final = "\"'"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """An option as it stands: `value` without quotes around the whole of it, `line` from 1."""
+    """An option as it is: `value` without quotes around the whole of it, `line` from 1."""
 
     name: str
     value: str
@@ -138,7 +139,7 @@ class Block(msgspec.Struct, frozen=True):
     options: tuple[Option, ...] = ()
 
     def get(self, name: str) -> str | None:
-        """The value of an option, the last one where it stands several times; None where it does not or is empty."""
+        """The value of an option, the last one where it is there several times; None where it does not or is empty."""
         values = self.all(name)
         return values[-1] if values else None
 
@@ -148,11 +149,11 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class BlockFile(msgspec.Struct, frozen=True):
-    """A file. Blocks of the same name are one. `trouble`: lines that are nothing of the kind, as `(line, text)`."""
+    """A file. Blocks of the same name are one. `problems`: lines that are nothing of the kind, as `(line, text)`."""
 
     path: Path
     blocks: dict[str, Block]
-    trouble: tuple[tuple[int, str], ...] = ()
+    problems: tuple[tuple[int, str], ...] = ()
 
     def block(self, name: str) -> Block:
         """The block of this name; an empty one where there is none."""
@@ -170,10 +171,10 @@ def read_blocks(path: Path, *, keep_case: bool = True) -> BlockFile:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint="Name the file of the old program") from error
     if len(content) > LARGEST_BYTES or b"\0" in content:
-        raise UsageError(f"{path} is no configuration file", hint="Name the file of the old program")
+        raise UsageError(f"{path} is not a configuration file", hint="Name the file of the old program")
     text = content.decode("utf-8", "backslashreplace").removeprefix("\ufeff")
     blocks: dict[str, Block] = {}
-    trouble: list[tuple[int, str]] = []
+    problems: list[tuple[int, str]] = []
     current: str | None = None
     for number, line in _lines(text):
         if found := _BLOCK(line):
@@ -183,10 +184,12 @@ def read_blocks(path: Path, *, keep_case: bool = True) -> BlockFile:
             block = blocks[current]
             blocks[current] = msgspec.structs.replace(block, options=(*block.options, option))
         else:
-            trouble.append((number, line))
+            problems.append((number, line))
     if not blocks:
-        raise UsageError(f"{path} is no configuration file of blocks [name]", hint="Name the file of the old program")
-    return BlockFile(path, blocks, tuple(trouble))
+        raise UsageError(
+            f"{path} is not a configuration file of blocks [name]", hint="Name the file of the old program"
+        )
+    return BlockFile(path, blocks, tuple(problems))
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import msgspec
 
@@ -37,6 +35,7 @@ from formats.text import read_date_time, read_duration_ms
 from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
 from publisher.config.schema import Config
+from publisher.errors import StoreFullError
 from publisher.inspect import unwrap as inspection_keys
 from publisher.inspect.inspect import contents
 from publisher.inspect.unwrap import unwrap
@@ -46,6 +45,7 @@ from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
 from publisher.reason import sentence
 from publisher.sources.base import Window
+from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
 from publisher.targets.message_files import is_of_queue
@@ -56,42 +56,36 @@ _fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 
 
 class OldRecord(msgspec.Struct, frozen=True):
-    """A record as it was sent: `end` in epoch seconds where it tells one, of a group the month's first second."""
+    """A record as it was sent: `end` in epoch seconds where it has one, of a group the month's first second."""
 
     name: str
     end: int | None
     fields: Fields
 
 
-class OldRecords:
-    """The records of one format. Use it in a `with` statement; what it keeps is gone behind it.
+_OLD_RECORDS: Final = """
+CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, matched INTEGER DEFAULT 0);
+CREATE INDEX jobs ON old (job);
+CREATE INDEX pairs ON old (pair)
+"""
+
+
+class OldRecords(TemporaryDatabase):
+    """The records of one format. Raises `StoreFullError` where there is no room for them.
 
     `notes`: what could not be read, and messages of other formats. `again`: records that were sent more than once, of
     which the first counts where the service keeps that, else the last.
     """
 
     def __init__(self, format_name: str, *, keeps_first: bool) -> None:
+        super().__init__(_OLD_RECORDS, "the other publisher's records", StoreFullError)
         self._format = format_name
         self._keeps_first = keeps_first
         self.notes: list[str] = []
         self.again = 0
-        self._database = sqlite3.connect("", isolation_level=None)  # a file of SQLite's own, which nobody else sees
-        self._database.execute(
-            "CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, "
-            "seen INTEGER DEFAULT 0)"
-        )
-        self._database.execute("CREATE INDEX jobs ON old (job)")
-        self._database.execute("CREATE INDEX pairs ON old (pair)")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._database.close()
 
     def read(self, paths: Sequence[Path], now: int) -> None:
         """Take the messages of these files and folders, SSM's queues among them. Raises `UsageError`."""
-        self._database.execute("BEGIN")
         for label, content in contents(paths):
             if is_of_queue(label):
                 continue
@@ -103,7 +97,6 @@ class OldRecords:
                     self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
                 else:
                     self._take(inner.label, inner.payload)
-        self._database.execute("COMMIT")
 
     def _take(self, label: str, payload: bytes) -> None:
         try:
@@ -122,13 +115,13 @@ class OldRecords:
 
     def _put(self, fields: Fields) -> None:
         keys = keys_of(self._format, fields)
-        if self._database.execute("SELECT 1 FROM old WHERE name = ?", (keys.name,)).fetchone():
+        if self.row("SELECT 1 FROM old WHERE name = ?", keys.name):
             self.again += 1
             if self._keeps_first:
                 return
-        self._database.execute(
+        self.change(
             "INSERT OR REPLACE INTO old (name, job, pair, end, fields) VALUES (?, ?, ?, ?, ?)",
-            (*msgspec.structs.astuple(keys), msgspec.json.encode(fields)),
+            [(*msgspec.structs.astuple(keys), msgspec.json.encode(fields))],
         )
 
     # --- what is in it
@@ -136,36 +129,35 @@ class OldRecords:
     @property
     def count(self) -> int:
         """How many there are, each once."""
-        return int(self._database.execute("SELECT count(*) FROM old").fetchone()[0])
+        ((number,),) = self.rows("SELECT count(*) FROM old")
+        return int(number)
 
     def bounds(self) -> tuple[int, int] | None:
-        """First and last end; None where no record tells one."""
-        first, last = self._database.execute("SELECT min(end), max(end) FROM old").fetchone()
+        """First and last end; None where no record has one."""
+        ((first, last),) = self.rows("SELECT min(end), max(end) FROM old")
         return None if first is None else (first, last)
 
     def match(self, fields: Fields) -> OldRecord | None:
-        """The record that tells of the same as ours, which is then no longer among the `unmatched`."""
+        """The record of the same as ours, which is then no longer among the `unmatched`."""
         keys = keys_of(self._format, fields)
         query = "SELECT name, end, fields FROM old WHERE %s LIMIT 1"
-        row = self._database.execute(query % "name = ?", (keys.name,)).fetchone()
+        row = self.row(query % "name = ?", keys.name)
         if row is None and keys.job is not None:
-            row = self._database.execute(query % "job = ? AND seen = 0", (keys.job,)).fetchone()
+            row = self.row(query % "job = ? AND matched = 0", keys.job)
         if row is None and keys.pair is not None:
-            row = self._database.execute(query % "pair = ? AND seen = 0", (keys.pair,)).fetchone()
+            row = self.row(query % "pair = ? AND matched = 0", keys.pair)
         if row is None:
             return None
-        self.see(row[0])
+        self.mark_matched(row[0])
         return OldRecord(row[0], row[1], _fields.decode(row[2]))
 
-    def see(self, name: str) -> None:
+    def mark_matched(self, name: str) -> None:
         """Take a record out of the `unmatched`."""
-        self._database.execute("UPDATE old SET seen = 1 WHERE name = ?", (name,))
+        self.change("UPDATE old SET matched = 1 WHERE name = ?", [(name,)])
 
     def unmatched(self) -> Iterator[OldRecord]:
         """The records that none of ours matched."""
-        for name, end, fields in self._database.execute(
-            "SELECT name, end, fields FROM old WHERE seen = 0 ORDER BY end"
-        ):
+        for name, end, fields in self.each("SELECT name, end, fields FROM old WHERE matched = 0 ORDER BY end"):
             yield OldRecord(name, end, _fields.decode(fields))
 
 
@@ -191,8 +183,8 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     local = _first(fields, "JobIdentity/LocalJobId", "LocalJobId")
     end: int | None = None
     with contextlib.suppress(ValueError):
-        told = _first(fields, "EndTime")
-        end = None if told is None else int(told) if told.isascii() and told.isdigit() else read_date_time(told)
+        text = _first(fields, "EndTime")
+        end = None if text is None else int(text) if text.isascii() and text.isdigit() else read_date_time(text)
     pair = None if local is None or end is None else f"{local.rstrip().lower()} {end}"
     job = _first(fields, "JobIdentity/GlobalJobId")
     name = _first(fields, "RecordIdentity@recordId") or pair or job
@@ -220,16 +212,16 @@ _REASONS: Final = tuple(
     (re.compile(field), reason)
     for field, reason in (
         (r"RecordIdentity@recordId", "each publisher has record ids of its own; only those of ARC are kept here"),
-        (r"JobIdentity/GlobalJobId", "not every publisher tells one"),
+        (r"JobIdentity/GlobalJobId", "not every publisher has one"),
         (
             r"(UserIdentity/)?(VO\b.*|GroupAttribute.*|VOGroup|VORole|FQAN)",
             "spelling of VO groups and roles: `vo_spelling`",
         ),
         (r"SubmitHost.*", "spelling of the computing element: `submit_host`"),
-        (r"Memory.*|Swap.*|Network.*|Disk.*", "zero is not known, and `virtual` is no type of the standard"),
+        (r"Memory.*|Swap.*|Network.*|Disk.*", "zero is not known, and `virtual` is not a type of the standard"),
         (r"NodeCount|Processors", "what was granted is read; zero is not known"),
         (r"Host.*", "ARC publishes none, BaRT joins all into one"),
-        (r"TimeInstant.*|TimeDuration.*|SubmitTime", "more times are told here"),
+        (r"TimeInstant.*|TimeDuration.*|SubmitTime", "more times are sent here"),
         (r"(Start|End)Time", "which event counts: `start_time` and `end_time` of the source"),
         (r"ServiceLevel.*", "the benchmark: others send HEPSPEC 1.0 or none where it is missing"),
         (r"Infrastructure.*|Middleware.*|LoggerName.*|UsageRecord@.*", "names the publishing program"),
@@ -279,7 +271,7 @@ class FieldDifference(msgspec.Struct, frozen=True):
 
 
 class ShadowRecord(msgspec.Struct, frozen=True):
-    """A record or group: how it stands on both sides. `reason`: why it is on one side alone."""
+    """A record or group: how it is on both sides. `reason`: why it is on one side alone."""
 
     record: str
     kind: Kind
@@ -363,7 +355,7 @@ class ShadowComparison:
         same = ("Year", "Month", "NumberOfJobs", "WallDuration", "CpuDuration")
         for old in self._old.unmatched():
             if all(old.fields.get(name) == ours.get(name) for name in same):
-                self._old.see(old.name)
+                self._old.mark_matched(old.name)
                 spelled = ", ".join(
                     f"{each.field} {each.theirs!r} there, {each.ours!r} here"
                     for each in _differences(old.fields, ours)
@@ -391,7 +383,7 @@ class ShadowComparison:
                 states = deliveries.states_of(connection, row.id, [found[0].run_id]) if row is not None else {}
                 if found[0].run_id not in states:
                     status = found[0].job.status
-                    return f"it is known ({status}), and not wanted here: see vo, statuses, since and local_jobs"
+                    return f"it is known ({status}), and not selected here: see vo, statuses, since and local_jobs"
                 return "it is known with another end or id; `usage-publisher jobs` shows it"
         return "no source here has it"
 

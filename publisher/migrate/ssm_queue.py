@@ -62,7 +62,7 @@ class Taken(msgspec.Struct):
 
 
 class Queue:
-    """The queue left behind, for one target. `limit_bytes`: the most payload of a message to it."""
+    """The queue that SSM left, for one target. `limit_bytes`: the most payload of a message to it."""
 
     def __init__(
         self, path: Path, store: Store, target_id: int, settings: TargetSettings, limit_bytes: int | None, now: int
@@ -78,7 +78,7 @@ class Queue:
         """What is in it, oldest first. Raises `UsageError` where there is no queue."""
         for name in elements_of(self._path):
             try:
-                yield self._judged(name, read_element(self._path, name))
+                yield self._checked(name, read_element(self._path, name))
             except PublisherError as error:
                 yield QueuedMessage(name, "", 0, "leave", str(error))
 
@@ -88,7 +88,7 @@ class Queue:
         patience = RetryBudget(self._settings)
         for name in elements_of(self._path):
             if tools.stopping():
-                taken.answer = "told to stop"
+                taken.answer = "interrupted"
                 break
             with locked(self._path, name) as ours:
                 if not ours:
@@ -105,7 +105,7 @@ class Queue:
         except PublisherError:
             taken.left += 1
             return True
-        message = self._judged(name, payload)
+        message = self._checked(name, payload)
         if message.fate == "leave":
             taken.left += 1
             return True
@@ -149,7 +149,7 @@ class Queue:
 
     # --- what is to become of a message
 
-    def _judged(self, name: str, payload: bytes) -> QueuedMessage:
+    def _checked(self, name: str, payload: bytes) -> QueuedMessage:
         found = inspect_message(payload, self._now)
         message = QueuedMessage(name, found.format, len(found.records), "send")
         why = self._why_not(found, payload)

@@ -2,17 +2,11 @@
 
 Promises kept here: nothing is changed but the log of who came in; nobody sees what is not for them, neither in a page
 nor in a picture, a table or a message about what there is; a token is in no address and no log.
-
-What stands around every answer: by which names and methods it may be asked for, and what browsers are told.
-
-The page is read, never written: no answer may be framed, guessed at, kept by others or fetched from other pages.
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version as version_of
 from threading import BoundedSemaphore
@@ -22,146 +16,26 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from publisher.errors import ConfigError, PublisherError, StoreMissingError, UsageError
 from publisher.page import query as page_query
 from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessions
-from publisher.page.cache import Answers
-from publisher.page.html import markup, policy, problem_page, report_page, status_page
+from publisher.page.html import markup, problem_page, report_page, status_page
+from publisher.page.middleware import SecurityMiddleware
+from publisher.page.report_cache import CachedReports
 from publisher.report import output
 from publisher.report.plot.draw import CONTENT_TYPES, draw
 from publisher.report.plot.style import Look
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
-from publisher.security.connections import Listener
 from publisher.status.status import Status
 from publisher.text import safe
-
-_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_HEADERS: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Cache-Control": "no-store",
-}
-_A_YEAR: Final = "max-age=31536000"
-_MOST_QUERY: Final = 4_000
-_PIECE_BYTES: Final = 1 << 16
-_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
-"""A Host header (RFC 9110, 7.2): an IPv6 address in brackets, or a name; then a port."""
-_METHODS: Final = frozenset({"GET", "HEAD", "POST"})
-"""POST logs in and out; every other path answers it with 405."""
-
-
-class Attended:
-    """The application, with its listener told which connections have sent a whole request.
-
-    What is slow on the other side's part is bounded as well: each part of a body has `wait_s` to arrive, and each piece
-    of an answer has it to be taken.
-    """
-
-    def __init__(self, app: ASGIApp, listener: Listener, wait_s: float) -> None:
-        self._app = app
-        self._listener = listener
-        self._wait_s = wait_s
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
-        place = scope["client"]
-
-        async def received() -> Message:
-            try:
-                async with asyncio.timeout(self._wait_s):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, "The rest of the request did not arrive.", {"Connection": "close"}) from None
-            if message["type"] == "http.disconnect":
-                raise HTTPException(400, "The request was not complete.", {"Connection": "close"})
-            return message
-
-        async def sent(message: Message) -> None:
-            try:
-                async with asyncio.timeout(self._wait_s):
-                    await send(message)
-            except TimeoutError:
-                self._listener.drop(place)
-                await send(message)  # returns once the connection is gone
-
-        async def sent_in_pieces(message: Message) -> None:
-            body: bytes = message.get("body", b"")
-            for start in range(0, max(0, len(body) - _PIECE_BYTES), _PIECE_BYTES):
-                piece = body[start : start + _PIECE_BYTES]
-                await sent({"type": message["type"], "body": piece, "more_body": True})
-            rest = len(body) % _PIECE_BYTES or _PIECE_BYTES
-            await sent({**message, "body": body[-rest:]} if body else message)
-
-        with self._listener.answering(place):
-            await self._app(scope, received, sent_in_pieces)
-
-
-class Guarded:
-    """The application behind these rules. `names` are what it may be called besides the loopback names.
-
-    A page elsewhere whose name was made to lead to us (DNS rebinding) is not answered.
-    """
-
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
-        self._app = app
-        self._names = _LOOPBACK_NAMES | {name.lower().strip("[]") for name in names}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        tls = scope.get("scheme") == "https"
-
-        async def dressed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["Content-Security-Policy"] = policy(served=True)
-                for name, value in _HEADERS.items():
-                    headers[name] = value
-                if tls:
-                    headers["Strict-Transport-Security"] = _A_YEAR
-            await send(message)
-
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, dressed)
-        else:
-            await self._app(scope, receive, dressed)
-
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        headers = Headers(scope=scope)
-        if "transfer-encoding" in headers and ("content-length" in headers or scope["http_version"] == "1.0"):
-            # Where such a request ends is read differently by different servers (RFC 9112, 6.1).
-            return PlainTextResponse("The length of this request is not clear.\n", 400, {"Connection": "close"})
-        if _host(headers.get("host", "")) not in self._names:
-            return PlainTextResponse("This is not a name of this server; [serve] names tells more.\n", 421)
-        if scope["method"] not in _METHODS:
-            return PlainTextResponse("This page is only read.\n", 405, {"Allow": "GET, HEAD"})
-        if len(scope["query_string"]) > _MOST_QUERY:
-            return PlainTextResponse("This asks for too much.\n", 414)
-        return None
-
-
-def _host(header: str) -> str | None:
-    """The name of a Host header, without its port and brackets; None where it is not a host."""
-    found = _HOST.fullmatch(header)
-    return (found[1] or found[2]).lower() if found is not None else None
-
 
 _LABELS: Final = {"job": "Job", "load": "Load", "scarce": "Scarce resources", "waiting": "Waiting times"}
 _COOKIE: Final = "session"
@@ -176,24 +50,24 @@ _TEXTS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 class PageContent(msgspec.Struct, frozen=True):
-    """What the application shows: the site's name, its reports, its status, and where log-ins are put down."""
+    """What the application shows: the site's name, its reports, its status, and where log-ins are recorded."""
 
     name: str
-    answers: Callable[[], Answers]
+    reports: Callable[[], CachedReports]
     """Raises `StoreMissingError` as long as nothing was collected."""
     status: Callable[[], Status]
-    came_in: Callable[[Person, str], None]
-    """Told who logged in, and from which address."""
+    record_log_in: Callable[[Person, str], None]
+    """Record who logged in, and from which address."""
     say: Callable[[str], None]
-    """Told what whoever runs the server should know, and those who look should not."""
+    """Say to the administrator of the server what its users should not know."""
     people: People | None
     sessions: Sessions
     clock: Callable[[], int]
     views: tuple[str, ...] = tuple(VIEWS)
 
 
-def application(site: PageContent, names: tuple[str, ...]) -> Guarded:
-    """The whole application, behind its guard; `names` are what it may be called."""
+def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware:
+    """The whole application, with its security rules; `names` are what it may be called."""
     pages = _Pages(site)
     routes = [
         Route("/", pages.view, name="utilization"),
@@ -205,17 +79,17 @@ def application(site: PageContent, names: tuple[str, ...]) -> Guarded:
         Route("/{view}.{form}", pages.download),
         Route("/{view}", pages.view),
     ]
-    handlers: Mapping[Any, Any] = {HTTPException: pages.trouble, PublisherError: pages.failed, Exception: pages.broken}
+    handlers: Mapping[Any, Any] = {HTTPException: pages.refused, PublisherError: pages.failed, Exception: pages.broken}
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware)], exception_handlers=handlers)
-    return Guarded(app, names)
+    return SecurityMiddleware(app, names)
 
 
 class _NotForYouError(Exception):
-    """This view is not for whoever asks."""
+    """This view is not for the person who asks."""
 
 
 class _LogInError(Exception):
-    """Nobody knows who asks."""
+    """It is not known who asks."""
 
 
 class _Pages:
@@ -243,7 +117,7 @@ class _Pages:
         return person
 
     async def _shown(self, request: Request, make: Callable[[Person], Response], needs: str | None) -> Response:
-        """What `make` gives for whoever asks, if it is for them; the way in, if it is not known who asks."""
+        """What `make` gives for the person who asks, if it is for them; the way in, if it is not known who asks."""
 
         def work() -> Response:
             person = self._person(request)
@@ -275,7 +149,7 @@ class _Pages:
             "measures": view == "utilization",
         }  # fmt: skip
         try:
-            asked = page_query.asked(view, query, now, self._ends(), person)
+            asked = page_query.parse(view, query, now, self._ends(), person)
             report = self._report(view, asked.request, person)
         except (UsageError, StoreMissingError) as error:
             return _page(problem_page(view, _label(view), str(error), page_query.choice(query), around), 400)
@@ -295,7 +169,7 @@ class _Pages:
 
     def _download(self, request: Request, view: str, form: str, person: Person) -> Response:
         query = _query(request, person)
-        asked = page_query.asked(view, query, self._site.clock(), self._ends(), person)
+        asked = page_query.parse(view, query, self._site.clock(), self._ends(), person)
         report = self._report(view, asked.request, person)
         if form in _TEXTS:
             text = output.to_csv(report) if form == "csv" else output.to_json(report)
@@ -305,7 +179,7 @@ class _Pages:
         kind = _TEXTS.get(form) or CONTENT_TYPES[form]
         return Response(content, 200, {"Content-Disposition": f'attachment; filename="{view}.{form}"'}, kind)
 
-    def _picture(self, report: Report, asked: page_query.Asked, form: str) -> bytes:
+    def _picture(self, report: Report, asked: page_query.PageQuery, form: str) -> bytes:
         place = page_query.plot_number(asked.query)
         if not report.plots or place >= len(report.plots):
             raise UsageError("there is no such picture")
@@ -329,9 +203,9 @@ class _Pages:
         """How the page is used."""
 
         def make(person: Person) -> Response:
-            told = [{"href": _path(view), "label": _label(view), "help": VIEWS[view]} for view in self._menu(person)]
+            views = [{"href": _path(view), "label": _label(view), "help": VIEWS[view]} for view in self._menu(person)]
             roles = ROLES if self._site.people is not None else {}
-            context = {"title": "Help", "views": told, "roles": roles, **self._around(person, "help")}
+            context = {"title": "Help", "views": views, "roles": roles, **self._around(person, "help")}
             return _page(markup("help.html", {**context, "version": version_of("usage-publisher")}))
 
         return await self._shown(request, make, None)
@@ -362,9 +236,9 @@ class _Pages:
         known = people.by_token(token) if people is not None and token else None
         if known is None:
             self._site.say(f"somebody from {_address(request)} tried to log in with a token that is not known")
-            return self._login_page("That is no token that is known here.", 403)
+            return self._login_page("That is not a token that is known here.", 403)
         digest, person = known
-        self._site.came_in(person, _address(request))
+        self._site.record_log_in(person, _address(request))
         landing = "utilization" if person.may("utilization") else next(iter(self._menu(person)), STATUS)
         response = RedirectResponse(_path(landing), 303)
         cookie = self._site.sessions.begin(digest)
@@ -384,23 +258,23 @@ class _Pages:
     def _login_page(self, problem: str | None, code: int) -> Response:
         return _page(markup("login.html", {"title": "Log in", "site": self._site.name, "problem": problem}), code)
 
-    # --- trouble
+    # --- problems
 
-    async def trouble(self, _request: Request, error: HTTPException) -> Response:
+    async def refused(self, _request: Request, error: HTTPException) -> Response:
         """What starlette refuses."""
-        said = {404: "There is no such page.", 405: "This page is only read."}.get(error.status_code, error.detail)
+        said = {404: "There is no such page.", 405: "This page is read-only."}.get(error.status_code, error.detail)
         return self._message("Not here", said, error.status_code, error.headers)
 
     async def failed(self, _request: Request, error: PublisherError) -> Response:
         """Errors of ours that a page does not show by itself."""
         if isinstance(error, UsageError) and not isinstance(error, ConfigError):
             return self._message("That cannot be shown", str(error), 400)
-        # What files and folders there are is for whoever runs the server, not for whoever looks.
+        # What files and folders there are is for the administrator of the server, not for its users.
         self._site.say(str(error))
         return self._message("Not now", "The server cannot show this now; its messages say why.", 503)
 
     async def broken(self, _request: Request, _error: Exception) -> Response:
-        """A mistake in the program; starlette lets the server write it down."""
+        """A mistake in the program; starlette lets the server log it."""
         return self._message("Not now", "Something went wrong here; the server's messages say what.", 500)
 
     def _message(self, title: str, problem: str, code: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -416,11 +290,11 @@ class _Pages:
         return view
 
     def _ends(self) -> tuple[int | None, int | None]:
-        return self._site.answers().known()
+        return self._site.reports().known()
 
     def _report(self, view: str, asked: ReportRequest, person: Person) -> Report:
         with self._busy:
-            report = self._site.answers().report(view, asked)
+            report = self._site.reports().report(view, asked)
         if person.owner is not None and report.nothing:
             # What there is besides is others'.
             return msgspec.structs.replace(report, nothing="No job of yours matches.")

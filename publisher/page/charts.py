@@ -31,7 +31,7 @@ from publisher.report.plot.style import (
 )
 from publisher.report.plot.ticks import Tick, time_ticks, value_ticks
 from publisher.report.report import Plot, Series, is_others
-from publisher.text import iso, safe
+from publisher.text import cell_text, iso, safe
 
 WIDE: Final = 10_000
 HIGH: Final = 1_000
@@ -57,7 +57,7 @@ class ChartSeries(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A bar of a chart over names: from `left`, so `long`, in per cent of the axis."""
+    """A bar of a chart over names: from `left`, so `long`, in percent of the axis."""
 
     label: str
     colour: str
@@ -200,7 +200,8 @@ def _told(plot: Plot, title: str) -> str:
         if not known:
             return f"{safe(one.label)} is not known"
         return (
-            f"{safe(one.label)} from {min(known):,.2f} to {max(known):,.2f}, {sum(known) / len(known):,.2f} on average"
+            f"{safe(one.label)} from {cell_text(min(known))} to {cell_text(max(known))}, "
+            f"{cell_text(sum(known) / len(known))} on average"
         )
 
     return f"{title}. {'; '.join(map(of, plot.series))} ({safe(plot.unit)}). The table below has every value."

@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import cache
 from importlib.metadata import version as version_of
 from importlib.resources import files
@@ -26,21 +25,23 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from publisher.page.charts import drawing
-from publisher.report.output import is_text, shown_columns, told_apart
+from publisher.report.output import grouping_columns, is_text, shown_columns
 from publisher.report.plot.style import interval_told
-from publisher.report.report import UNTOLD, VIEWS, Cell, Column, Kind, Plot, Report
+from publisher.report.report import UNKNOWN_NAME, VIEWS, Cell, Column, Kind, Plot, Report
 from publisher.status.status import SourceStatus, Status, TargetStatus
-from publisher.text import future_notes, iso, safe
+from publisher.text import cell_text, future_notes, iso, safe
 
 _FOLDER: Final = "templates"
 
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("publisher.page", _FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
+    environment.filters["cell_text"] = cell_text
+    return environment
 
 
 @cache
@@ -81,10 +82,6 @@ MOST_ROWS: Final = 5_000
 """More make a page that browsers are slow with; CSV and JSON have them all."""
 
 
-_LARGE: Final = 1000
-"""From here on one decimal is shown; CSV and JSON have more."""
-
-
 class Heading(msgspec.Struct, frozen=True):
     """The head of a column; `number` stands to the right, `instant` in one line."""
 
@@ -111,10 +108,12 @@ def table(report: Report) -> Table:
     """The table of a report."""
     columns = shown_columns(report)
     heads = tuple(Heading(_name(one), _unit(one), not is_text(one), one.kind == "instant") for one in columns)
-    keys = told_apart(report)
+    keys = grouping_columns(report)
     places = [(report.columns.index(one), one.kind, one.name in keys) for one in columns]
     rows = tuple(
-        tuple(UNTOLD if key and row[place] in (None, "") else _text(row[place], kind) for place, kind, key in places)
+        tuple(
+            UNKNOWN_NAME if key and row[place] in (None, "") else _cell(row[place], kind) for place, kind, key in places
+        )
         for row in report.rows[:MOST_ROWS]
     )
     return Table(heads, rows, len(report.rows))
@@ -131,18 +130,8 @@ def _unit(column: Column) -> str:
     return "%" if column.kind == "ratio" and not column.unit else safe(column.unit)
 
 
-def _text(cell: Cell, kind: Kind) -> str:
-    if cell is None:
-        return "\N{EN DASH}"
-    if kind == "instant" and isinstance(cell, int):
-        return iso(cell) or ""
-    if kind == "ratio" and isinstance(cell, int | float | Decimal):
-        return f"{cell * 100:.1f}"
-    if isinstance(cell, float):
-        return f"{cell:,.4f}" if abs(cell) < _LARGE else f"{cell:,.1f}"
-    if kind == "count" and isinstance(cell, int):
-        return f"{cell:,}"
-    return safe(cell)
+def _cell(cell: Cell, kind: Kind) -> str:
+    return "\N{EN DASH}" if cell is None else cell_text(cell, kind)
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,7 +235,7 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     context = {
         "title": "Publishing", "lead": _lead(status), "targets": targets, "sources": sources,
-        "target_columns": _TARGETS, "source_columns": _SOURCES, "target_numbers": _NUMBERS, "source_numbers": _NUMBERS,
+        "target_columns": _TARGETS, "source_columns": _SOURCES, "numbers": _NUMBERS,
     }  # fmt: skip
     return markup("status.html", {**context, **around})
 

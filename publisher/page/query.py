@@ -78,7 +78,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     fixed: bool = False
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PageQuery(msgspec.Struct, frozen=True):
     """What a query asks of a view, and how the pictures are to look."""
 
     request: ReportRequest
@@ -86,7 +86,9 @@ class Asked(msgspec.Struct, frozen=True):
     query: Mapping[str, str]
 
 
-def asked(view: str, query: Mapping[str, str], now: int, known: tuple[int | None, int | None], person: Person) -> Asked:
+def parse(
+    view: str, query: Mapping[str, str], now: int, known: tuple[int | None, int | None], person: Person
+) -> PageQuery:
     """The request of a query; `known`: when the first and the last run ended. Raises `UsageError`."""
     for name, value in query.items():
         if len(value) > _MOST_LETTERS:
@@ -108,7 +110,7 @@ def asked(view: str, query: Mapping[str, str], now: int, known: tuple[int | None
         resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
         running=person.owner is None,
     )
-    return Asked(request, choice(query), query)
+    return PageQuery(request, choice(query), query)
 
 
 def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int | None]) -> tuple[int, int]:
@@ -202,7 +204,9 @@ def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tup
         found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else "any", fixed=mine))
     if view == "utilization":
         sizes = ("15m", "1h", "6h", "1d", "7d")
-        found.append(_select("bin", "Bin", query.get("bin", ""), (("", "as suits"), *((size, size) for size in sizes))))
+        found.append(
+            _select("bin", "Bin", query.get("bin", ""), (("", "automatic"), *((size, size) for size in sizes)))
+        )
     if (allowed := _BY.get(view, ())) and not (view == "charges" and person.owner is not None):
         label = "Stacked by" if view == "utilization" else "By"
         none = "as configured" if view == "charges" else "nothing"

@@ -1,4 +1,4 @@
-"""The server: refused where strangers could listen in, bound before it is announced, its store only read."""
+"""The server: refused where others could listen in, bound before it is announced, its store read-only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from publisher.api import Publisher
 from publisher.config.schema import Config
 from publisher.config.services import Serve
 from publisher.errors import PublisherError, StoreMissingError, UsageError
-from publisher.page.app import Attended, PageContent, application
+from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions
-from publisher.page.cache import Answers
-from publisher.page.proxies import BehindProxies, Proxies
+from publisher.page.middleware import Proxies, ProxyMiddleware, TimeoutMiddleware
+from publisher.page.report_cache import CachedReports
 from publisher.report.cache import ReportCache
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
@@ -37,13 +37,13 @@ _MOST_OF_ADDRESS: Final = 32
 """A browser opens six; several people may come from behind one address."""
 WAIT_S: Final = 10.0
 """A connection without a whole request for longer is closed: in a TLS handshake, in a header, between requests."""
-_PATIENCE_S: Final = 5
+_STOP_S: Final = 5
 _BACKLOG: Final = 32
-"""Connections accepted before others are looked after: those that were told to close are closed by then."""
+"""Connections accepted before others are looked after: those that are to close are closed by then."""
 
 
 class PageServer:
-    """The page of a site at a bound address. `say` is told what people at the terminal should know."""
+    """The page of a site at a bound address. `say` writes to the terminal."""
 
     def __init__(
         self, publisher: Publisher, settings: Serve, say: Callable[[str], None], *, wait_s: float = WAIT_S
@@ -62,7 +62,7 @@ class PageServer:
         names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
         self._reports = _Reports(publisher, say)
         pages = application(_site(publisher, settings, people, say, self._reports), names)
-        self._app: ASGIApp = Attended(BehindProxies(pages, proxies), self._listener, wait_s)
+        self._app: ASGIApp = TimeoutMiddleware(ProxyMiddleware(pages, proxies), self._listener, wait_s)
 
     @property
     def url(self) -> str:
@@ -72,24 +72,24 @@ class PageServer:
         return f"{'https' if self._tls else 'http'}://{shown}:{port}/"
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until interrupted."""
         certificate, key = self._tls or (None, None)
         config = uvicorn.Config(
             self._app, loop="asyncio", http="h11", lifespan="off", ws="none", access_log=False, log_config=None,
-            server_header=False, proxy_headers=False, backlog=_BACKLOG, timeout_keep_alive=_PATIENCE_S,
-            timeout_graceful_shutdown=_PATIENCE_S, ssl_certfile=certificate, ssl_keyfile=key,
+            server_header=False, proxy_headers=False, backlog=_BACKLOG, timeout_keep_alive=_STOP_S,
+            timeout_graceful_shutdown=_STOP_S, ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-        with suppress(PublisherError):  # whoever looks is told
-            self._reports.answers()
+        with suppress(PublisherError):  # the page says so
+            self._reports.reports()
         try:
-            _Attentive(config, self._listener, self._stopping).run(sockets=[self._listener])
+            _Server(config, self._listener, self._stopping).run(sockets=[self._listener])
         finally:
             self._listener.close()
             self._reports.close()
 
 
-class _Attentive(uvicorn.Server):
+class _Server(uvicorn.Server):
     """Closes connections that wait too long, and stops also for a signal that came before it watched for signals."""
 
     def __init__(self, config: uvicorn.Config, listener: Listener, stopping: Callable[[], bool]) -> None:
@@ -110,29 +110,29 @@ class _Reports:
         self._publisher = publisher
         self._say = say
         self._opening = Lock()
-        self._kept: ReportCache | None = None
-        self._answers: Answers | None = None
+        self._runs: ReportCache | None = None
+        self._cached: CachedReports | None = None
 
-    def answers(self) -> Answers:
-        """The answers; the first call begins to read runs, beside whatever is asked. Raises `StoreMissingError`."""
+    def reports(self) -> CachedReports:
+        """The reports; the first call begins to read runs, beside what is asked. Raises `StoreMissingError`."""
         with self._opening:
-            if self._answers is None:
+            if self._cached is None:
                 store = self._publisher.store
                 clock = self._publisher.tools.clock
-                kept = self._kept = ReportCache(store, self._publisher.config, self._say, clock)
-                self._answers = Answers(store, self._view, clock)
+                kept = self._runs = ReportCache(store, self._publisher.config, self._say, clock)
+                self._cached = CachedReports(store, self._view, clock)
                 kept.prepare()
-            return self._answers
+            return self._cached
 
     def _view(self, view: str, request: ReportRequest) -> Report:
-        runs = None if self._kept is None else self._kept.runs
+        runs = None if self._runs is None else self._runs.runs
         context = ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
         return make(view, context, request)
 
     def close(self) -> None:
         """Stop reading runs."""
-        if self._kept is not None:
-            self._kept.close()
+        if self._runs is not None:
+            self._runs.close()
 
 
 def _site(
@@ -140,25 +140,25 @@ def _site(
 ) -> PageContent:
     clock = publisher.tools.clock
 
-    def came_in(person: Person, address: str) -> None:
+    def record_log_in(person: Person, address: str) -> None:
         _note_log_in(publisher.config, person, address, clock())
 
     return PageContent(
-        publisher.config.site.name, reports.answers, publisher.status, came_in, say, people,
+        publisher.config.site.name, reports.reports, publisher.status, record_log_in, say, people,
         Sessions(settings.session, clock), clock,
     )  # fmt: skip
 
 
 def _note_log_in(config: Config, person: Person, address: str, now: int) -> None:
-    """Put a log-in into the audit trail: the one thing that the server writes, through a connection of its own."""
+    """Record a log-in in the audit trail: the one thing that the server writes, through a connection of its own."""
     try:
         store = open_store(config.store.url, config.store.busy_timeout, create=False)
     except StoreMissingError:
         return  # there is nothing yet that could be looked at
     try:
         with store.write() as connection:
-            told = f"to the page, as {person.role} of {person.group}, from {address}"
-            registry.record_action(connection, registry.LOG_IN, person.name, told, now)
+            detail = f"to the page, as {person.role} of {person.group}, from {address}"
+            registry.record_action(connection, registry.LOG_IN, person.name, detail, now)
     finally:
         store.close()
 

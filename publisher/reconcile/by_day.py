@@ -1,4 +1,4 @@
-"""Day by day: where a service tells sums by machine, user, VO and day, as SGAS does, and not which records it has.
+"""Day by day: where a service gives sums by machine, user, VO and day, as SGAS does, and not which records it has.
 
 A user and VO that agree in jobs, wall and CPU time on a day of a machine confirm all their jobs of that day. Those that
 do not agree name the jobs among which some are missing; sending all of them again is harmless, since the service
@@ -67,7 +67,7 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 
 
 class DayCell(msgspec.Struct):
-    """Sums of a cell. `perhaps`: jobs of which nobody knows whether the service has them; not in the others.
+    """Sums of a cell. `perhaps`: jobs of which it is not known whether the service has them; not in the others.
     `within_s`: by how much either sum of seconds may be off because it was rounded.
     """
 
@@ -107,24 +107,24 @@ class ByDay:
         self._places: dict[int, Place | None] = {}
 
     def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
-        """Compare a month. Where the service does not tell, that; the month is counted all the same."""
+        """Compare a month. Where the service does not answer, that; the month is counted all the same."""
         expected = self._expected(month)
-        first, behind = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
-        told: dict[Cell, DayCell] = {}
+        first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
+        evidence: dict[Cell, DayCell] = {}
         for machine in sorted({cell.machine for cell in expected}):
-            answer = self._service.usage(machine, first, behind)
+            answer = self._service.usage(machine, first, stop)
             if isinstance(answer, EvidenceUnavailable):
                 return answer
-            told |= _by_cell(answer)
+            evidence |= _by_cell(answer)
             registered = self._service.last_registration_s(machine)
             if isinstance(registered, float):
                 self._found.registered[machine] = int(now - registered)
-        month.told_jobs = sum(sums.jobs for sums in told.values())
-        month.told_wall_s = sum(sums.wall_s for sums in told.values())
-        month.told_cpu_s = sum(sums.cpu_s for sums in told.values())
-        within = {cell: sums for cell, sums in expected.items() if first <= cell.day < behind}
-        findings = judged(within, told)
-        self._tell(month, {id(one): one for one in findings.values()}.values())
+        month.service_jobs = sum(sums.jobs for sums in evidence.values())
+        month.service_wall_s = sum(sums.wall_s for sums in evidence.values())
+        month.service_cpu_s = sum(sums.cpu_s for sums in evidence.values())
+        within = {cell: sums for cell, sums in expected.items() if first <= cell.day < stop}
+        findings = compare_cells(within, evidence)
+        self._count(month, {id(one): one for one in findings.values()}.values())
         self._follow(month, findings)
         return None
 
@@ -154,7 +154,7 @@ class ByDay:
             return None
         return Cell(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
 
-    def _tell(self, month: MonthFound, findings: Iterable[DayDifference]) -> None:
+    def _count(self, month: MonthFound, findings: Iterable[DayDifference]) -> None:
         """Count what does not agree, and list that of which no job can be named."""
         page = ConfirmedPage([], [], [], [])
         for one in findings:
@@ -205,36 +205,36 @@ class ByDay:
             month.confirmed += self._verdicts.write(page)
 
 
-def judged(expected: Mapping[Cell, DayCell], told: Mapping[Cell, DayCell]) -> dict[Cell, DayDifference]:
+def compare_cells(expected: Mapping[Cell, DayCell], evidence: Mapping[Cell, DayCell]) -> dict[Cell, DayDifference]:
     """A finding on every cell of both.
 
-    Cells with the same name on both sides are judged each by its own jobs and hours: a job that one user lacks and one
-    that another has too many do not make up for each other. The service may spell the other names of a day of a machine
-    differently, so these cells are judged by their sum (`_respelled`). Where that explains nothing, each is judged by
-    itself, or, where the day has no name in common, the whole day.
+    Cells with the same name on both sides are compared each by its own jobs and hours: a job that one user lacks and
+    one that another has too many do not make up for each other. The service may spell the other names of a day of a
+    machine differently, so these cells are compared by their sum (`_respelled`). Where that explains nothing, each is
+    compared by itself, or, where the day has no name in common, the whole day.
     """
     days: defaultdict[tuple[str, int], list[Cell]] = defaultdict(list)
-    for cell in {**expected, **told}:
+    for cell in {**expected, **evidence}:
         days[cell.machine, cell.day].append(cell)
     found: dict[Cell, DayDifference] = {}
     for (machine, day), cells in sorted(days.items()):
         text = f"{_date(day)} {machine}"
-        each = {cell: _finding(expected, told, [cell], cell.text) for cell in sorted(cells)}
-        other_names = [cell for cell in each if not (cell in expected and cell in told)]
+        each = {cell: _finding(expected, evidence, [cell], cell.text) for cell in sorted(cells)}
+        other_names = [cell for cell in each if not (cell in expected and cell in evidence)]
         found |= each
         if not other_names:
             continue
-        whole = _finding(expected, told, cells, text)
+        whole = _finding(expected, evidence, cells, text)
         if len(other_names) == len(cells) and whole.sent.jobs and whole.has.jobs:
             found |= dict.fromkeys(cells, whole)
         else:
-            found |= _respelled(expected, told, each, other_names, text)
+            found |= _respelled(expected, evidence, each, other_names, text)
     return found
 
 
 def _respelled(
     expected: Mapping[Cell, DayCell],
-    told: Mapping[Cell, DayCell],
+    evidence: Mapping[Cell, DayCell],
     each: Mapping[Cell, DayDifference],
     names: list[Cell],
     text: str,
@@ -244,12 +244,12 @@ def _respelled(
     `names`: the cells with a name that only one side has. Their jobs may also be among those of a name that both have:
     at the service, where it has more than were sent; here, where it has fewer.
     """
-    alone = _finding(expected, told, names, text)
+    alone = _finding(expected, evidence, names, text)
     if alone.verdict in _SPELLING_EXPLAINS:
         return dict.fromkeys(names, alone)
     opposite = {"short"} if alone.verdict == "over" else {"over"}
     merged = [*names, *(cell for cell, one in each.items() if cell not in names and one.verdict in opposite)]
-    together = _finding(expected, told, merged, text)
+    together = _finding(expected, evidence, merged, text)
     return dict.fromkeys(merged, together) if together.verdict in _SPELLING_EXPLAINS else {}
 
 
@@ -269,9 +269,9 @@ def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
 
 
 def _finding(
-    expected: Mapping[Cell, DayCell], told: Mapping[Cell, DayCell], cells: Sequence[Cell], text: str
+    expected: Mapping[Cell, DayCell], evidence: Mapping[Cell, DayCell], cells: Sequence[Cell], text: str
 ) -> DayDifference:
-    sent, has = _sum(expected, cells), _sum(told, cells)
+    sent, has = _sum(expected, cells), _sum(evidence, cells)
     return DayDifference(verdict_on(sent, has), text, sent, has)
 
 

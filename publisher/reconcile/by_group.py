@@ -1,8 +1,8 @@
-"""Group by group: where sums of groups are known, from summaries in a directory or from a file that somebody gave.
+"""Group by group: where sums of groups are known, from summaries in a directory or from a file that was given.
 
-Groups are compared by the fields that they are told by: a file by month and submit host is compared with what was sent
-by month and submit host. A group that is sent again replaces the one at the service. Memory holds the groups of a
-month.
+Groups are compared by the fields that the evidence names them by: a file by month and submit host is compared with what
+was sent by month and submit host. A group that is sent again replaces the one at the service. Memory holds the groups
+of a month.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_HOST = "none"
 
 
 class GroupCell(msgspec.Struct):
-    """Sums of a cell. `keys`: the groups of ours in it; `unclear`: of some of it nobody knows what the service has;
+    """Sums of a cell. `keys`: the groups of ours in it; `unclear`: of some of it it is not known what the service has;
     `taken`: some of it was in a message that was taken away from a directory; `fixed`: some of it is of a person who
     was erased since, whom the service knows by another name: sent again it would be counted beside what is there."""
 
@@ -58,14 +58,14 @@ class GroupCell(msgspec.Struct):
 
 
 class ByGroup:
-    """Compares one target with groups that are told by `dimensions` (by kind: summaries, sync counts)."""
+    """Compares one target with groups that the evidence names by `dimensions` (by kind: summaries, sync counts)."""
 
     def __init__(
         self,
         ledger: Ledger,
         view: View,
         form: Format,
-        told: Sequence[EvidenceGroup],
+        evidence: Sequence[EvidenceGroup],
         verdicts: Verdicts,
         spool: KeepsMessages | None,
         now: int,
@@ -76,16 +76,16 @@ class ByGroup:
         self._verdicts = verdicts
         self._now = now
         self._spool = spool if spool is not None and spool.taken_away else None
-        self._told: defaultdict[tuple[str, Month], list[EvidenceGroup]] = defaultdict(list)
-        for group in told:
-            self._told[group.kind, group.month].append(group)
+        self._evidence: defaultdict[tuple[str, Month], list[EvidenceGroup]] = defaultdict(list)
+        for group in evidence:
+            self._evidence[group.kind, group.month].append(group)
 
     def summaries(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the jobs of a month, in groups by these fields, and what that means for each run."""
-        told = _told(self._told[groups.SUMMARY, month.month], dimensions)
-        month.told_jobs = sum(sums.jobs for sums in told.values())
-        month.told_wall_s = _total(sums.wall_s for sums in told.values())
-        month.told_cpu_s = _total(sums.cpu_s for sums in told.values())
+        evidence = _cells(self._evidence[groups.SUMMARY, month.month], dimensions)
+        month.service_jobs = sum(sums.jobs for sums in evidence.values())
+        month.service_wall_s = _total(sums.wall_s for sums in evidence.values())
+        month.service_cpu_s = _total(sums.cpu_s for sums in evidence.values())
         common = tuple(name for name in dimensions if name not in SCORES)
         if self._format.shape == "summary":
             expected = self._sent_groups(groups.SUMMARY, month.month, dimensions)
@@ -93,20 +93,22 @@ class ByGroup:
                 pass
         else:
             expected = self._sent_runs(month, dimensions)
-        verdicts = _judged(expected, told)
-        self._tell(month, groups.SUMMARY, dimensions, expected, told, verdicts)
+        verdicts = _verdicts(expected, evidence)
+        self._count(month, groups.SUMMARY, dimensions, expected, evidence, verdicts)
         places = [dimensions.index(name) for name in common]
         by_run: dict[Cell, set[Verdict]] = defaultdict(set)
         for cell, verdict in verdicts.items():
             by_run[tuple(cell[place] for place in places)].add(verdict)
-        short = {cell for cell, verdict in verdicts.items() if _is_short(verdict, expected.get(cell), told.get(cell))}
+        short = {
+            cell for cell, verdict in verdicts.items() if _is_short(verdict, expected.get(cell), evidence.get(cell))
+        }
         self._follow(month, common, by_run, frozenset() if self._format.shape == "summary" else short)
 
     def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the sync counts of a month."""
-        told = _told(self._told[groups.SYNC, month.month], dimensions)
+        evidence = _cells(self._evidence[groups.SYNC, month.month], dimensions)
         expected = self._sent_groups(groups.SYNC, month.month, dimensions)
-        self._tell(month, groups.SYNC, dimensions, expected, told, _judged(expected, told))
+        self._count(month, groups.SYNC, dimensions, expected, evidence, _verdicts(expected, evidence))
 
     def _sent_groups(self, kind: str, month: Month, dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
         with self._ledger.store.read() as connection:
@@ -164,13 +166,13 @@ class ByGroup:
             fields["submit_host"] = _NO_HOST
         return tuple(fields.values())
 
-    def _tell(
+    def _count(
         self,
         month: MonthFound,
         kind: str,
         dimensions: tuple[str, ...],
         expected: Mapping[Cell, GroupCell],
-        told: Mapping[Cell, GroupCell],
+        evidence: Mapping[Cell, GroupCell],
         verdicts: Mapping[Cell, Verdict],
     ) -> None:
         agreeing: list[str] = []
@@ -178,7 +180,7 @@ class ByGroup:
         differences: list[Difference] = []
         nothing = GroupCell(keys=[])
         for cell, verdict in sorted(verdicts.items(), key=lambda item: str(item[0])):
-            ours, theirs = expected.get(cell, nothing), told.get(cell, nothing)
+            ours, theirs = expected.get(cell, nothing), evidence.get(cell, nothing)
             if verdict == "agrees":
                 agreeing += ours.keys
             elif verdict == "taken":
@@ -223,13 +225,13 @@ class ByGroup:
             month.confirmed += self._verdicts.write(page)
 
 
-def dimensions_of(told: Iterable[EvidenceGroup], kind: str) -> tuple[str, ...]:
-    """The fields by which all groups of a kind are told."""
-    told_by = [group.fields.keys() for group in told if group.kind == kind]
-    return tuple(name for name in DIMENSIONS if told_by and all(name in fields for fields in told_by))
+def dimensions_of(evidence: Iterable[EvidenceGroup], kind: str) -> tuple[str, ...]:
+    """The fields by which all groups of a kind are named."""
+    named_by = [group.fields.keys() for group in evidence if group.kind == kind]
+    return tuple(name for name in DIMENSIONS if named_by and all(name in fields for fields in named_by))
 
 
-def _told(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
+def _cells(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
     cells: dict[Cell, GroupCell] = {}
     for group in found:
         sums = cells.setdefault(group.cell(dimensions), GroupCell(keys=[]))
@@ -237,11 +239,11 @@ def _told(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[C
     return cells
 
 
-def _judged(expected: Mapping[Cell, GroupCell], told: Mapping[Cell, GroupCell]) -> dict[Cell, Verdict]:
+def _verdicts(expected: Mapping[Cell, GroupCell], evidence: Mapping[Cell, GroupCell]) -> dict[Cell, Verdict]:
     nothing = GroupCell(keys=[])
     return {
-        cell: _verdict(expected.get(cell, nothing), told.get(cell, nothing), known=cell in told)
-        for cell in {**expected, **told}
+        cell: _verdict(expected.get(cell, nothing), evidence.get(cell, nothing), known=cell in evidence)
+        for cell in {**expected, **evidence}
     }
 
 
@@ -284,9 +286,9 @@ def _total(values: Iterable[float | None]) -> float | None:
 
 
 def _name(kind: str, dimensions: tuple[str, ...], cell: Cell) -> str:
-    told_by = ", ".join(f"{name} {value}" for name, value in zip(dimensions, cell, strict=True))
+    named_by = ", ".join(f"{name} {value}" for name, value in zip(dimensions, cell, strict=True))
     what = "sync" if kind == groups.SYNC else "jobs"
-    return f"{what}: {told_by}" if told_by else f"{what} of the month"
+    return f"{what}: {named_by}" if named_by else f"{what} of the month"
 
 
 def _detail(ours: GroupCell, theirs: GroupCell) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from formats.calendar import Month, month_bounds, month_of
 from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
-from publisher.reconcile.evidence import EvidenceDatabase, Told
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceRecord
 from publisher.reconcile.ledger import Ledger, LedgerRun, RecordKeys, kept_as
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store import queries
@@ -32,48 +32,48 @@ class ByRecord:
         ledger: Ledger,
         keys: RecordKeys,
         found: Found,
-        scratch: EvidenceDatabase,
+        database: EvidenceDatabase,
         verdicts: Verdicts,
         spool: KeepsMessages | None,
     ) -> None:
         self._ledger = ledger
         self._keys = keys
         self._found = found
-        self._scratch = scratch
+        self._database = database
         self._verdicts = verdicts
         self._spool = spool if spool is not None and spool.taken_away else None
         self._there: dict[str, bool] = {}
 
     def month(self, month: MonthFound) -> None:
         """Compare a month."""
-        month.told_jobs, month.told_wall_s, month.told_cpu_s = 0, 0.0, 0.0
+        month.service_jobs, month.service_wall_s, month.service_cpu_s = 0, 0.0, 0.0
         for entries in self._ledger.counted_pages(month):
             keys = self._keys.of([entry.run for entry in entries])
             others = [other for entry in entries if (other := kept_as(entry.run)) is not None]
-            told = self._scratch.told(self._found.target, [*keys.values(), *others])
+            evidence = self._database.match(self._found.target, [*keys.values(), *others])
             gone = self._taken_away(entries) if self._spool is not None else frozenset()
             page = ConfirmedPage([], [], [], [])
             for entry in entries:
-                at_service = told.get(keys.get(entry.run.run_id, "")) or told.get(kept_as(entry.run) or "")
-                self._judge(month, page, entry, at_service, taken=entry.run.batch_id in gone)
+                at_service = evidence.get(keys.get(entry.run.run_id, "")) or evidence.get(kept_as(entry.run) or "")
+                self._compare(month, page, entry, at_service, taken=entry.run.batch_id in gone)
             month.confirmed += self._verdicts.write(page)
 
-    def _judge(
-        self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, told: Told | None, *, taken: bool
+    def _compare(
+        self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, theirs: EvidenceRecord | None, *, taken: bool
     ) -> None:
         run, state = entry.run, entry.run.state
-        if told is not None:
-            _add(month, told)
+        if theirs is not None:
+            _add(month, theirs)
             if state is State.SUPERSEDED:
                 page.differences.append(
                     Difference(month.month, "superseded", run.record_id, sentence(run.reason) or _KEPT)
                 )
             elif state is State.WAIVED and run.sent:
-                pass  # superseded, and somebody let it be
+                pass  # superseded, and waived
             elif state is not State.ACCEPTED:
                 month.unsettled += 1
                 page.differences.append(Difference(month.month, "unsettled", run.record_id, f"here: {state.word}"))
-            elif (difference := _difference(entry, told)) is not None:
+            elif (difference := _difference(entry, theirs)) is not None:
                 month.differing += 1
                 month.other_hours += 1
                 page.lacks(entry)
@@ -105,9 +105,9 @@ class ByRecord:
         return frozenset(gone)
 
     def foreign(self, months: dict[Month, MonthFound]) -> None:
-        """What the service has and nobody asked for: of these months, or of no known time and not known here."""
+        """What the service has and was not asked for: of these months, or of no known time and not known here."""
         bounds = {month: month_bounds(month) for month in months}
-        for page in self._scratch.unseen(self._found.target):
+        for page in self._database.unmatched(self._found.target):
             chosen = [one for one in page if one.end is None or month_of(one.end) in bounds]
             with self._ledger.store.read() as connection:
                 known = queries.states_of_records(connection, self._ledger.target_id, [one.key for one in chosen])
@@ -123,23 +123,27 @@ class ByRecord:
                 else:
                     months[month].foreign += 1
                     _add(months[month], one)
-            self._scratch.differ(self._found.target, differences)
+            self._database.add_differences(self._found.target, differences)
 
 
-def _add(month: MonthFound, told: Told) -> None:
-    assert month.told_jobs is not None  # told begins at 0
-    month.told_jobs += 1
-    month.told_wall_s = None if month.told_wall_s is None or told.wall_s is None else month.told_wall_s + told.wall_s
-    month.told_cpu_s = None if month.told_cpu_s is None or told.cpu_s is None else month.told_cpu_s + told.cpu_s
+def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
+    assert month.service_jobs is not None  # it begins at 0
+    month.service_jobs += 1
+    month.service_wall_s = (
+        None if month.service_wall_s is None or theirs.wall_s is None else month.service_wall_s + theirs.wall_s
+    )
+    month.service_cpu_s = (
+        None if month.service_cpu_s is None or theirs.cpu_s is None else month.service_cpu_s + theirs.cpu_s
+    )
 
 
-def _difference(entry: LedgerRun, told: Told) -> str | None:
+def _difference(entry: LedgerRun, theirs: EvidenceRecord) -> str | None:
     """How the sums of a record differ from those sent, where they do."""
     if not entry.known:
         return None
     parts = []
-    if told.wall_s is not None and abs(told.wall_s - entry.wall_s) > _WALL_ROUNDING_S:
-        parts.append(f"wall {told.wall_s:g} s, sent {entry.wall_s} s")
-    if told.cpu_s is not None and abs(told.cpu_s - entry.cpu_s) > _CPU_ROUNDING_S:
-        parts.append(f"CPU {told.cpu_s:g} s, sent {entry.cpu_s} s")
+    if theirs.wall_s is not None and abs(theirs.wall_s - entry.wall_s) > _WALL_ROUNDING_S:
+        parts.append(f"wall {theirs.wall_s:g} s, sent {entry.wall_s} s")
+    if theirs.cpu_s is not None and abs(theirs.cpu_s - entry.cpu_s) > _CPU_ROUNDING_S:
+        parts.append(f"CPU {theirs.cpu_s:g} s, sent {entry.cpu_s} s")
     return "; ".join(parts) or None

@@ -14,7 +14,7 @@ import msgspec
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of, periods_between
 from formats.utilization.report import UtilizationReport, read_report
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
-from publisher.reconcile.evidence_reports import Interval, ToldReports
+from publisher.reconcile.evidence_reports import EvidenceReports, Interval
 from publisher.reconcile.ledger import Ledger
 from publisher.reconcile.result import Difference, MonthFound
 from publisher.store import groups, queries
@@ -30,11 +30,16 @@ class ByReport:
     """Compares one target. `spool`: where messages are taken away by others, as is meant to happen."""
 
     def __init__(
-        self, ledger: Ledger, kind: PeriodKind, told: ToldReports, verdicts: Verdicts, spool: KeepsMessages | None
+        self,
+        ledger: Ledger,
+        kind: PeriodKind,
+        evidence: EvidenceReports,
+        verdicts: Verdicts,
+        spool: KeepsMessages | None,
     ) -> None:
         self._ledger = ledger
         self._kind = kind
-        self._told = told.reports
+        self._evidence = evidence.reports
         self._verdicts = verdicts
         self._spool = spool if spool is not None and spool.taken_away else None
 
@@ -45,7 +50,7 @@ class ByReport:
             with self._ledger.store.read() as connection:
                 rows = groups.of_month(connection, self._ledger.target_id, groups.UTILIZATION, period.number)
             verdicts = {key: self._verdict(row) for key, row in rows.items()}
-            self._tell(month, period, rows, verdicts)
+            self._count(month, period, rows, verdicts)
             if rows and set(verdicts.values()) == {"agrees"}:
                 agreeing.add(period)
             if set(verdicts.values()) & {"agrees", "differs"}:
@@ -58,10 +63,10 @@ class ByReport:
         """`agrees`, `taken`, `unclear` where it is on its way, or what kind of difference it is."""
         if row.state is not State.ACCEPTED:
             return "unclear"
-        told = self._told.get(_interval(row))
-        if told is None:
+        theirs = self._evidence.get(_interval(row))
+        if theirs is None:
             return "taken" if self._is_taken(row) else "missing"
-        return "agrees" if told == read_report(row.body) else "differs"
+        return "agrees" if theirs == read_report(row.body) else "differs"
 
     def _is_taken(self, row: GroupRow) -> bool:
         if self._spool is None:
@@ -72,7 +77,7 @@ class ByReport:
         receipt = self._ledger.receipts([] if batch_id is None else [batch_id]).get(batch_id or 0)
         return receipt is not None and not self._spool.keeps(receipt.get("file", ""))
 
-    def _tell(
+    def _count(
         self, month: MonthFound, period: Period, rows: Mapping[str, GroupRow], verdicts: Mapping[str, str]
     ) -> None:
         differences = list(self._foreign(month.month, period) if not rows else ())
@@ -84,7 +89,7 @@ class ByReport:
                 differences.append(Difference(month.month, "missing", _name(_interval(row)), f"{row.jobs} jobs ran"))
             elif verdict == "differs":
                 month.differing += 1
-                detail = _detail(self._told[_interval(row)], read_report(row.body))
+                detail = _detail(self._evidence[_interval(row)], read_report(row.body))
                 differences.append(Difference(month.month, "differs", _name(_interval(row)), detail))
             elif verdict == "unclear":
                 month.unsettled += 1
@@ -94,20 +99,20 @@ class ByReport:
 
     def _foreign(self, month: Month, period: Period) -> Iterator[Difference]:
         """Reports of a period of which none was sent from here."""
-        for interval in sorted(self._told):
+        for interval in sorted(self._evidence):
             if period.start <= interval[0] < period.stop and month_of(interval[0]) == month:
                 yield Difference(month, "foreign", _name(interval), "no report of it was sent")
 
     def _follow(self, month: MonthFound, agreeing: set[Period], there: set[Period], taken: set[Period]) -> None:
         """Count the runs, and confirm those that ended in a period whose reports agree."""
-        month.told_jobs = 0
+        month.service_jobs = 0
         for entries in self._ledger.counted_pages(month):
             page = ConfirmedPage([], [], [], [])
             for entry in entries:
                 if not entry.counted:
                     continue
                 period = period_of(self._kind, entry.end)
-                month.told_jobs += period in there
+                month.service_jobs += period in there
                 month.taken += period in taken
                 if period in agreeing:
                     page.agrees(entry)
@@ -126,14 +131,14 @@ def _name(interval: Interval) -> str:
     return f"report of {iso(interval[0])} to {iso(interval[1])}"
 
 
-def _detail(told: UtilizationReport, ours: UtilizationReport) -> str:
+def _detail(theirs: UtilizationReport, ours: UtilizationReport) -> str:
     for name in ("bin_s", "measure"):
-        one, other = getattr(told, name), getattr(ours, name)
+        one, other = getattr(theirs, name), getattr(ours, name)
         if one != other:
             return f"{name} {one}, sent {other}"
-    differing = [(one, other) for one, other in zip(told.bins, ours.bins, strict=False) if one != other]
-    if not differing or len(told.bins) != len(ours.bins):
-        return f"{len(told.bins)} bins, sent {len(ours.bins)}"
+    differing = [(one, other) for one, other in zip(theirs.bins, ours.bins, strict=False) if one != other]
+    if not differing or len(theirs.bins) != len(ours.bins):
+        return f"{len(theirs.bins)} bins, sent {len(ours.bins)}"
     one, other = differing[0]
     values = [
         f"{name} {getattr(one, name):.12g}, sent {getattr(other, name):.12g}"

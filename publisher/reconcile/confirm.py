@@ -1,4 +1,4 @@
-"""What follows from a comparison for the ledger: confirmed, or to be sent again; written down page by page."""
+"""What follows from a comparison for the ledger: confirmed, or to be sent again; recorded page by page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from publisher.store.schema import State
 
 
 class ConfirmedPage(msgspec.Struct):
-    """What a page of runs came to. Only what is accepted is confirmed, or loses its confirmation."""
+    """What the comparison of a page of runs gave. Only what is accepted is confirmed, or loses its confirmation."""
 
     confirmed: list[int] = []
     doubted: list[int] = []
@@ -35,33 +35,33 @@ class ConfirmedPage(msgspec.Struct):
 
 
 class Verdicts:
-    """Writes down what pages came to, for one target."""
+    """Records what the comparison of pages gave, for one target."""
 
-    def __init__(self, store: Store, target_id: int, found: Found, scratch: EvidenceDatabase, now: int) -> None:
+    def __init__(self, store: Store, target_id: int, found: Found, database: EvidenceDatabase, now: int) -> None:
         self._store = store
         self._target_id = target_id
         self._found = found
-        self._scratch = scratch
+        self._database = database
         self._now = now
 
     def write(self, page: ConfirmedPage) -> int:
-        """Write a page down; gives by how much more, or fewer, deliveries are confirmed now."""
+        """Record a page; gives by how much more, or fewer, deliveries are confirmed now."""
         change = 0
         if page.confirmed or page.doubted:
             with self._store.write() as connection:
                 change += transitions.confirm(connection, self._target_id, page.confirmed, self._now)
                 change -= transitions.withdraw(connection, self._target_id, page.doubted)
-        self._found.again_jobs += self._scratch.send_again(self._found.target, page.again)
-        self._scratch.differ(self._found.target, page.differences)
+        self._found.again_jobs += self._database.add_runs_to_send(self._found.target, page.again)
+        self._database.add_differences(self._found.target, page.differences)
         return change
 
     def groups(
         self, kind: str, month: int, agreeing: Sequence[str], lacking: Sequence[str], differences: Sequence[Difference]
     ) -> None:
-        """Write down what the groups of a month came to, by their keys."""
+        """Record what the comparison of the groups of a month gave, by their keys."""
         with self._store.write() as connection:
             groups.confirm(connection, self._target_id, kind, month, agreeing, self._now)
             groups.confirm(connection, self._target_id, kind, month, lacking, None)
         again = [(kind, month, key) for key in lacking]
-        self._found.again_groups += self._scratch.send_group_again(self._found.target, again)
-        self._scratch.differ(self._found.target, differences)
+        self._found.again_groups += self._database.add_groups_to_send(self._found.target, again)
+        self._database.add_differences(self._found.target, differences)

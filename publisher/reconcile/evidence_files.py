@@ -1,8 +1,8 @@
 """A file of what a service has: CSV or JSON, as a portal, a sync test or an administrator's query gives it.
 
-Each row is a group of jobs (a month, how many, what they used, and whatever else they are told by) or, where it has a
+Each row is a group of jobs (a month, how many, what they used, and whatever else they are named by) or, where it has a
 record id, one record. The columns' names are taken as people write them: case, blanks and signs do not count. Columns
-that nobody knows are named in a note and not used. CSV is read row by row; JSON as a whole, up to `MOST_JSON_BYTES`.
+that are not known are named in a note and not used. CSV is read row by row; JSON as a whole, up to `MOST_JSON_BYTES`.
 Numbers and times are decimal ASCII digits within bounds, and fields and lines have a most length: anything else is an
 error that names the row.
 """
@@ -22,7 +22,7 @@ import msgspec
 from formats.base import Format
 from formats.calendar import Month
 from publisher.errors import UsageError
-from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, Told, Value, folded
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, Value, folded
 from publisher.store import groups
 
 MOST_JSON_BYTES: Final = 256 * 2**20
@@ -79,8 +79,8 @@ _COLUMNS: Final = "Columns are record_id, or month and jobs with site, submit_ho
 _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]")
 
 
-class ToldFile(msgspec.Struct, frozen=True):
-    """What a file tells: groups, and how many records (which are in the temporary database)."""
+class EvidenceFile(msgspec.Struct, frozen=True):
+    """What a file says: groups, and how many records (which are in the temporary database)."""
 
     groups: list[EvidenceGroup]
     records: int
@@ -92,7 +92,7 @@ class ToldFile(msgspec.Struct, frozen=True):
         return sorted({group.month for group in self.groups})
 
 
-def read_file(path: Path, target: str, form: Format, sites: frozenset[str], scratch: EvidenceDatabase) -> ToldFile:
+def read_file(path: Path, target: str, form: Format, sites: frozenset[str], database: EvidenceDatabase) -> EvidenceFile:
     """What a file says of a target that is sent this format. Rows of other sites than these (folded) are left out.
 
     Raises `UsageError` naming file, row and column for what cannot be read.
@@ -101,13 +101,13 @@ def read_file(path: Path, target: str, form: Format, sites: frozenset[str], scra
         with path.open("rb") as stream:
             beginning = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
         if beginning[:1] in {b"{", b"["}:
-            return _Reading(path, target, sites, scratch).read(_json_rows(path, form))
+            return _FileReader(path, target, sites, database).read(_json_rows(path, form))
         with path.open(encoding="utf-8-sig", newline="") as text:
-            return _Reading(path, target, sites, scratch).read(_csv_rows(path, text))
+            return _FileReader(path, target, sites, database).read(_csv_rows(path, text))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text in UTF-8", hint="Save it as CSV in UTF-8, or as JSON") from error
+        raise UsageError(f"{path} is not text in UTF-8", hint="Save it as CSV in UTF-8, or as JSON") from error
 
 
 Row = Mapping[str, Any]
@@ -153,7 +153,7 @@ def _json_rows(path: Path, form: Format) -> Iterator[tuple[str, Row]]:
         raise UsageError(f"{path} cannot be read as JSON: {error}") from error
     for number, row in enumerate(_listed(path, document, form), 1):
         if not isinstance(row, dict):
-            raise UsageError(f"{path}, row {number}: no JSON object")
+            raise UsageError(f"{path}, row {number}: not a JSON object")
         fields = row.get("fields")
         yield f"row {number}", fields if isinstance(fields, dict) else row
 
@@ -168,7 +168,7 @@ def _listed(path: Path, document: Any, form: Format) -> list[Any]:
         for name in ("rows", "records", "groups", "summaries", "data"):
             if isinstance(document.get(name), list):
                 return list(document[name])
-    raise UsageError(f"{path} holds no list of rows", hint="Give a list of objects, or an object with `rows`")
+    raise UsageError(f"{path} does not hold a list of rows", hint="Give a list of objects, or an object with `rows`")
 
 
 def _holdings(document: dict[str, Any], apel: dict[str, Any], form: Format) -> list[Any]:
@@ -188,32 +188,32 @@ def _as_sync(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"syncJobs" if name == "NumberOfJobs" else name: value for name, value in fields.items()}
 
 
-class _Reading:
+class _FileReader:
     """Reads the rows of one file."""
 
-    def __init__(self, path: Path, target: str, sites: frozenset[str], scratch: EvidenceDatabase) -> None:
+    def __init__(self, path: Path, target: str, sites: frozenset[str], database: EvidenceDatabase) -> None:
         self._path = path
         self._target = target
         self._sites = sites
-        self._scratch = scratch
+        self._database = database
         self._unused: dict[str, None] = {}
         self._elsewhere = 0
         self._records = 0
         self._groups: list[EvidenceGroup] = []
         self._names: dict[str, str] = {}
 
-    def read(self, rows: Iterator[tuple[str, Row]]) -> ToldFile:
-        self._scratch.tell(self._target, self._told(rows))
+    def read(self, rows: Iterator[tuple[str, Row]]) -> EvidenceFile:
+        self._database.add_records(self._target, self._evidence(rows))
         notes = []
         if self._unused:
             notes.append(f"columns that are not known and not used: {', '.join(self._unused)}")
         if self._elsewhere:
             notes.append(f"{self._elsewhere} rows are of other sites")
         if not self._records and not self._groups:
-            raise UsageError(f"{self._path} tells nothing of this site", hint=_COLUMNS)
-        return ToldFile(self._groups, self._records, notes)
+            raise UsageError(f"{self._path} says nothing about this site", hint=_COLUMNS)
+        return EvidenceFile(self._groups, self._records, notes)
 
-    def _told(self, rows: Iterator[tuple[str, Row]]) -> Iterator[Told]:
+    def _evidence(self, rows: Iterator[tuple[str, Row]]) -> Iterator[EvidenceRecord]:
         for place, given in rows:
             row = self._row(place, given)
             if record_id := self._first(row, _RECORD_ID):
@@ -241,12 +241,12 @@ class _Reading:
     def _is_job(row: Row) -> bool:
         return _LOCAL_ID in row and not any(name in row for name in _JOBS)
 
-    def _record(self, place: str, row: Row, record_id: str) -> Told:
+    def _record(self, place: str, row: Row, record_id: str) -> EvidenceRecord:
         end = self._end(place, self._first(row, _END))
         (wall_s, _), (cpu_s, _) = self._duration(place, row, _WALL), self._duration(place, row, _CPU)
-        return Told(record_id, end, wall_s, cpu_s)
+        return EvidenceRecord(record_id, end, wall_s, cpu_s)
 
-    def _job(self, place: str, row: Row) -> Told:
+    def _job(self, place: str, row: Row) -> EvidenceRecord:
         """A row of APEL's job records, by its key there."""
         from formats.identity import run_record_id  # noqa: PLC0415 - of few files
 
@@ -295,7 +295,7 @@ class _Reading:
             found = Month(0, 0)
         if not (1 <= found.month <= 12 and 1970 <= found.year <= 9999):
             raise UsageError(
-                f"{self._path}, {place}: month {month!r} and year {year!r} are no month", hint="Write it as 2026-11"
+                f"{self._path}, {place}: month {month!r} and year {year!r} are not a month", hint="Write it as 2026-11"
             )
         return found
 
@@ -310,7 +310,7 @@ class _Reading:
     def _whole(self, place: str, name: str, value: Any) -> int:
         number, _ = self._number(place, name, value)
         if not number.is_integer():
-            raise UsageError(f"{self._path}, {place}, {name}: {value!r} is no whole number")
+            raise UsageError(f"{self._path}, {place}, {name}: {value!r} is not a whole number")
         return int(number)
 
     def _number(self, place: str, name: str, value: Any) -> tuple[float, float]:

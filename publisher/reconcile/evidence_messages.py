@@ -13,20 +13,20 @@ from formats.rules import type_of
 from formats.xml.read import NotAMessageError, RecordSums, begins_as_xml, read_sums
 from publisher.encoded_run import cpu_total_ms
 from publisher.inspect.unwrap import DecryptionKeys, unwrap
-from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, Told
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord
 from publisher.targets.base import KeepsMessages
 
 _MOST_NOTES: Final = 100
 
 
 class _UnreadableError(ValueError):
-    """A message that is none of ours."""
+    """A message that is not one of ours."""
 
 
 def read_messages(
-    target: str, spool: KeepsMessages, scratch: EvidenceDatabase, now: int
+    target: str, spool: KeepsMessages, database: EvidenceDatabase, now: int
 ) -> tuple[list[EvidenceGroup], Sequence[str]]:
-    """Put the records into the temporary database; gives the groups as they stand, and what could not be read.
+    """Put the records into the temporary database; gives the groups as they are, and what could not be read.
 
     Memory holds one message and the groups. Raises `TargetError` where the directory cannot be read.
     """
@@ -41,10 +41,10 @@ def read_messages(
                 if inner.payload is None:
                     notes.append(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
                 elif begins_as_xml(inner.payload):
-                    scratch.tell(target, map(_told_sums, read_sums(inner.payload)))
+                    database.add_records(target, map(_of_sums, read_sums(inner.payload)))
                 else:
                     records, groups = _text(inner.payload)
-                    scratch.tell(target, records)
+                    database.add_records(target, records)
                     found.update(groups)
             except (_UnreadableError, NotAMessageError, NotApelTextError) as error:
                 notes.append(f"{inner.label}: {error}")
@@ -53,27 +53,27 @@ def read_messages(
     return list(found.values()), notes
 
 
-def _told_sums(record: RecordSums) -> Told:
+def _of_sums(record: RecordSums) -> EvidenceRecord:
     wall_s = None if record.wall_ms is None else record.wall_ms / 1000
-    return Told(record.record_id, record.end, wall_s, None if record.cpu_ms is None else record.cpu_ms / 1000)
+    return EvidenceRecord(record.record_id, record.end, wall_s, None if record.cpu_ms is None else record.cpu_ms / 1000)
 
 
-def _told(job: Job) -> Told:
+def _of_job(job: Job) -> EvidenceRecord:
     wall_s = None if job.wall_ms is None else job.wall_ms / 1000
-    return Told(job.record_id, job.end, wall_s, cpu_total_ms(job) / 1000)
+    return EvidenceRecord(job.record_id, job.end, wall_s, cpu_total_ms(job) / 1000)
 
 
-def _text(payload: bytes) -> tuple[list[Told], dict[tuple[str, str], EvidenceGroup]]:
+def _text(payload: bytes) -> tuple[list[EvidenceRecord], dict[tuple[str, str], EvidenceGroup]]:
     """The records of an APEL text message; its groups by kind and key, of several with one key the last."""
     try:
         message = parse(payload.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _UnreadableError("no text in UTF-8") from error
+        raise _UnreadableError("not text in UTF-8") from error
     kind = type_of(message.header, message.kind, message.version)
     if kind is None:
-        raise _UnreadableError(f"no message of a known kind: {message.header[:80]}")
+        raise _UnreadableError(f"not a message of a known kind: {message.header[:80]}")
     if kind.shape == "record":
-        return [_told(read_job(record)) for record in message.records], {}
+        return [_of_job(read_job(record)) for record in message.records], {}
     groups = {}
     for record in message.records:
         if kind.shape == "sync":

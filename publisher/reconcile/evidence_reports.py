@@ -20,7 +20,7 @@ _MOST_NOTES: Final = 100
 _HINT: Final = "Give a report as it was sent, or a JSON list of reports"
 
 
-class ToldReports(msgspec.Struct):
+class EvidenceReports(msgspec.Struct):
     """The reports of one site by what they are of, and what could not be read."""
 
     site: str
@@ -41,7 +41,7 @@ class ToldReports(msgspec.Struct):
             self.elsewhere += 1
 
     def note(self, text: str) -> None:
-        """Something that somebody should know."""
+        """Add a note for the administrator."""
         if len(self.notes) < _MOST_NOTES:
             self.notes.append(text)
 
@@ -50,25 +50,25 @@ class ToldReports(msgspec.Struct):
         return [*self.notes, *([f"{self.elsewhere} reports are of other sites"] if self.elsewhere else [])]
 
 
-def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> ToldReports:
+def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> EvidenceReports:
     """What the messages of a directory say, in the order of their writing. Memory holds a report of each interval."""
-    told = ToldReports(site, {}, [])
+    found = EvidenceReports(site, {}, [])
     for message in kept:
         if isinstance(message.content, str):
-            told.note(f"{message.name}: {message.content}")
+            found.note(f"{message.name}: {message.content}")
             continue
         for inner in unwrap(message.name, message.content, DecryptionKeys(), now):
             if inner.payload is None:
-                told.note(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
+                found.note(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
             else:
-                told.add(inner.label, inner.payload)
-    return told
+                found.add(inner.label, inner.payload)
+    return found
 
 
-def reports_of_file(path: Path, site: str, now: int) -> ToldReports:
+def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
     """What a file says: a message as it travels, or JSON with many reports, such as the simulator's holdings.
 
-    Raises `UsageError` where it cannot be read, or tells of no report of this site.
+    Raises `UsageError` where it cannot be read, or has no report of this site.
     """
     try:
         if path.stat().st_size > MOST_JSON_BYTES:
@@ -78,19 +78,19 @@ def reports_of_file(path: Path, site: str, now: int) -> ToldReports:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     listed = _listed(content)
     if listed is None:
-        told = reports_of_messages([KeptMessage(path.name, content)], site, now)
+        found = reports_of_messages([KeptMessage(path.name, content)], site, now)
     else:
-        told = ToldReports(site, {}, [])
+        found = EvidenceReports(site, {}, [])
         for number, one in enumerate(listed, 1):
-            told.add(f"report {number}", msgspec.json.encode(one))
-    if not told.reports:
-        why = f": {told.notes[0]}" if told.notes else ""
-        raise UsageError(f"{path} tells of no report of {site}{why}", hint=_HINT)
-    return told
+            found.add(f"report {number}", msgspec.json.encode(one))
+    if not found.reports:
+        why = f": {found.notes[0]}" if found.notes else ""
+        raise UsageError(f"{path} has no report of {site}{why}", hint=_HINT)
+    return found
 
 
 def _listed(content: bytes) -> list[Any] | None:
-    """The reports of a document with many; None: it is none."""
+    """The reports of a document with many; None: it is not one."""
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -126,7 +126,7 @@ class Ledger:
 
         def page(connection: Connection, after: Place | None) -> tuple[list[LedgerRun], Place | None]:
             if self._stopping():
-                raise StoppedError("told to stop", hint="What was seen until then is confirmed; nothing was sent")
+                raise StoppedError("interrupted", hint="What was seen until then is confirmed; nothing was sent")
             found, last = queries.page(connection, self.target_id, month_bounds(month), after, _PAGE)
             versions = {
                 run.run_id: runs.version_of(connection, run.run_id, run.version.digest)
@@ -155,7 +155,7 @@ class Ledger:
             yield entries
 
     def _named(self, entries: Sequence[LedgerRun]) -> set[int]:
-        """The runs that a receipt which is kept names or, where receipts name no records, stands for."""
+        """The runs that a receipt which is kept names, or is for where receipts name no records."""
         of_batches = [entry.run.batch_id for entry in entries if entry.counted and entry.run.batch_id is not None]
         kept = self.receipts(of_batches)
         in_kept = [entry.run for entry in entries if entry.counted and entry.run.batch_id in kept]

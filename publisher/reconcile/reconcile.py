@@ -1,9 +1,9 @@
 """reconcile: what we hold, what we sent and what a service has, month by month; and what closes the difference.
 
 A service is asked in the best way that it has: SGAS by its query (sums by day), a directory by its files, every one by
-a file that somebody gave. Where there is nothing to ask, the receipts that it gave for every record still tell what it
+a file that was given. Where there is nothing to ask, the receipts that it gave for every record still show what it
 took. What was seen there as it was sent is confirmed in the ledger; what was not seen may be sent again, under the same
-ids. Memory does not grow with the jobs: they are read in pages, and what a service tells of records goes into a
+ids. Memory does not grow with the jobs: they are read in pages, and what a service has goes into a
 temporary file (`publisher.reconcile.evidence`).
 """
 
@@ -32,9 +32,9 @@ from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.confirm import Verdicts
 from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded
-from publisher.reconcile.evidence_files import ToldFile, read_file
+from publisher.reconcile.evidence_files import EvidenceFile, read_file
 from publisher.reconcile.evidence_messages import read_messages
-from publisher.reconcile.evidence_reports import ToldReports, reports_of_file, reports_of_messages
+from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_file, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store import deliveries, groups, queries, registry
@@ -68,16 +68,16 @@ def reconcile(
     months: Sequence[Month] | None,
     file: Path | None,
     tools: Tools,
-    scratch: EvidenceDatabase,
+    database: EvidenceDatabase,
 ) -> Found:
-    """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `scratch`.
+    """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `database`.
 
-    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result tells the rest.
+    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result says the rest.
     """
     with store.lock(f"target-{name}") as held:
         if not held:
             return Found(name, busy=True, months=[], notes=[], registered={})
-        return _OneTarget(store, config, tools, scratch, name, plan).reconcile(months, file)
+        return _OneTarget(store, config, tools, database, name, plan).reconcile(months, file)
 
 
 class Reconciliation:
@@ -86,25 +86,25 @@ class Reconciliation:
     def __init__(self) -> None:
         """Raises `StoreFullError` where there is no room for the temporary file."""
         self.targets: dict[str, Found] = {}
-        self.scratch = EvidenceDatabase()
+        self.database = EvidenceDatabase()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.scratch.close()
+        self.database.close()
 
     def count_differences(self, target: str) -> int:
         """How many differences were found of a target."""
-        return self.scratch.count_differences(target)
+        return self.database.count_differences(target)
 
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
         """The differences found of a target, at most so many."""
-        return self.scratch.differences(target, limit)
+        return self.database.differences(target, limit)
 
     @property
     def agrees(self) -> bool:
-        """Whether every target was looked at, and nothing speaks against the ledger as far as the services tell."""
+        """Whether every target was looked at, and nothing contradicts the ledger as far as the services say."""
         return all(found.agrees and not found.busy for found in self.targets.values())
 
 
@@ -120,9 +120,9 @@ def reconcile_targets(
     found = Reconciliation()
     try:
         for name, plan in plans.items():
-            found.targets[name] = reconcile(store, config, name, plan, months, file, tools, found.scratch)
+            found.targets[name] = reconcile(store, config, name, plan, months, file, tools, found.database)
     except BaseException:
-        found.scratch.close()
+        found.database.close()
         raise
     return found
 
@@ -131,12 +131,12 @@ class _OneTarget:
     """One target, whose lock is held."""
 
     def __init__(
-        self, store: Store, config: Config, tools: Tools, scratch: EvidenceDatabase, name: str, plan: TargetPlan
+        self, store: Store, config: Config, tools: Tools, database: EvidenceDatabase, name: str, plan: TargetPlan
     ) -> None:
         self._store = store
         self._config = config
         self._clock, self._stopping, self._make_target = tools.clock, tools.stopping, tools.make_target
-        self._scratch = scratch
+        self._database = database
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
         self._found = Found(name, months=[], notes=[], registered={})
@@ -144,20 +144,20 @@ class _OneTarget:
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
         self._sends_reports = self._settings.reporting is not None
-        self._verdicts = Verdicts(store, plan.target_id, self._found, scratch, tools.clock())
+        self._verdicts = Verdicts(store, plan.target_id, self._found, database, tools.clock())
 
     def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
         found = self._found
         if file is not None and self._sends_reports:
             reports = reports_of_file(file, self._config.site.name, self._clock())
             found.evidence, found.notes = "file", list(reports.all_notes())
-            told_of = sorted({month_of(start) for start, _ in reports.reports})
-            self._by_report(self._months(months, told_of), reports, None)
+            reported = sorted({month_of(start) for start, _ in reports.reports})
+            self._by_report(self._months(months, reported), reports, None)
             return found
         if file is not None:
-            told = read_file(file, found.target, self._settings.format, _sites(self._config), self._scratch)
-            found.evidence, found.notes = "file", told.notes
-            self._by_file(self._months(months, told.months), told)
+            evidence = read_file(file, found.target, self._settings.format, _sites(self._config), self._database)
+            found.evidence, found.notes = "file", evidence.notes
+            self._by_file(self._months(months, evidence.months), evidence)
             return found
         listed = self._months(months, [])
         # by receipts alone, too: one measure in one table
@@ -172,7 +172,7 @@ class _OneTarget:
                     found.notes += [*reports.all_notes(), *([_TAKEN] if service.taken_away else [])]
                     self._by_report(listed, reports, service)
                 elif isinstance(service, KeepsMessages) and not self._settings.format.is_readable:
-                    found.untold = f"{self._settings.records} cannot be read back"
+                    found.unavailable = f"{self._settings.records} cannot be read back"
                     self._by_receipts(listed)
                 elif isinstance(service, KeepsMessages):
                     found.evidence = "files"
@@ -181,29 +181,29 @@ class _OneTarget:
                     found.evidence, self._ledger.per_core = "query", True
                     self._by_query(listed, service)
                 else:
-                    found.untold = _NOTHING_TO_ASK
+                    found.unavailable = _NOTHING_TO_ASK
                     self._by_receipts(listed)
             finally:
                 service.close()
         except (StoreError, UsageError, StoppedError):
             raise
         except PublisherError as error:
-            found.untold, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
+            found.unavailable, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
             self._by_receipts(self._afresh())
         return found
 
     def _afresh(self) -> list[MonthFound]:
-        """The months of which nothing was told, to be counted once more."""
-        untold = []
+        """The months for which there is no evidence, to be counted once more."""
+        unknown = []
         for place, month in enumerate(self._found.months):
-            if month.told_jobs is None and not month.purged:
+            if month.service_jobs is None and not month.purged:
                 self._found.months[place] = MonthFound(month.month)
-                untold.append(self._found.months[place])
-        return untold
+                unknown.append(self._found.months[place])
+        return unknown
 
-    def _months(self, months: Sequence[Month] | None, told: Sequence[Month]) -> list[MonthFound]:
-        """The months to look at. Of one that was purged nobody can tell any more what was sent."""
-        chosen = list(months) if months is not None else list(told) or usual_months(self._clock())
+    def _months(self, months: Sequence[Month] | None, named: Sequence[Month]) -> list[MonthFound]:
+        """The months to look at. For one that was purged it is no longer known what was sent."""
+        chosen = list(months) if months is not None else list(named) or usual_months(self._clock())
         listed = []
         for month in chosen:
             one = MonthFound(month)
@@ -223,10 +223,10 @@ class _OneTarget:
     def _by_query(self, months: Sequence[MonthFound], service: TellsSums) -> None:
         by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts)
         for number, month in enumerate(months):
-            untold = by_day.month(month, self._clock())
-            if isinstance(untold, EvidenceUnavailable):
-                self._found.untold, self._found.unauthorised = untold.reason, untold.unauthorised
-                month.told_jobs = month.told_wall_s = month.told_cpu_s = None
+            unavailable = by_day.month(month, self._clock())
+            if isinstance(unavailable, EvidenceUnavailable):
+                self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
+                month.service_jobs = month.service_wall_s = month.service_cpu_s = None
                 self._by_receipts(months[number + 1 :])
                 return
         self._compare_registrations()
@@ -249,11 +249,11 @@ class _OneTarget:
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
         found = self._found
-        told, unreadable = read_messages(found.target, service, self._scratch, self._clock())
+        evidence, unreadable = read_messages(found.target, service, self._database, self._clock())
         found.notes += unreadable
         if service.taken_away:
             found.notes.append(_TAKEN)
-        by_group = self._by_group(told, service)
+        by_group = self._by_group(evidence, service)
         if self._settings.format.shape == "summary":
             for month in months:
                 by_group.summaries(month, DIMENSIONS)
@@ -263,15 +263,15 @@ class _OneTarget:
             for month in months:
                 by_group.sync(month, _SYNC_DIMENSIONS)
 
-    def _by_file(self, months: Sequence[MonthFound], told: ToldFile) -> None:
-        kinds = {group.kind for group in told.groups}
-        by_group = self._by_group(told.groups, None)
-        if told.records:
+    def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
+        kinds = {group.kind for group in evidence.groups}
+        by_group = self._by_group(evidence.groups, None)
+        if evidence.records:
             if self._settings.format.shape == "summary":
                 raise UsageError(f"the file lists records, and {self._found.target} is sent summaries")
             self._by_record(months, None)
         elif groups.SUMMARY in kinds:
-            dimensions = dimensions_of(told.groups, groups.SUMMARY)
+            dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
             for month in months:
                 by_group.summaries(month, dimensions)
         else:
@@ -279,45 +279,45 @@ class _OneTarget:
                 for _entries in self._ledger.counted_pages(month):
                     pass
         if groups.SYNC in kinds:
-            dimensions = dimensions_of(told.groups, groups.SYNC)
+            dimensions = dimensions_of(evidence.groups, groups.SYNC)
             for month in months:
                 by_group.sync(month, dimensions)
 
-    def _by_report(self, months: Sequence[MonthFound], told: ToldReports, spool: KeepsMessages | None) -> None:
-        by_report = ByReport(self._ledger, self._settings.period_kind, told, self._verdicts, spool)
+    def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
+        by_report = ByReport(self._ledger, self._settings.period_kind, evidence, self._verdicts, spool)
         for month in months:
             by_report.month(month)
 
     def _by_record(self, months: Sequence[MonthFound], spool: KeepsMessages | None) -> None:
-        by_record = ByRecord(self._ledger, self._keys, self._found, self._scratch, self._verdicts, spool)
+        by_record = ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool)
         for month in months:
             by_record.month(month)
         by_record.foreign({month.month: month for month in months})
 
-    def _by_group(self, told: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
-        return ByGroup(self._ledger, self._view, self._settings.format, told, self._verdicts, spool, self._clock())
+    def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
+        return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())
 
 
-def let_go_again(
-    store: Store, plan: TargetPlan, settings: Target, found: Found, scratch: EvidenceDatabase, now: int
+def send_again(
+    store: Store, plan: TargetPlan, settings: Target, found: Found, database: EvidenceDatabase, now: int
 ) -> int:
-    """Let what the service was found to lack wait again, in one transaction, and put down who asked for it.
+    """Let what the service was found to lack wait again, in one transaction, and record who asked for it.
 
     Gives how many jobs. Those that changed meanwhile wait already, or are superseded, and are left alone; so are
     superseded ones that the target no longer wants. The caller holds the target's lock.
     """
-    again = scratch.groups_to_send(found.target)
+    again = database.groups_to_send(found.target)
     moved = 0
     with store.write() as connection:
-        for page in scratch.to_send(found.target):
-            gone = [run_id for run_id, state in page if state is State.SUPERSEDED]
-            wanted = still_wanted(connection, plan.filter, gone)
+        for page in database.runs_to_send(found.target):
+            superseded = [run_id for run_id, state in page if state is State.SUPERSEDED]
+            wanted = still_wanted(connection, plan.filter, superseded)
             moves = [
                 (run_id, state, State.WAITING, SENT_AGAIN)
                 for run_id, state in page
                 if state is not State.SUPERSEDED or run_id in wanted
             ]
-            deliveries.forget_sent_versions(connection, plan.target_id, gone)
+            deliveries.forget_sent_versions(connection, plan.target_id, superseded)
             moved += deliveries.move(connection, plan.target_id, moves, now)
         queries.let_groups_wait(connection, plan.target_id, again, now)
         if settings.sends_sync:
@@ -343,7 +343,7 @@ def send_missing(
         with store.lock(f"target-{name}") as held:
             if not held:
                 raise TargetBusyError(name)
-            let_go_again(store, plans[name], config.targets[name], one, found.scratch, tools.clock())
+            send_again(store, plans[name], config.targets[name], one, found.database, tools.clock())
         delivered[name] = deliver(store, config, name, plans[name], tools)
     return delivered
 

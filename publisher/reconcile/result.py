@@ -10,12 +10,12 @@ from formats.calendar import Month
 from publisher.store.schema import State
 
 Evidence = Literal["query", "files", "file", "receipts"]
-"""What the service was known by: its own query interface, the files in a directory, a file that somebody gave, or
+"""What the service was known by: its own query interface, the files in a directory, a file that was given, or
 nothing but the receipts that it once gave us."""
 
 Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled"]
 """`missing`: sent, and not there. `suspect`: one of several jobs of which some are not there, and the service does not
-tell which. `differs`: a record, group or report that is there with other values than were sent, the number of jobs of
+say which. `differs`: a record, group or report that is there with other values than were sent, the number of jobs of
 a group among them. `hours`: as many jobs as were sent, with other hours than rounding explains. `foreign`: there, and
 not from this store. `superseded`: the service keeps the first version of a run that changed. `unsettled`: there, though
 our ledger says otherwise."""
@@ -34,8 +34,8 @@ class MonthFound(msgspec.Struct):
     """A month at one target. `states` counts deliveries by state, `confirmed` those accepted ones that were seen.
 
     `sent`: accepted, or taken in an earlier version; of these `assumed` were delivered before us as an import says,
-    and `without_receipt` are named by no receipt that is kept. `told_*`: what the service has, None where it does not
-    tell; seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
+    and `without_receipt` are named by no receipt that is kept. `service_*`: what the service has, None where it is not
+    known; seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
     by group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
     that were taken away from a directory, as is meant to happen.
     """
@@ -49,9 +49,9 @@ class MonthFound(msgspec.Struct):
     sent_wall_s: int = 0
     sent_cpu_s: int = 0
     per_core: bool = False
-    told_jobs: int | None = None
-    told_wall_s: float | None = None
-    told_cpu_s: float | None = None
+    service_jobs: int | None = None
+    service_wall_s: float | None = None
+    service_cpu_s: float | None = None
     missing: int = 0
     differing: int = 0
     other_hours: int = 0
@@ -67,20 +67,20 @@ class MonthFound(msgspec.Struct):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing speaks against the ledger."""
+        """Whether nothing contradicts the ledger."""
         return not (self.missing or self.differing or self.foreign)
 
 
 class Found(msgspec.Struct):
-    """What was found of one target. `untold`: why the service does not tell what it has; `notes` are for people.
+    """What was found of one target. `unavailable`: why the service gives no evidence; `notes` are for people.
 
-    `registered`: when the service last took records of a machine, where it tells (epoch seconds).
+    `registered`: when the service last took records of a machine, where it says so (epoch seconds).
     `again_jobs`, `again_groups`: what `--resend` would send again. `busy`: another run is at work for this target.
     """
 
     target: str
     evidence: Evidence = "receipts"
-    untold: str | None = None
+    unavailable: str | None = None
     unauthorised: bool = False
     busy: bool = False
     months: list[MonthFound] = []
@@ -92,10 +92,10 @@ class Found(msgspec.Struct):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing speaks against the ledger, as far as the service tells."""
+        """Whether nothing contradicts the ledger, as far as the service says."""
         return not self.foreign and all(month.agrees for month in self.months)
 
     @property
     def others(self) -> bool:
-        """Whether the service has records that were not sent from here: nothing that is sent again mends that."""
+        """Whether the service has records that were not sent from here: sending again does not fix that."""
         return bool(self.foreign) or any(month.foreign for month in self.months)

@@ -106,7 +106,7 @@ def _entries(file: Path) -> int:
         read: Any = pq.read_metadata
         return int(read(file).num_rows)
     except pa.ArrowInvalid as error:
-        raise PublisherError(f"{file} is no Parquet file: {error}", hint="Move it away and write it anew") from error
+        raise PublisherError(f"{file} is not a Parquet file: {error}", hint="Move it away and write it anew") from error
 
 
 def _write(frames: Iterable[Frame], runs: Runs, path: Path) -> int:
@@ -148,13 +148,13 @@ def _batch(frame: Frame, codings: Mapping[str, Coding]) -> Any:
         texts = [text_of(name, coding.raw[code], coding.values[code]) for code in found.tolist()]
         indices = places.reshape(-1).astype(np.int32)
         silent = np.array([text is None for text in texts], np.bool_)
-        told = pa.array([_unicode(text) or "" for text in texts], pa.string())
-        arrays[name] = pa.DictionaryArray.from_arrays(pa.array(indices, mask=silent[indices]), told)
+        words = pa.array([_unicode(text) or "" for text in texts], pa.string())
+        arrays[name] = pa.DictionaryArray.from_arrays(pa.array(indices, mask=silent[indices]), words)
     for place, name in enumerate(JOB_COLUMNS):
         arrays[name] = pa.array([_unicode(words[place]) for words in frame.objects["job"]], pa.string())
     for name in ("events", CORE_NUMBERS):
-        told_of = [msgspec.json.encode(some).decode() if some else None for some in frame.objects[name]]
-        arrays[name] = pa.array(told_of, pa.string())
+        encoded = [msgspec.json.encode(some).decode() if some else None for some in frame.objects[name]]
+        arrays[name] = pa.array(encoded, pa.string())
     return pa.record_batch([arrays[name] for name in COLUMNS], schema=SCHEMA)
 
 

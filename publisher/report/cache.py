@@ -1,6 +1,6 @@
 """Runs of the store kept in memory between reports: what a program that stays answers from at once.
 
-Promise kept here: a report never tells an outdated state. Before each, it is seen whether the store changed since; if
+Promise kept here: a report never shows an outdated state. Before each, it is seen whether the store changed since; if
 so, ids and digests of its runs are compared with those that are kept, and what is new, changed or gone is made good. As
 long as that is not done, reports are read from the store, as a command reads them.
 
@@ -50,10 +50,10 @@ _MOST_SMALL: Final = 32
 """More small chunks than so many are joined."""
 _SMALL: Final = _CHUNK // 4
 _ALL: Final = NUMBERS | WORDS | OBJECTS_KEPT
-_PATIENCE_S: Final = 2.0
+_WAIT_S: Final = 2.0
 
 
-class _Reader:
+class _FrameMaker:
     """Makes frames with all columns, and holds the codings of all frames that it made. Safe in threads."""
 
     def __init__(self, store: Store, config: Config) -> None:
@@ -88,7 +88,7 @@ class _State(msgspec.Struct, frozen=True):
     """What is kept of one state of the store. It does not change: reports go on with theirs while another is made."""
 
     state: State
-    reader: _Reader
+    reader: _FrameMaker
     classes: dict[int, int]
     ids: Ints
     """Of the runs, ascending."""
@@ -104,7 +104,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class ReportCache:
-    """What is kept of a store. `say` is told of trouble in preparing it. Safe in threads."""
+    """What is kept of a store. `say` is called when preparing it fails. Safe in threads."""
 
     def __init__(
         self, store: Store, config: Config, say: Callable[[str], None], clock: Callable[[], int], *,
@@ -167,21 +167,21 @@ class ReportCache:
         return 0 if self._made is None else sum(chunk.bytes for chunk in self._made.chunks)
 
     def being_read(self, change: int) -> None:
-        """A report that reads the store begins (1) or ends (-1): preparing stands back meanwhile."""
+        """A report that reads the store begins (1) or ends (-1): preparing waits meanwhile."""
         with self._quiet:
             self._reading += change
             self._quiet.notify_all()
 
     def _stand_back(self) -> None:
         with self._quiet:
-            self._quiet.wait_for(lambda: not self._reading or self._stopping, _PATIENCE_S if self._reading else 0)
+            self._quiet.wait_for(lambda: not self._reading or self._stopping, _WAIT_S if self._reading else 0)
             if self._stopping:
                 raise _StoppedError
 
     # --- the present state
 
     def present(self) -> _State | None:
-        """What is kept, as the store stands now; None where it is not prepared, and the store must be read."""
+        """What is kept, as the store is now; None where it is not prepared, and the store must be read."""
         with self._store.read() as connection:
             state = state_of(connection, self._clock())
         made = self._made
@@ -208,7 +208,7 @@ class ReportCache:
                 self._made = None
                 if at_once is not None:
                     return None
-                reader = _Reader(self._store, self._config)
+                reader = _FrameMaker(self._store, self._config)
                 ids, marks, chunks = self._whole(connection, reader, horizon)
             else:
                 reader = old.reader
@@ -221,7 +221,7 @@ class ReportCache:
             return self._made
 
     def _whole(
-        self, connection: Connection, reader: _Reader, horizon: int | None
+        self, connection: Connection, reader: _FrameMaker, horizon: int | None
     ) -> tuple[Ints, Ints, list[ColumnChunk]]:
         marked: list[tuple[Ints, Ints]] = []
 
@@ -277,7 +277,7 @@ def _few(chunks: list[ColumnChunk]) -> list[ColumnChunk]:
     return [*large, ColumnChunk([KeptFrame(chunk, None) for chunk in small])]
 
 
-def _chunks(reader: _Reader, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[ColumnChunk]:
+def _chunks(reader: _FrameMaker, pages: Iterator[tuple[list[int], Rows]]) -> Iterator[ColumnChunk]:
     gathered: list[Frame] = []
     for ids, page in pages:
         gathered += reader.frames(page, ids)

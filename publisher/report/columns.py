@@ -79,7 +79,7 @@ _MILLION: Final = 1_000_000
 
 
 class SlimExtras(msgspec.Struct, frozen=True, gc=False):
-    """Of what a source tells besides, what reports look at."""
+    """Of what a source has besides, what reports look at."""
 
     complex: str = ""
     category: str = ""
@@ -137,7 +137,7 @@ class ColumnMaker:
         self._all_numbers = not any(field in _TYPES and field != "run" for field in fields)
         self.codings = {name: Coding(_words_of(name)) for name in self.wanted & WORDS}
         self.shared: list[ClassColumns] = [_NOTHING]
-        """By place: what `frame` is given the places of; the first tells nothing."""
+        """By place: what `frame` is given the places of; the first has nothing."""
         self._class_codes = {name: [self.codings[name].code[None]] for name in _CLASS_WORDS if name in self.wanted}
 
     def slim_of(self, job: Any) -> Any:
@@ -161,7 +161,7 @@ class ColumnMaker:
     def frame(
         self, runs: Sequence[Any], places: Sequence[int] | None, now: int | None, ids: Sequence[int] | None = None
     ) -> Frame:
-        """A frame of runs and the places of what they share; `now` stands in for the end of those that have none.
+        """A frame of runs and the places of what they share; `now` is used for the end of those that have none.
 
         A run without times is left out. With `ids`, they are a further column of numbers, `ROW`.
         """
@@ -256,7 +256,7 @@ def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
 
 
 def _times(raw: _Raw, now: int | None) -> tuple[Ints, Ints]:
-    """When the payloads ran, as `publisher.messages.entries` says; UNKNOWN where it cannot be told."""
+    """When the payloads ran, as `publisher.messages.entries` says; UNKNOWN where it is not known."""
     stop = np.where(raw["execution_end"] != UNKNOWN, raw["execution_end"], raw["end"])
     if now is not None:
         stop = np.where(stop == UNKNOWN, now, stop)
@@ -290,9 +290,9 @@ def _incomplete(raw: _Raw) -> Ints:
 
 
 def _gpus(raw: _Raw) -> Ints:
-    told = _zero_for_unknown(raw["gpus"])
+    whole = _zero_for_unknown(raw["gpus"])
     by_host = np.fromiter((sum(host.gpus or 0 for host in run.hosts) for run in raw.runs), np.int64, len(raw.runs))
-    return np.maximum(told, by_host)
+    return np.maximum(whole, by_host)
 
 
 def _millionths(value: float | str) -> int:
@@ -320,7 +320,7 @@ def _words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
     if name in {"host", "placed"}:
         return lambda hosts: tuple(host.name for host in hosts if host.name)
     if name == "complex":
-        return lambda told: complex_items(*told)
+        return lambda complexes: complex_items(*complexes)
     if name == "task":
         return lambda task: () if task == UNKNOWN else (str(task),)
     return lambda value: (str(value),) if value else ()

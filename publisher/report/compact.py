@@ -33,7 +33,7 @@ _JOB: Final = "job number"
 _Value = TypeVar("_Value")
 
 
-class _Column:
+class _CompactNumbers:
     """A column of whole numbers; `_values` is one number where all are alike."""
 
     __slots__ = ("_values",)
@@ -95,9 +95,11 @@ class ColumnChunk:
         """Of frames with the same columns, `ROW` among them, and at least one entry."""
         first = frames[0]
         self.rows = sum(frame.rows for frame in frames)
-        self._numbers = {name: _Column(_joined([one.numbers[name] for one in frames])) for name in first.numbers}
-        self._numbers[_JOB] = _Column(_joined([one.job_numbers() for one in frames]))
-        self._codes = {name: _Column(_joined([one.codes[name] for one in frames])) for name in first.codes}
+        self._numbers = {
+            name: _CompactNumbers(_joined([one.numbers[name] for one in frames])) for name in first.numbers
+        }
+        self._numbers[_JOB] = _CompactNumbers(_joined([one.job_numbers() for one in frames]))
+        self._codes = {name: _CompactNumbers(_joined([one.codes[name] for one in frames])) for name in first.codes}
         self._objects = {
             name: _Objects(name, [value for one in frames for value in one.objects[name]]) for name in first.objects
         }
@@ -130,7 +132,7 @@ class ColumnChunk:
         """Values at these places, or all."""
         return self._objects[name].at(np.arange(self.rows) if places is None else places)
 
-    def _at(self, column: _Column, places: Ints | None) -> Ints:
+    def _at(self, column: _CompactNumbers, places: Ints | None) -> Ints:
         if column.only is not None:
             return np.full(self.rows if places is None else len(places), column.only, np.int64)
         return column.at(places)

@@ -27,7 +27,7 @@ _HOW: Final = "Start a scheduler and workers first: see the documents on archive
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a worker is told, but for the view's own part: an answer to it must not depend on where it is given.
+    """What a worker gets, except the view's own part: an answer to it must not depend on where it is given.
 
     `file_bytes` is the size of the month's file as the client sees it; `program` the version of the client.
     """
@@ -106,7 +106,7 @@ def work(part: Callable[[Selection, ReportRequest], _Part], task: Task) -> _Part
     if found != task.file_bytes:
         raise UsageError(
             f"{file} has {found} bytes for a worker on {_host()}, and {task.file_bytes} here",
-            hint="Let all read the same archive, and try again when nobody writes it",
+            hint="Let all read the same archive, and try again when no program writes it",
         )
     runs = ArchiveRuns(archive, task.month)
     return part(selected(runs, task.request, task.wanted, task.interval), task.request)

@@ -17,7 +17,7 @@ from formats.utilization.measure import KEYS
 from publisher.report.column_tally import Ints
 
 UNKNOWN: Final = -(1 << 63)
-"""In a column of numbers: the source does not tell."""
+"""In a column of numbers: the source does not have it."""
 
 NUMBERS: Final = frozenset(
     {
@@ -25,7 +25,7 @@ NUMBERS: Final = frozenset(
         "user_ms", "system_ms", "cpu_ms", "wall_ms", "tasks_wall_ms",  # the last with every task of a parallel job
         "slots", "gpus", "memory_kib", "virtual_kib",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
-        "incomplete",  # what the source does not tell, and is 0 in its column: a sum of the bits below
+        "incomplete",  # what the source does not have it, and is 0 in its column: a sum of the bits below
     }
 )  # fmt: skip
 CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN = 1, 2, 4

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from publisher.report.report import UNTOLD, Cell, Column, Report
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report
 from publisher.text import iso
 
 _TEXT: Final = ("text", "instant")
@@ -26,8 +26,8 @@ def shown_columns(report: Report) -> list[Column]:
 
 def heading(column: Column) -> str:
     """What a column is called in tables: its name, and its unit where the name does not end in it."""
-    told = not column.unit or column.name.endswith(column.unit.lower().replace(" ", "_"))
-    return column.name if told else f"{column.name} ({column.unit})"
+    in_name = not column.unit or column.name.endswith(column.unit.lower().replace(" ", "_"))
+    return column.name if in_name else f"{column.name} ({column.unit})"
 
 
 def is_text(column: Column) -> bool:
@@ -46,17 +46,17 @@ def written(value: Cell, column: Column) -> str:
     return str(value)
 
 
-def told_apart(report: Report) -> set[str]:
-    """The columns of what is told apart; an empty cell of them is a group without a name."""
+def grouping_columns(report: Report) -> set[str]:
+    """The columns that rows are grouped by; an empty cell of them is a group without a name."""
     return {column for key in report.facts.get("by", ()) for column in (key, f"of_{key}")}
 
 
 def text_rows(report: Report) -> list[list[str]]:
     """The rows of the columns that are shown, for people. Where nothing matched there are none, not rows of zeros."""
     columns = shown_columns(report)
-    keys = {place for place, column in enumerate(columns) if column.name in told_apart(report)}
+    keys = {place for place, column in enumerate(columns) if column.name in grouping_columns(report)}
     return [
-        [UNTOLD if place in keys and not cell else cell for place, cell in enumerate(row)]
+        [UNKNOWN_NAME if place in keys and not cell else cell for place, cell in enumerate(row)]
         for row in _text_rows(report, columns)
     ]
 
@@ -72,7 +72,7 @@ def _text_rows(report: Report, columns: Sequence[Column]) -> Iterator[list[str]]
 def to_csv(report: Report) -> str:
     """CSV of every column, with a row of headings.
 
-    A text that a spreadsheet would take for a formula is set behind an apostrophe.
+    A text that a spreadsheet would take for a formula is set after an apostrophe.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

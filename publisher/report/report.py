@@ -14,8 +14,8 @@ import msgspec
 
 from formats.utilization.measure import KEYS
 
-UNTOLD: Final = "(not told)"
-"""What stands for the name of a group that has none, or of a host that no source tells."""
+UNKNOWN_NAME: Final = "(unknown)"
+"""The name of a group that has none, or of a host that no source names."""
 
 _OTHERS: Final = "(others: "
 
@@ -118,7 +118,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     shown: tuple[str, ...] = ()
-    """The columns that stand in tables and Markdown; without any, all. CSV and JSON have them all."""
+    """The columns of tables and Markdown; without any, all. CSV and JSON have them all."""
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader must know of the figures: what was assumed, inferred or left out."""

@@ -37,7 +37,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     bins: int | None = None
     measure: Measure = "queue"
     by: tuple[str, ...] = ()
-    """What is told apart: keys of the view."""
+    """What rows are grouped by: keys of the view."""
     interval: Interval | None = None
     """Which runs belong to the interval; None: as the view has it."""
     period: PeriodName = "month"

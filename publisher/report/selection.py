@@ -64,8 +64,8 @@ class Met:
             return None
         if not self.runs:
             return "no run lies in the interval" + (f"; {self.ended}" if self.ended else "")
-        told = [f"{key} {some(values) or 'is not told by any source'}" for key, values in sorted(self.there.items())]
-        return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(told)}"
+        there = [f"{key} {some(values) or 'is not known by any source'}" for key, values in sorted(self.there.items())]
+        return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(there)}"
 
     def notes(self, lacks: int = 0, *, shows_unknown: bool = False) -> tuple[str, ...]:
         """What is odd about the runs that match; `lacks`: the bits of `incomplete` that matter. `shows_unknown`: an
@@ -74,11 +74,11 @@ class Met:
         if self.backward:
             notes.append(f"Runs that end before they start, and so ran for no time: {self.backward}.")
         lacking = {bit: runs for bit, runs in sorted(self.lacking.items()) if runs and bit & lacks}
-        told = [
+        unknown = [
             f"{AMOUNTS[bit]} of {runs:,}" for bit, runs in lacking.items() if runs < self.matched or not shows_unknown
         ]
-        if told:
-            notes.append(f"Unknown, and in no sum: {', '.join(told)} of {self.matched:,} runs.")
+        if unknown:
+            notes.append(f"Unknown, and in no sum: {', '.join(unknown)} of {self.matched:,} runs.")
         return tuple(notes)
 
 
@@ -195,7 +195,7 @@ def some(values: set[str]) -> str:
 
 
 GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
-"""What runs are told apart by. A run with several words (hosts, complexes) counts under its first."""
+"""What runs are grouped by. A run with several words (hosts, complexes) counts under its first."""
 BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
 
 
@@ -205,7 +205,7 @@ def columns_of(by: tuple[str, ...]) -> frozenset[str]:
 
 
 class Groups:
-    """Numbers for the groups met so far; `labels` tells what each is called, a word for each key."""
+    """Numbers for the groups met so far; `labels` says what each is called, a word for each key."""
 
     def __init__(self, request: ReportRequest, selection: Selection, by: tuple[str, ...], at: str = "end") -> None:
         """`at` names the column of the instant by which a run belongs to a period."""

@@ -1,4 +1,4 @@
-"""Grid logs: the BLAH lines of BLAH, ARC and HTCondor-CE, which tell whose each local job is (facts on sources, 8).
+"""Grid logs: the BLAH lines of BLAH, ARC and HTCondor-CE, which say whose each local job is (facts on sources, 8).
 
     "timestamp=2026-11-20 10:00:00" "userDN=/DC=org/CN=Ada" "userFQAN=/atlas/Role=NULL/Capability=NULL" "ceID=..."
     "jobID=..." "lrmsID=4711.server" "localUser=10001"
@@ -20,11 +20,13 @@ import msgspec
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.grid_identity import GridLogEntry
-from publisher.sources.base import Cursor, CutError, LineError, Recovered, Unreadable, decoded
+from publisher.sources.base import Cursor, Line, Outcome, Recovered, Unreadable
+from publisher.sources.fields import CutError, LineError, decoded
 from publisher.sources.htcondor.lines import GridEntryParser
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine, unreadable_of
-from publisher.sources.logs.reader import RAW_BYTES, LineBlock, LogReader, Reading
+from publisher.sources.logs.lines import LineSource
+from publisher.sources.logs.reader import LogReader
+from publisher.sources.logs.sniff import KINDS
 
 MAX_LINE_BYTES: Final = 65_536
 _HELD: Final = "held"
@@ -34,7 +36,7 @@ _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 class GridPage(msgspec.Struct, frozen=True):
-    """Some entries, what could not be read, the cursor behind them, and what is no longer unreadable."""
+    """Some entries, what could not be read, the cursor after them, and what is no longer unreadable."""
 
     entries: tuple[GridLogEntry, ...]
     unreadable: tuple[Unreadable, ...]
@@ -50,7 +52,7 @@ def entry(line: bytes) -> GridLogEntry | None:
     if not text:
         return None
     if len(text) < 2 or text[0] != '"':
-        raise LineError('is no BLAH line: those are pairs "key=value"')
+        raise LineError('is not a BLAH line: those are pairs "key=value"')
     if text[-1] != '"':
         raise CutError("its last quote is missing: a torn line, or a line feed in a name")
     single: dict[str, str] = {}
@@ -58,7 +60,7 @@ def entry(line: bytes) -> GridLogEntry | None:
     for pair in _BETWEEN.split(text[1:-1]):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise LineError('is no BLAH line: those are pairs "key=value"')
+            raise LineError('is not a BLAH line: those are pairs "key=value"')
         value = _ESCAPED.sub(r"\1", value)
         if key == "userFQAN":
             if value.startswith("/"):
@@ -82,10 +84,13 @@ def _instant(text: str) -> int:
 
 
 class _GridParser:
-    """Lines of a grid log and ads of a history, in any mixture: `entries` are those that were found."""
+    """A `LineParser` of grid logs and of the ads of a history, in any mixture. It gives entries, and no runs."""
+
+    reads = frozenset(KINDS)
+    """A line that is not understood is unreadable by itself, whatever the file looks like."""
 
     def __init__(self) -> None:
-        self.ads = GridEntryParser()
+        self._ads = GridEntryParser()
         self._entries: list[GridLogEntry] = []
         self._joiner = RecordJoiner(self.parse, _is_rest)
         self.release = self._joiner.release
@@ -95,7 +100,7 @@ class _GridParser:
         if self._joiner.holds:
             return self._joiner.take(line)
         if (b" = " in line and not line.startswith(b'"')) or line.startswith(b"***") or not line.strip():
-            return self.ads.parse(line)
+            return self._ads.parse(line)
         try:
             found = entry(line)
         except LineError as error:
@@ -104,22 +109,34 @@ class _GridParser:
             self._entries.append(found)
         return Line.SKIPPED
 
+    def file_begins(self, file: str) -> None:
+        """The file of one job is its ad."""
+        self._ads.file_begins(file)
+
+    def finish(self) -> list[Outcome]:
+        """The ads of files that are one job each, and an ad that is cut off so far."""
+        return self._ads.finish()
+
+    def waiting(self) -> str | None:
+        """Whether an ad is not complete."""
+        return self._ads.waiting()
+
     def taken(self) -> tuple[GridLogEntry, ...]:
         """The entries that were found since the last call."""
-        found = (*self._entries, *self.ads.entries)
-        self._entries, self.ads.entries = [], []
+        found = (*self._entries, *self._ads.entries)
+        self._entries, self._ads.entries = [], []
         return found
 
     def state(self) -> Any:
         """The ad that is not complete, and the lines of a broken record."""
-        ad, held = self.ads.state(), self._joiner.state()
+        ad, held = self._ads.state(), self._joiner.state()
         return ad if held is None else {_HELD: held, _AD: ad}
 
     def resume(self, state: Any) -> None:
         """Go on as `state()` was; anything else is taken as nothing."""
         held = isinstance(state, dict) and state.keys() == {_HELD, _AD}
         self._joiner.resume(state[_HELD] if held else None)
-        self.ads.resume(state[_AD] if held else state)
+        self._ads.resume(state[_AD] if held else state)
 
 
 def _is_rest(first: bytes, line: bytes) -> bool:
@@ -134,60 +151,29 @@ def _is_rest(first: bytes, line: bytes) -> bool:
 
 
 def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iterator[GridPage]:
-    """Read on from a cursor to the present end. Raises `SourceError`, behind the last page, for what cannot be read."""
-    reading = LogReader(path, None, rotated_to).read(cursor)
+    """Read on from a cursor to the present end. Raises `SourceError`, after the last page, for what cannot be read."""
+    parser, log = _log(path, rotated_to)
+    for page in log.pages(cursor):
+        if page.cursor != cursor or page.recovered:
+            yield GridPage(parser.taken(), page.unreadable, page.cursor, page.recovered)
+
+
+def _log(path: Path, rotated_to: Collection[Path] = ()) -> tuple[_GridParser, LineSource]:
     parser = _GridParser()
-    parser.resume(cursor.get("parser"))
-    last: LineBlock | None = None
-    for chunk in reading:
-        if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
-            if last is None or chunk.file != last.file:
-                yield from _released(last, reading, parser)
-                parser.ads.file_begins(chunk.file)
-            last = chunk
-        refused = [(index, each) for index, line in enumerate(chunk.lines) for each in _refused(parser.parse(line))]
-        unreadable = [unreadable_of(chunk, index, each) for index, each in refused]
-        yield GridPage(parser.taken(), (*chunk.set_aside, *unreadable), _cursor(reading, parser))
-    yield from _released(last, reading, parser)
-    cut = [each for each in parser.ads.finish() if isinstance(each, UnreadableLine)]
-    entries = parser.taken()
-    if cut or entries:
-        told = [Unreadable(parser.ads.file, None, None, each.reason, (each.raw or b"")[:RAW_BYTES]) for each in cut]
-        yield GridPage(entries, tuple(told), _cursor(reading, parser))
-    if recovered := reading.recovered():
-        yield GridPage((), (), _cursor(reading, parser), recovered)
-    for problem in reading.problems:
-        raise problem
-
-
-def _released(last: LineBlock | None, reading: Reading, parser: _GridParser) -> Iterator[GridPage]:
-    """What the parser held of the file of which the chunk is the last so far."""
-    refused = [] if last is None else _refused(parser.release())
-    entries = parser.taken()
-    if last is not None and (refused or entries):
-        unreadable = [unreadable_of(last, len(last.lines), each) for each in refused]
-        yield GridPage(entries, tuple(unreadable), _cursor(reading, parser))
-
-
-def _refused(outcome: Outcome | list[Outcome]) -> list[UnreadableLine]:
-    return [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, UnreadableLine)]
-
-
-def _cursor(reading: Reading, parser: _GridParser) -> Cursor:
-    state = parser.state()
-    return reading.cursor() if state is None else {**reading.cursor(), "parser": state}
+    return parser, LineSource("grid log", "blah", LogReader(path, None, rotated_to), lambda: parser)
 
 
 def check(source: str, path: Path) -> Finding:
     """Whether the beginning of the log can be read and understood."""
     subject = f"{source}: grid log"
+    parser, log = _log(path)
     try:
-        first = next(pages(path, {}), None)
+        page = next(log.pages({}))
     except SourceError as error:
         return Finding(subject, "red", error.message, error.hint)
-    if first is None:
+    if parser.taken():
+        return Finding(subject, "green", f"{path}: understood")
+    if not page.read:
         return Finding(subject, "yellow", f"{path}: no whole line in it yet")
-    if not first.entries:
-        said = f"; the first that is none {first.unreadable[0].reason}" if first.unreadable else ""
-        return Finding(subject, "red", f"{path}: no entry at its beginning{said}", "Look at grid_log.path")
-    return Finding(subject, "green", f"{path}: understood")
+    said = f"; the first unreadable line {page.unreadable[0].reason}" if page.unreadable else ""
+    return Finding(subject, "red", f"{path}: no entry at its beginning{said}", "Look at grid_log.path")

@@ -12,7 +12,7 @@ depends on nothing but the line; of a run with slaves reports count the master's
 
 No document says in which order the lines of a job are written, so any will do: slaves' lines wait for their master's,
 of 256 jobs, however many others come meanwhile; the last 256 runs are remembered, in the cursor too, since a slave's
-line that comes behind its master's gives the run again, with the slave in it. What comes later still, or never finds
+line that comes after its master's gives the run again, with the slave in it. What comes later still, or never finds
 its master, is in no record, and told.
 (DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
 
@@ -33,11 +33,12 @@ import msgspec
 from formats.identity import run_record_id
 from formats.job import Host, Job
 from publisher.config import schema
-from publisher.sources.base import LineError, decoded, required_path
+from publisher.sources.base import Line, Outcome, UnreadableLine, required_path
+from publisher.sources.fields import LineError, decoded
 from publisher.sources.gridengine.jobs import LARGEST, RUSAGE, Extras, measures_of, with_measures
 from publisher.sources.limits import require_short
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, LineSource, Outcome, UnreadableLine
+from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader
 
 FIELDS: Final = 31
@@ -51,7 +52,7 @@ _CUT_IN_TEXT: Final = frozenset({4, 7})
 
 
 class ActError(ValueError):
-    """A line is no line of an act_file; the message says why."""
+    """A line is not a line of an act_file; the message says why."""
 
 
 class CutActError(ActError):
@@ -153,7 +154,7 @@ def _rusage(line: ActLine) -> Extras:
 
 
 def slave_of(line: ActLine, cluster: str) -> Job:
-    """The line of a slave as reports count it: a run that is no record. Its id is a function of all of the line."""
+    """The line of a slave as reports count it: a run that is not a record. Its id is a function of all of the line."""
     told = blake2b(msgspec.json.encode(line), digest_size=_LINE_BYTES).hexdigest()
     record_id = run_record_id("dqs", cluster, str(line.job_number), line.start, f"slave-{told}")
     return msgspec.structs.replace(run_of(line, [], cluster), record_id=record_id, slave=True)

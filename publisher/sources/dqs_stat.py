@@ -28,7 +28,7 @@ _MOST_DIGITS: Final = 15
 
 
 class StatError(ValueError):
-    """A line is no line of a stat_file; the message says why."""
+    """A line is not a line of a stat_file; the message says why."""
 
 
 class QueueSample(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ def read_samples(path: Path) -> Iterator[QueueSample | Unreadable]:
         if chunk.line == 1 and found and all(isinstance(one, Unreadable) for one in found):
             kind = looks_like(chunk.lines[:50])
             seems = (
-                f"this looks like {KINDS[kind]}" if kind not in {None, "dqs-stat"} else "this is no stat_file of DQS"
+                f"this looks like {KINDS[kind]}" if kind not in {None, "dqs-stat"} else "this is not a stat_file of DQS"
             )
             reading.refuse(f"{chunk.file}: {seems}, and no line of it is a sample", _HINT)
             continue

@@ -1,8 +1,9 @@
 """How long the texts of a run may be: what a source lets in.
 
-A text that names who or what is charged, or that tells runs apart, is never cut, lest two of them fall together: a run
-with a longer one is no record, and listed. Other texts are cut, and the run says so under `SHORTENED` in its extras.
-The limits are beyond what any receiver takes (`formats.rules`: 2,500 characters at most), so no real run meets them.
+A text that names who or what is charged, or that tells runs apart, is never cut, so that no two of them become one: a
+run with a longer one is not a record, and listed. Other texts are cut, and the run says so under `SHORTENED` in its
+extras. The limits are beyond what any receiver takes (`formats.rules`: 2,500 characters at most), so no real run meets
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from formats.job import Job
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 
 IDENTITY_CHARACTERS: Final = 4_096
 TEXT_CHARACTERS: Final = 16_384

@@ -3,10 +3,10 @@
 A record whose quoted text holds line feeds is put together from its lines. A record that never ends costs itself: the
 next one is known by its beginning.
 
-A record of LSF's lsb.acct: its fields, and the run that a JOB_FINISH tells.
+A record of LSF's lsb.acct: its fields, and the run of a JOB_FINISH.
 
-Fields are separated by blanks; text stands in double quotes, a quote in it twice. Positions shift by the number of
-hosts asked for and used. What LSF 7, 8, 9 and 10 add stands behind; older and cut-off records lack it.
+Fields are separated by blanks; text is in double quotes, a quote in it twice. Positions shift by the number of
+hosts asked for and used. What LSF 7, 8, 9 and 10 add comes last; older and cut-off records lack it.
 (The facts on sources, 9; the manual of lsb.acct for LSF 6.2, 8, 9.1 and 10.1.)
 """
 
@@ -23,8 +23,9 @@ from formats.identity import run_record_id
 from formats.job import Host, Job, Status
 from publisher.config import schema
 from publisher.finding import Finding
-from publisher.sources.base import LineError, decoded, instant, integer, required_path
-from publisher.sources.logs.lines import Line, LineSource, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine, required_path
+from publisher.sources.fields import LineError, decoded, instant, integer
+from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader
 
 MAX_SLOTS: Final = 10_000_000
@@ -43,7 +44,7 @@ _FIXED: Final = 23
 """Fields before the hosts asked for, their number included."""
 
 _LEAST: Final = 35
-"""Fields behind the hosts used, which the oldest known version has: no number that counts is the last, and so cut."""
+"""Fields after the hosts used, which the oldest known version has: no number that counts is the last, and so cut."""
 
 _EXITS: Final = (
     "TERM_UNKNOWN", "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_OTHER", "TERM_RUNLIMIT", "TERM_DEADLINE",
@@ -100,7 +101,7 @@ def run(record: Sequence[str], cluster: str | None) -> Job | None:
     """The run of a JOB_FINISH record; None if the job never started. Raises `LineError`."""
     number, start, end, submit = (integer(record[at]) if len(record) > at else None for at in (3, 10, 2, 7))
     if number is None or start is None or end is None or submit is None:
-        raise LineError("cut off, or job id or times are no numbers")
+        raise LineError("cut off, or job id or times are not numbers")
     asked = _length(record, _FIXED - 1)
     at = _FIXED + asked
     used = _length(record, at)
@@ -125,73 +126,35 @@ def run(record: Sequence[str], cluster: str | None) -> Job | None:
     exit_info = integer(_at(record, at + 38))
     status, reason = _ending(integer(record[at]), exit_info)
     return Job(
-        run_record_id("lsf", cluster or "", local, start),
-        "lsf",  # system
-        status,
-        None,  # global_id
-        local,  # local_id
-        record[at + 2] or None,  # name
-        0,  # run
-        str(number) if task > 0 else None,  # array_id
-        task if task > 0 else None,  # array_task
-        None,  # user_dn
-        None,  # token_subject
-        None,  # token_issuer
-        record[11] or None,  # local_user
-        None,  # local_group
-        None,  # vo
-        None,  # vo_issuer
-        (),  # fqans
-        record[at + 24] or None,  # project
-        None,  # account
-        None,  # department
-        cluster,
-        record[12] or None,  # queue
-        None,  # parallel_environment
-        None,  # endpoint_url
-        None,  # endpoint_type
-        record[16] or None,  # client_host
-        tuple([Host(name, count) for name, count in by_host.items()]),
-        len(by_host) or None,  # nodes
-        slots,  # cores
-        slots,
-        None,  # gpus
-        None,  # infrastructure
-        None,  # lrms
-        None,  # middleware
-        None,  # middleware_version
-        None,  # service_class
-        None,  # system_software
-        (),  # runtime_environments
-        instant(record[7]),  # submit
-        None,  # eligible
-        None,  # lrms_submit
-        start,
-        end,
-        None,  # execution_start
-        None,  # execution_end
-        (),  # events
-        (end - start) * 1000,  # wall_ms
-        None if user_ms is None or system_ms is None else user_ms + system_ms,  # cpu_ms
-        user_ms,  # cpu_user_ms
-        system_ms,  # cpu_system_ms
-        _known(_at(record, at + 30)),  # memory_rss_kib
-        _known(_at(record, at + 31)),  # memory_virtual_kib
-        None,  # swap_kib
-        None,  # scratch_bytes
-        None,  # energy_j
-        None,  # stage_in_ms
-        None,  # stage_out_ms
-        None,  # stage_in_bytes
-        None,  # stage_out_bytes
-        (),  # transfers
-        None,  # charge
-        (),  # process_ids
-        code,  # exit_code
-        signal,  # exit_signal
-        reason,  # end_reason
-        (),  # benchmarks
-        _extras(record, at),
+        record_id=run_record_id("lsf", cluster or "", local, start),
+        system="lsf",
+        status=status,
+        local_id=local,
+        name=record[at + 2] or None,
+        array_id=str(number) if task > 0 else None,
+        array_task=task if task > 0 else None,
+        local_user=record[11] or None,
+        project=record[at + 24] or None,
+        cluster=cluster,
+        queue=record[12] or None,
+        client_host=record[16] or None,
+        hosts=tuple([Host(name, count) for name, count in by_host.items()]),
+        nodes=len(by_host) or None,
+        cores=slots,
+        slots=slots,
+        submit=instant(record[7]),
+        start=start,
+        end=end,
+        wall_ms=(end - start) * 1000,
+        cpu_ms=None if user_ms is None or system_ms is None else user_ms + system_ms,
+        cpu_user_ms=user_ms,
+        cpu_system_ms=system_ms,
+        memory_rss_kib=_known(_at(record, at + 30)),
+        memory_virtual_kib=_known(_at(record, at + 31)),
+        exit_code=code,
+        exit_signal=signal,
+        end_reason=reason,
+        extras=_extras(record, at),
     )
 
 
@@ -203,7 +166,7 @@ def _length(record: Sequence[str], index: int) -> int:
     """A number of fields that follow."""
     count = integer(_at(record, index))
     if count is None or count < 0 or index + count >= len(record):
-        raise LineError("cut off, or the number of hosts is no number")
+        raise LineError("cut off, or the number of hosts is not a number")
     return count
 
 
@@ -223,7 +186,7 @@ def _slots(hosts: Sequence[str]) -> dict[str, int]:
 def _milliseconds(text: str) -> int | None:
     """Of seconds; LSF writes -1 for what it does not know."""
     if not _SECONDS.fullmatch(text):
-        raise LineError("a CPU time is no number")
+        raise LineError("a CPU time is not a number")
     seconds = float(text)
     return None if seconds < 0 else round(seconds * 1000)
 
@@ -274,7 +237,7 @@ def _extras(record: Sequence[str], at: int) -> dict[str, int | float | str]:
 
 
 def _run_time(record: Sequence[str], at: int) -> int | None:
-    """Seconds of running, without suspensions: behind two lists that LSF 9 and 10 write. None where it is not."""
+    """Seconds of running, without suspensions: after two lists that LSF 9 and 10 write. None where it is not."""
     pairs = integer(_at(record, at + 53))
     if pairs is None or not 0 <= pairs <= len(record):
         return None
@@ -309,7 +272,7 @@ class LsfParser:
         kind = record_type(line)
         if not self._begun and not self._passes_over:
             return self._begins(line, kind) if line.strip() else Line.IGNORED
-        if kind is not None:  # in a text a quote stands twice, so no text begins a line so
+        if kind is not None:  # in a text a quote is doubled, so no text begins a line so
             given_up = [] if self._passes_over else [self._given_up("a quoted text in it is never closed", present=0)]
             self._passes_over = False
             return [*given_up, self._begins(line, kind)]
@@ -394,7 +357,7 @@ class LsfSource(LineSource):
         self._cluster = cluster
 
     def check(self) -> list[Finding]:
-        """As every log; and whether the cluster has a name, since LSF's records do not tell it."""
+        """As every log; and whether the cluster has a name, since LSF's records do not have it."""
         findings = super().check()
         if self._cluster is None:
             hint = "Set `cluster` to the name that lsid shows, before the first job is published"

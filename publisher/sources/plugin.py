@@ -32,7 +32,7 @@ class AddedSource:
         self.kind = self._added_as = settings.type
         self._made: Source | SourceError
         try:
-            with self._blaming():
+            with self._explained():
                 self._made = make(name, settings)
                 self.kind = str(self._made.kind)
         except SourceError as error:
@@ -44,7 +44,7 @@ class AddedSource:
         """See `publisher.sources.base.Source`."""
         with closing(self._checked(cursor, window)) as pages:
             while True:
-                with self._blaming():
+                with self._explained():
                     page = next(pages, None)
                 if page is None:
                     return
@@ -52,12 +52,12 @@ class AddedSource:
 
     def complete_since(self) -> int | None:
         """See `publisher.sources.base.Source`."""
-        with self._blaming():
+        with self._explained():
             return msgspec.convert(self._source().complete_since(), int | None)
 
     def check(self) -> list[Finding]:
         """See `publisher.sources.base.Source`."""
-        with self._blaming():
+        with self._explained():
             return msgspec.convert(list(self._source().check()), list[Finding])
 
     def _checked(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
@@ -72,7 +72,7 @@ class AddedSource:
         return self._made
 
     @contextmanager
-    def _blaming(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             with blamed("source", self._added_as, SourceError):
                 yield

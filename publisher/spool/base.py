@@ -1,4 +1,4 @@
-"""Objects as they are spooled: a key, attributes, and the sublists that the spooling framework tells apart.
+"""Objects as they are spooled: a key, attributes, and the sublists that the spooling framework distinguishes.
 
 A kind says what its objects have: single values; lists of values (the framework's lists of references); name/value
 pairs; and subordinate objects, which exist only with the object they belong to. Formats know nothing but this.
@@ -23,7 +23,7 @@ subordinate objects. What an object has not got is left out."""
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of object. `pairs` have values of any scalar type, told apart in the files."""
+    """A kind of object. `pairs` have values of any scalar type, distinguished in the files."""
 
     name: str
     scalars: Mapping[str, Scalar]

@@ -2,7 +2,7 @@
 
     spool_jobs                  key and attributes
     spool_jobs_fqans            a list: key, position, value
-    spool_jobs_extras           name/value pairs: key, position, name, value (as text that tells its type)
+    spool_jobs_extras           name/value pairs: key, position, name, value (as text that shows its type)
     spool_jobs_hosts            subordinate objects: key, position, their attributes
 
 Only attributes that changed are updated, and only sublists that changed are put in anew. What no column can hold, a
@@ -96,7 +96,7 @@ class Database:
 
     def startup(self) -> None:
         """Connect; the database must be there, unless it is a file."""
-        with self._told():
+        with self._explained():
             self._engine = dialect.make_engine(self._url, _BUSY_TIMEOUT_S, create=True)
             with dialect.transaction(self._engine, writes=True) as connection:
                 self._notes.create(connection, checkfirst=True)
@@ -108,16 +108,16 @@ class Database:
             self._engine.dispose()
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Nothing is left behind by what is gone."""
+        """Nothing is left of objects that are gone."""
 
     def commit(self) -> None:
         """Of all since the last one, in one transaction."""
-        with self._told():
+        with self._explained():
             self._end(commit=True)
 
     def note(self, text: str | None) -> None:
         """See `Context`."""
-        with self._told():
+        with self._explained():
             connection = self._open()
             connection.execute(delete(self._notes))
             if text is not None:
@@ -126,20 +126,20 @@ class Database:
 
     def noted(self) -> str | None:
         """See `Context`."""
-        with self._told(), dialect.transaction(self._engine, writes=False) as connection:
+        with self._explained(), dialect.transaction(self._engine, writes=False) as connection:
             found: str | None = connection.execute(select(self._notes.c.note)).scalar_one_or_none()
             return found
 
     def clear(self, kind: Kind) -> None:
         """Take all objects of a kind out."""
-        with self._told():
+        with self._explained():
             tables = self._of(kind)
             for table in (*tables.subs.values(), tables.main):
                 self._open().execute(delete(table))
 
     def write_object(self, kind: Kind, item: Object) -> bool:
         """What changed of it."""
-        with self._told():
+        with self._explained():
             tables, connection = self._of(kind), self._open()
             row = _fitting({"key": item.key, **{f"a_{name}": item.values.get(name) for name in kind.scalars}})
             there = connection.execute(select(tables.main).where(tables.main.c.key == item.key)).mappings().first()
@@ -164,14 +164,14 @@ class Database:
 
     def delete_object(self, kind: Kind, key: str) -> None:
         """With its sublists."""
-        with self._told():
+        with self._explained():
             tables, connection = self._of(kind), self._open()
             for table in (*tables.subs.values(), tables.main):
                 connection.execute(delete(table).where(table.c.key == key))
 
     def read_list(self, kind: Kind) -> Iterator[Object]:
         """By their keys."""
-        with self._told():
+        with self._explained():
             tables, connection = self._of(kind), self._open()
             keys = connection.execute(select(tables.main.c.key).order_by(tables.main.c.key)).scalars().all()
         for key in keys:
@@ -181,7 +181,7 @@ class Database:
 
     def read_object(self, kind: Kind, key: str) -> Object | None:
         """With its sublists."""
-        with self._told():
+        with self._explained():
             tables, connection = self._of(kind), self._open()
             row = connection.execute(select(tables.main).where(tables.main.c.key == key)).mappings().first()
             if row is None:
@@ -222,7 +222,7 @@ class Database:
             connection.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except (StoreError, SQLAlchemyError) as error:
@@ -260,14 +260,14 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
     }
     if not odd:
         return {**row, _ODD: None}
-    told = {
+    extra = {
         name: str(value) if isinstance(value, int) else name_value.escaped(value, "") for name, value in odd.items()
     }
     fitting = {name: value.replace("\0", "\ufffd") if isinstance(value, str) else None for name, value in odd.items()}
     return {
         **row,
         **fitting,
-        _ODD: msgspec.json.encode([told, sorted(n for n in odd if isinstance(odd[n], int))]).decode(),
+        _ODD: msgspec.json.encode([extra, sorted(n for n in odd if isinstance(odd[n], int))]).decode(),
     }
 
 
@@ -275,8 +275,8 @@ def _whole(row: dict[str, Any]) -> dict[str, Any]:
     """The row that was made fitting."""
     if row[_ODD] is None:
         return row
-    told, numbers = msgspec.json.decode(row[_ODD])
-    return row | {name: int(word) if name in numbers else name_value.unescaped(word) for name, word in told.items()}
+    extra, numbers = msgspec.json.decode(row[_ODD])
+    return row | {name: int(word) if name in numbers else name_value.unescaped(word) for name, word in extra.items()}
 
 
 def _value(kind: Kind, name: str, rows: list[dict[str, Any]]) -> Any:

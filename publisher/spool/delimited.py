@@ -1,4 +1,4 @@
-"""One file a kind, a fixed delimiter between attributes; what changes is put behind, as `publisher.spool.journal` says.
+"""One file a kind, a fixed delimiter between attributes; what changes is appended, as `publisher.spool.journal` says.
 
     jobs.txt          a line of names, then one line an object: a serial number, `+` or `-`, the key, the attributes
     jobs.hosts.txt    subordinate objects: the serial number of the line they belong to, and their attributes
@@ -75,7 +75,7 @@ class Delimited(Journal):
         """See `Journal`."""
         words = line.split(self._mark, 3)
         if len(words) < len(_HEAD):
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is no object: {line[:80]!r}")
+            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {line[:80]!r}")
         return name_value.unescaped(words[2]), words[1] == _THERE
 
     def serial_of(self, line: str) -> int:

@@ -58,7 +58,7 @@ def export(store: Store, folder: Path, form: str) -> Manifest:
     try:
         return _export(store, folder, form)
     except SpoolError as error:
-        hint = "It is no export, and can be removed; export again into a new folder, where there is room"
+        hint = "It is not an export, and can be removed; export again into a new folder, where there is room"
         raise SpoolError(f"what was written into {folder} is not whole: {error.message}", hint=hint) from error
 
 
@@ -238,7 +238,7 @@ class _Importer:
 
 
 class _Join:
-    """What the grid log told of the jobs at hand, as it was exported."""
+    """What the grid log said of the jobs at hand, as it was exported."""
 
     def __init__(self) -> None:
         self.items: Sequence[Object] = ()
@@ -251,8 +251,8 @@ def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
     mark = values.get("grid_log")
     if mark != JOINED:
         return job, mark
-    told = {name: value for name in TOLD if (value := values.get(f"told_{name}")) is not None}
-    return msgspec.structs.replace(job, **told), mark
+    found = {name: value for name in TOLD if (value := values.get(f"grid_{name}")) is not None}
+    return msgspec.structs.replace(job, **found), mark
 
 
 def _job(item: Object) -> Job:
@@ -261,7 +261,7 @@ def _job(item: Object) -> Job:
         job = job_of_values(item.values)
         mark = digest(job)
     except (TypeError, ValueError, KeyError) as error:
-        raise SpoolError(f"{item.kind} {item.key}: it is no job: {error}") from None
+        raise SpoolError(f"{item.kind} {item.key}: it is not a job: {error}") from None
     if mark != item.values.get("digest"):
         raise SpoolError(f"{item.kind} {item.key}: it is not what was exported: its digest is another one")
     return job

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from publisher.spool.base import SpoolError
+from publisher.spool.base import Kind, SpoolError
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
@@ -22,7 +22,7 @@ _HIDDEN: Final = re.compile(r"^\.")
 
 
 @contextmanager
-def told(place: Path) -> Iterator[None]:
+def errors_named(place: Path) -> Iterator[None]:
     """Turn errors of the system into `SpoolError`, naming the place."""
     try:
         yield
@@ -55,14 +55,14 @@ class Folder:
 
     def make(self) -> None:
         """Make it, private. Raises `SpoolError`, also where others may write in it."""
-        with told(self.path):
+        with errors_named(self.path):
             _make(self.path)
             if self.path.stat().st_mode & 0o022:
                 raise SpoolError(f"the folder {self.path} is open to other users", hint=f"chmod go-w {self.path}")
 
     def read(self, file: Path) -> str | None:
         """A file's text; None where there is none."""
-        with told(self.path):
+        with errors_named(self.path):
             try:
                 return file.read_text("utf-8")
             except FileNotFoundError:
@@ -72,21 +72,21 @@ class Folder:
         """Let a file have this text; gives False where it had it."""
         if self.read(file) == text:
             return False
-        with told(self.path):
+        with errors_named(self.path):
             _make(file.parent)
         self.rewrite(file, iter(text.removesuffix("\n").split("\n")))
         return True
 
     def remove(self, file: Path) -> None:
         """Take a file away, if it is there."""
-        with told(self.path):
+        with errors_named(self.path):
             file.unlink(missing_ok=True)
         if file.parent.exists():
             self._unsynced.add(file.parent)
 
     def append(self, file: Path, text: str) -> None:
-        """Put text behind what a file has, in one write; what a kill left without an end of line goes first."""
-        with told(self.path):
+        """Append text to a file, in one write; what a kill left without an end of line goes first."""
+        with errors_named(self.path):
             descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "r+b") as opened:
                 end = _whole_lines(opened.fileno())
@@ -97,7 +97,7 @@ class Folder:
 
     def rewrite(self, file: Path, lines: Iterator[str]) -> None:
         """Let a file have these lines, whole or not at all; they may be read from it meanwhile."""
-        with told(self.path):
+        with errors_named(self.path):
             fresh = file.with_name(f".{file.name}.new")
             descriptor = os.open(
                 fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE
@@ -108,8 +108,8 @@ class Folder:
         self._unsynced |= {file, file.parent}
 
     def lines(self, file: Path) -> Iterator[str]:
-        """The whole lines of a file, without their ends; what a kill left behind the last one is left out."""
-        with told(self.path):
+        """The whole lines of a file, without their ends; what a kill left after the last one is left out."""
+        with errors_named(self.path):
             try:
                 opened = file.open(encoding="utf-8", newline="\n")
             except FileNotFoundError:
@@ -121,19 +121,19 @@ class Folder:
 
     def files(self, folder: str, pattern: str) -> Iterator[Path]:
         """The files of a kind, in the order of their folders and names."""
-        with told(self.path):
+        with errors_named(self.path):
             yield from sorted(file for file in (self.path / folder).glob(pattern) if not file.name.startswith("."))
 
     def remove_all(self, folder: str) -> None:
         """Take the folder of a kind away with all that is in it."""
-        with told(self.path):
+        with errors_named(self.path):
             if (self.path / folder).exists():
                 shutil.rmtree(self.path / folder)
         self._unsynced.discard(self.path / folder)
 
     def sync(self) -> None:
         """See that what was written is on the disk: after all of it, which is much quicker than one by one."""
-        with told(self.path):
+        with errors_named(self.path):
             for place in sorted(self._unsynced):
                 with suppress(FileNotFoundError):  # removed since
                     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
@@ -156,6 +156,23 @@ class Folder:
         """See `Context.noted`."""
         text = self.read(self.path / _NOTE)
         return text.removesuffix("\n") if text is not None else None
+
+
+class FolderContext:
+    """What contexts in a folder with a file an object share: see `publisher.spool.context.SpoolingContext`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Folder(folder)
+        self.startup = self._folder.make
+        self.commit = self._folder.sync
+        self.note = self._folder.note
+        self.noted = self._folder.noted
+
+    def maintain(self, kinds: Sequence[Kind]) -> None:
+        """Nothing is left of objects that are gone."""
+
+    def shutdown(self) -> None:
+        """Nothing is kept open."""
 
 
 def _make(folder: Path) -> None:

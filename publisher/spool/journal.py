@@ -1,4 +1,4 @@
-"""Contexts with one file a kind: what changes is put behind, in one write a commit, and the last line of a key counts.
+"""Contexts with one file a kind: what changes is appended, in one write a commit, and the last line of a key counts.
 
 A kill leaves a line without an end, which the next write cuts off, and a commit that is written again, which changes
 nothing. In files that are written once (`once`) each key has one line, and reading keeps nothing in memory.
@@ -81,7 +81,7 @@ class Journal(ABC):
             self._folder.remove(self.file_of(kind, part))
 
     def write_object(self, kind: Kind, item: Object) -> bool:
-        """Put it behind; on the disk with the next commit."""
+        """Append it; on the disk with the next commit."""
         for part, lines in self.lines_of(kind, item).items():
             self._put(kind, part, lines)
         return True

@@ -1,4 +1,4 @@
-"""One file a kind, one JSON object a line, sublists inside; what changes is put behind, the last line of a key counts.
+"""One file a kind, one JSON object a line, sublists inside; what changes is appended, the last line of a key counts.
 
     {"key":"...","values":{...}}     an object as it is now
     {"key":"...","values":null}      an object that is gone
@@ -21,7 +21,7 @@ from publisher.spool.journal import Journal
 _SUFFIX: Final = ".jsonl"
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _JournalEntry(msgspec.Struct, frozen=True):
     key: str
     values: dict[str, Any] | None
 
@@ -31,7 +31,7 @@ class _Key(msgspec.Struct, frozen=True):
     values: msgspec.Raw
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = msgspec.json.Decoder(_JournalEntry).decode
 _key_of = msgspec.json.Decoder(_Key).decode
 
 
@@ -47,18 +47,18 @@ class JsonLines(Journal):
             name: bytes(value).hex() if kind.scalars.get(name) == "bytes" and value is not None else value
             for name, value in item.values.items()
         }
-        return {"": [msgspec.json.encode(_Line(item.key, values)).decode()]}
+        return {"": [msgspec.json.encode(_JournalEntry(item.key, values)).decode()]}
 
     def end_of(self, kind: Kind, key: str) -> str:  # noqa: ARG002 - the others need it
         """The line of an object that is gone."""
-        return msgspec.json.encode(_Line(key, None)).decode()
+        return msgspec.json.encode(_JournalEntry(key, None)).decode()
 
     def key_of_line(self, kind: Kind, line: str) -> tuple[str, bool]:
         """The key of a line, and whether the object is there."""
         try:
             found = _key_of(line.encode())
         except msgspec.DecodeError as error:
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is no object: {error}") from None
+            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {error}") from None
         return found.key, bytes(found.values) != b"null"
 
     def object_of(self, kind: Kind, line: str, parts: dict[str, list[str]]) -> Object:  # noqa: ARG002 - the others need it
@@ -66,7 +66,7 @@ class JsonLines(Journal):
         try:
             found = _decode(line.encode())
         except msgspec.DecodeError as error:
-            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is no object: {error}") from None
+            raise SpoolError(f"{kind.name}{_SUFFIX}: a line is not an object: {error}") from None
         values: dict[str, Any] = {}
         for name, value in (found.values or {}).items():
             if name in kind.lists or name in kind.parts:

@@ -29,7 +29,7 @@ from publisher.store.transitions import CONFIRMED
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"
 _SEVERAL: Final = frozenset({"fqans"})
-"""Of what a grid log tells: lists."""
+"""Of what a grid log says: lists."""
 
 
 def _scalar_of(hint: Any) -> Scalar:
@@ -60,10 +60,10 @@ def _kind_of_jobs(name: str, scalars: Mapping[str, Scalar], lists: Mapping[str, 
 
 
 _OF_RUNS: Final[Mapping[str, Scalar]] = {"source": "text", "stored_at": "int", "digest": "bytes", "grid_log": "text"}
-_TOLD_TEXTS: Final[Mapping[str, Scalar]] = {f"told_{name}": "text" for name in TOLD if name not in _SEVERAL}
-_TOLD_LISTS: Final[Mapping[str, Scalar]] = {f"told_{name}": "text" for name in TOLD if name in _SEVERAL}
-JOBS: Final = _kind_of_jobs("jobs", {**_OF_RUNS, **_TOLD_TEXTS}, _TOLD_LISTS)
-"""Runs. `grid_log` says what the grid log of the source told of a run, `told_*` what that was."""
+_GRID_TEXTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in TOLD if name not in _SEVERAL}
+_GRID_LISTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in TOLD if name in _SEVERAL}
+JOBS: Final = _kind_of_jobs("jobs", {**_OF_RUNS, **_GRID_TEXTS}, _GRID_LISTS)
+"""Runs. `grid_log` says whether the grid log of the source names a run, `grid_*` what it says."""
 VERSIONS: Final = _kind_of_jobs("versions", {"stored_at": "int", "digest": "bytes"}, {})
 """Earlier versions of runs."""
 
@@ -145,7 +145,7 @@ TABLES: Final[Mapping[str, TableKind]] = {
 }
 _FIRST: Final = ("sources", "targets", "messages", JOBS.name, VERSIONS.name)
 EXPORTED: Final = (*_FIRST, *(name for name in TABLES if name not in _FIRST))
-"""All kinds, each behind those that its objects refer to."""
+"""All kinds, each after those that its objects refer to."""
 
 
 def kind_named(name: str) -> Kind:
@@ -233,19 +233,19 @@ def _job(row: Sequence[Any]) -> Object:
     values = (
         values_of_job(job)
         | {"source": source, "stored_at": stored_at, "digest": bytes(mark)}
-        | dict(_told(bytes(facts)))
+        | dict(_grid_facts(bytes(facts)))
     )
     return Object(JOBS.name, key_of(job.record_id), values)
 
 
 @lru_cache(maxsize=20_000)
-def _told(stored: bytes) -> Mapping[str, Any]:
+def _grid_facts(stored: bytes) -> Mapping[str, Any]:
     facts: Job = decode_facts(stored)
     mark = facts.extras.get(GRID_LOG)
     if mark != JOINED:
         return {"grid_log": mark} if mark is not None else {}
-    told = {f"told_{name}": getattr(facts, name) for name in TOLD}
-    return {"grid_log": mark} | {name: value for name, value in told.items() if value not in (None, ())}
+    found = {f"grid_{name}": getattr(facts, name) for name in TOLD}
+    return {"grid_log": mark} | {name: value for name, value in found.items() if value not in (None, ())}
 
 
 def _rows(each: TableKind) -> Select[Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from publisher.spool.base import Kind, Object, Scalar, SpoolError
-from publisher.spool.files import Folder, name_of, part_of, told
+from publisher.spool.files import FolderContext, errors_named, name_of, part_of
 
 ABSENT: Final = r"\N"
 ITEMS: Final = ","
@@ -99,7 +99,7 @@ def pairs_of(text: str) -> dict[str, Any]:
     for item in text.split(ITEMS) if text != ABSENT else ():
         name, mark, value = item.partition(PAIR)
         if not mark:
-            raise SpoolError(f"{item[:80]!r} is no pair of a name and a value")
+            raise SpoolError(f"{item[:80]!r} is not a pair of a name and a value")
         found[unescaped(name)] = loose_of(value)
     return found
 
@@ -112,7 +112,7 @@ def _loose(value: Any, marks: str) -> str:
 
 
 def loose(value: Any) -> str:
-    """The value of a pair as text that tells its type."""
+    """The value of a pair as text that shows its type."""
     return _loose(value, "")
 
 
@@ -138,26 +138,16 @@ _WIDTH: Final = 21
 _MARKS: Final = "\t"
 
 
-class Classic:
+class Classic(FolderContext):
     """See the module and `publisher.spool.context`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = Folder(folder)
-        self.startup = self._folder.make
-        self.commit = self._folder.sync
-        self.note = self._folder.note
-        self.noted = self._folder.noted
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
         """Take away the folders of objects that are gone."""
-        with told(self._folder.path):
+        with errors_named(self._folder.path):
             for kind in kinds:
                 for folder in self._folder.path.glob(f"{kind.name}/??/*"):
                     if not any(folder.iterdir()):
                         folder.rmdir()
-
-    def shutdown(self) -> None:
-        """Nothing is kept open."""
 
     def clear(self, kind: Kind) -> None:
         """The folder of the kind goes."""

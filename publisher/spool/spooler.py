@@ -2,7 +2,7 @@
 
 What changes is put down in the transaction that changes it, by triggers; when it is committed it is written to every
 context, and then crossed off. So a kill at any instant leaves contexts that the next process brings up to date. Trouble
-with a context stops nothing else: somebody is told, and it is filled anew by the next process that finds it usable.
+with a context stops nothing else: it is reported, and it is filled anew by the next process that finds it usable.
 
 What changed, put down by the database in the transaction that changes it: nothing can be forgotten.
 
@@ -53,7 +53,7 @@ _BODIES: Final[dict[str, Callable[[str], str]]] = {
 }
 _EVENTS: Final = (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD"))
 _TOLD_OF_RUNS: Final = f" OF {', '.join(column.name for column in runs.c if column is not runs.c.mark)}"
-"""The columns of a run whose change is one of the object: its mark only tells that it is still what it was."""
+"""The columns of a run whose change is one of the object: its mark only says that it is still what it was."""
 
 
 def install(connection: Connection) -> str:
@@ -199,7 +199,7 @@ class Spooler:
             context.startup()
             if (was_broken or context.noted() != note) and not self._fill(name, context, note):
                 return
-        except Exception as error:  # noqa: BLE001 - whatever a context cannot hold, the store goes on, and it is told
+        except Exception as error:  # noqa: BLE001 - whatever a context cannot hold, the store goes on, and it is reported
             self._give_up(name, error)
             return
         self._trouble.pop(name, None)

@@ -8,7 +8,7 @@ Characters that XML cannot hold are escaped as in the other files of text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,27 +16,14 @@ from lxml import etree
 
 from publisher.spool import name_value
 from publisher.spool.base import Kind, Object, Scalar, SpoolError
-from publisher.spool.files import Folder, name_of, part_of
+from publisher.spool.files import FolderContext, name_of, part_of
 
 _SUFFIX: Final = ".xml"
 _PARSER: Final = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 
 
-class Xml:
+class Xml(FolderContext):
     """See the module and `publisher.spool.context`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = Folder(folder)
-        self.startup = self._folder.make
-        self.commit = self._folder.sync
-        self.note = self._folder.note
-        self.noted = self._folder.noted
-
-    def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Nothing is left behind by what is gone."""
-
-    def shutdown(self) -> None:
-        """Nothing is kept open."""
 
     def clear(self, kind: Kind) -> None:
         """The folder of the kind goes."""

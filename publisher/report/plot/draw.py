@@ -113,14 +113,14 @@ def amount_axis(axes: Axes, unit: str, most: float) -> None:
 
 
 def grid_lines(axes: Axes, axis: Literal["both", "x"]) -> None:
-    """The grid, behind everything."""
+    """The grid, below everything."""
     axes.grid(visible=True, axis=axis, color=FAINT, linewidth=0.7)
 
 
 def legend_beside(axes: Axes, names: list[str], by: str, *, top_first: bool) -> None:
     """The legend right of the axes, where it hides nothing; `top_first` for series that stand on one another.
 
-    `names` are those of the series in their order, `by` is what they are told apart by.
+    `names` are those of the series in their order, `by` is what they are grouped by.
     """
     handles, _ = axes.get_legend_handles_labels()
     if top_first:
@@ -297,7 +297,7 @@ _METADATA: Final[dict[str, dict[str, str | None]]] = {
 }
 _PS_DATE: Final = re.compile(rb"^%%CreationDate: .*\n", re.MULTILINE)
 _A4_IN: Final = (11.69, 8.27)
-_MOST_TOLD: Final = 20
+_MOST_NAMED_LETTERS: Final = 20
 _one_at_a_time = threading.Lock()
 """matplotlib's settings and its caches of fonts are the process's."""
 
@@ -307,7 +307,7 @@ def draw(
 ) -> bytes:
     """The picture as a file of this form. Threads draw one after the other.
 
-    `start` and `stop` are the report's interval (without a start, pictures over names do not tell it); `say` is told,
+    `start` and `stop` are the report's interval (without a start, pictures over names do not show it); `say` is called,
     once for each letter, where no font of this computer has it.
     """
     import matplotlib as mpl  # noqa: PLC0415 - loads for half a second
@@ -336,7 +336,7 @@ def draw(
 def _tell(missing: frozenset[str], say: Callable[[str], None]) -> None:
     """Say which letters are drawn as boxes."""
     if missing:
-        some = "".join(sorted(missing)[:_MOST_TOLD]) + (" ..." if len(missing) > _MOST_TOLD else "")
+        some = "".join(sorted(missing)[:_MOST_NAMED_LETTERS]) + (" ..." if len(missing) > _MOST_NAMED_LETTERS else "")
         say(
             f"no font of this computer has these letters, which are boxes in pictures: {safe(some)} "
             "(install one, such as Debian's fonts-noto-cjk; SVG and pages keep the text)"

@@ -3,7 +3,7 @@
 matplotlib takes each letter from the first font of a list that has it. The list is the pictures' own font and as few
 others as the letters need, so that pictures of plain names do not depend on what else is installed.
 
-Names in an SVG that were shortened: the whole one is told where one points, and to a screen reader.
+Names in an SVG that were shortened: the whole one is shown where one points, and to a screen reader.
 
 matplotlib knows no titles, but writes the id of a text: it holds the name until the picture is done.
 """
@@ -36,15 +36,15 @@ _NO_LETTERS: Final = "Last Resort"
 _INVISIBLE: Final = frozenset("\n\r\t\N{HAIR SPACE}")
 
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
-# It tells of every family that has no bold or no upright font, which is nothing to those who read names in a picture.
+# It reports every family that has no bold or no upright font, which is nothing to those who read names in a picture.
 
 
 def complete(figure: Figure, *, as_text: bool) -> frozenset[str]:
     """Give the texts of a figure the fonts that they need; gives the letters that no font here has.
 
-    With `as_text` (SVG) whoever shows the picture looks for the letters in fonts of their own. Elsewhere texts that
-    need another font are drawn as outlines: PostScript cannot take in fonts of every kind, and a PDF would take in all
-    of a font of 20 MB.
+    With `as_text` (SVG) the program that shows the picture looks for the letters in fonts of their own. Elsewhere texts
+    that need another font are drawn as outlines: PostScript cannot take in fonts of every kind, and a PDF would take in
+    all of a font of 20 MB.
     """
     missing: set[str] = set()
     for text in figure.findobj(Text):

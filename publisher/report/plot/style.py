@@ -1,6 +1,6 @@
-"""How a plot is to be shown, and where its values stand: for pictures of files and for those of the page alike.
+"""How a plot is to be shown, and where its values are: for pictures of files and for those of the page alike.
 
-How pictures look: colours that colour-blind people tell apart, line styles for those who print in grey, sizes.
+How pictures look: colours that colour-blind people distinguish, line styles for those who print in grey, sizes.
 
 The colours are those of Okabe and Ito, without black and with yellow last, which is weak on white. Nothing here changes
 matplotlib's global settings for longer than a picture is drawn.
@@ -20,7 +20,7 @@ from publisher.text import iso, safe
 Style = Literal["line", "bar"]
 
 MOST_LAYERS: Final = 8
-"""So many series that stand on one another can be told apart; of more, the least are summed up."""
+"""So many series that stand on one another can be distinguished; of more, the least are summed up."""
 MOST_NAMED: Final = 60
 """So many names can be read beside one another; of more, the least are summed up, or left to the table."""
 
@@ -149,7 +149,7 @@ SHOWN: Final = "shown"
 """The label of what is drawn of a series: the legend's texts are put in when it is made."""
 LEGEND_LENGTH: Final = 28
 _BREAKS: Final = " -_./:,;=@"
-"""A line may end behind one of them."""
+"""A line may end after one of them."""
 MANY: Final = 400
 """Beyond so many points a line is thin and neither dashed nor edged: they would hide what it shows."""
 
@@ -202,6 +202,6 @@ def wrapped(text: str, most: int) -> str:
 
 
 def label_of(text: str) -> str:
-    """The text of a legend. A hair space stands before an underscore, which matplotlib takes for "not to be shown"."""
+    """The text of a legend. A hair space is before an underscore, which matplotlib takes for "not to be shown"."""
     label = wrapped(text, LEGEND_LENGTH)
     return f"\N{HAIR SPACE}{label}" if label.startswith("_") else label

@@ -21,7 +21,7 @@ _LAST_YEAR: Final = 9999
 
 
 class Tick(NamedTuple):
-    """A mark at `share` of the axis (0 to 1), and what stands there."""
+    """A mark at `share` of the axis (0 to 1), and its text."""
 
     share: float
     text: str

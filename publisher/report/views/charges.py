@@ -5,8 +5,8 @@ times its wall time, times the price of that class, times a factor for whose it 
 (Li, Yang, Wu 2016, section 2.1). Usage is kept in whole numbers (amount times milliseconds), prices and factors are
 decimals, and nothing is rounded but the amount of each item, once: half away from zero, to the decimals of the
 currency. A statement's total is the sum of its rounded items and its adjustments, so it differs from the unrounded sum
-by at most half a unit of the last decimal an item. An item of something that rounds to nothing is no line of the
-statement, which it adds nothing to, but is told below it; what costs nothing by its price or factor is a line.
+by at most half a unit of the last decimal an item. An item of something that rounds to nothing is not a line of the
+statement, which it adds nothing to, but is named below it; what costs nothing by its price or factor is a line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from publisher.errors import UsageError
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
-from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Selection, distinct
@@ -150,8 +150,8 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
         decimals=settings.decimals,
         all=found,
         unpriced=tuple(
-            f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type {kind or UNTOLD} "
-            f"in queue {queue or UNTOLD} have no price and are not charged."
+            f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type "
+            f"{kind or UNKNOWN_NAME} in queue {queue or UNKNOWN_NAME} have no price and are not charged."
             for (resource, kind, queue), amount in sorted(unpriced.items())
         ),
         nothing=None if found else nothing,
@@ -268,7 +268,7 @@ class _Charging:
             _first(listed, lambda one: _match(one, _FACTOR_KEYS, words))
             for listed in (self._settings.group_factors, self._settings.job_factors)
         )
-        return Used(words[self._by] or UNTOLD, self._resource, price, *factors)
+        return Used(words[self._by] or UNKNOWN_NAME, self._resource, price, *factors)
 
 
 def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool]) -> int:

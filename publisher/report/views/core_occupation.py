@@ -1,9 +1,9 @@
 """View `occupation` by core: how long runs held each core of each node, by day, week, month or year.
 
 The table `coreOccupation` of the accounting system of Sun Yat-sen University (Li, Yang, Wu 2016). A core counts where
-the source of a run names it. A run of which it is only told how many cores it held of a node is spread evenly over all
+the source of a run names it. A run of which it is only known how many cores it held of a node is spread evenly over all
 cores of the node, and stands in a column of its own, so that the occupation of a node is the mean over its cores
-whatever its source tells. Of runs that hold the same core at once each counts: there is then more than all of it.
+whatever its source names. Of runs that hold the same core at once each counts: there is then more than all of it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges
 from publisher.report.column_tally import Ints
 from publisher.report.held_amounts import Occupation
-from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
-"""Cores times periods: more are no report that anybody reads."""
+"""Cores times periods: more make a report too long to read."""
 _MOST_SHOWN: Final = 10
-_NOT_TOLD: Final = -1
+_UNKNOWN_CORE: Final = -1
 """The core of a node of which it is not known how many it has."""
 
 
@@ -55,13 +55,13 @@ class CoresHeld:
         chosen = np.array([looked_at[node] for node in placed.node.tolist()], np.bool_) & (placed.amount > 0)
         silent = np.flatnonzero(chosen & (frame.named == 0))
         self._spread.add(placed.node[silent], frame.start[silent], frame.stop[silent], placed.amount[silent])
-        telling = np.flatnonzero(chosen & (frame.named != 0))
-        for some in frame.numbers.portions(telling, frame.named[telling]):
+        named = np.flatnonzero(chosen & (frame.named != 0))
+        for some in frame.numbers.portions(named, frame.named[named]):
             entry, core = frame.numbers.entries(frame.named[some])
             rows = some[entry]
             ids = self._ids_of(placed.node[rows] * MOST + core)
             self._named.add(ids, frame.start[rows], frame.stop[rows], np.ones(len(rows), np.int64))
-        self.named += len(np.unique(placed.row[telling]))
+        self.named += len(np.unique(placed.row[named]))
         self.unnamed += len(np.unique(placed.row[silent]))
 
     def _ids_of(self, keys: Ints) -> Ints:
@@ -185,11 +185,11 @@ def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tupl
         if capacity:
             beyond += [f"{node_name}/{core}" for core in there if core >= capacity]
         elif any(spread):
-            there = [_NOT_TOLD]
+            there = [_UNKNOWN_CORE]
         require_cells(len(found) + len(there), len(held.periods))
         for core in there:
-            number = str(core) if core != _NOT_TOLD else UNTOLD
-            name = f"{node_name}/{number}" if core != _NOT_TOLD else node_name
+            number = str(core) if core != _UNKNOWN_CORE else UNKNOWN_NAME
+            name = f"{node_name}/{number}" if core != _UNKNOWN_CORE else node_name
             words = {"cluster": node.cluster, "type": node.type, "node": node_name}
             words["core"] = number if "node" in by else name
             label = tuple(words[key] for key in by)
@@ -199,7 +199,7 @@ def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tupl
             portion = capacity or 1
             for each, period, seconds, more in zip(one.each, held.periods, named, spread, strict=True):
                 inferred = Fraction(more, portion) if more and core < portion else 0
-                each.add(node.in_service_s(period), seconds, inferred, known=core != _NOT_TOLD)
+                each.add(node.in_service_s(period), seconds, inferred, known=core != _UNKNOWN_CORE)
     return sorted(found.values(), key=attrgetter("order")), beyond
 
 
@@ -207,12 +207,12 @@ def _notes(cores: CoresHeld, found: list[_Labelled], beyond: list[str]) -> list[
     notes = []
     if cores.unnamed and not cores.named:
         notes.append(
-            "The sources of these runs tell how many cores they held, not which: all of it is inferred, spread evenly "
+            "The sources of these runs say how many cores they held, not which: all of it is inferred, spread evenly "
             "over the cores of each node."
         )
     elif cores.unnamed:
         notes.append(
-            f"Of {cores.unnamed} runs the source tells how many cores they held, not which: that is inferred, spread "
+            f"Of {cores.unnamed} runs the source says how many cores they held, not which: that is inferred, spread "
             "evenly over the cores of each node (inferred_h)."
         )
     if crowded := [one.name for one in found if any((each.occupation or 0) > 1 for each in one.each)]:

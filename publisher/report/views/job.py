@@ -1,4 +1,4 @@
-"""View `job`: one job in full, every run of it, as `qacct -j` gives it and with what other systems tell besides."""
+"""View `job`: one job in full, every run of it, as `qacct -j` gives it and with what other systems have besides."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     request.require_by("job", (), 1)
     name = request.filters.get("job")
     if request.archive is not None:
-        raise UsageError("an archive does not tell all of a job", hint="Leave --archive away: the store does")
+        raise UsageError("an archive does not have all of a job", hint="Omit --archive: the store has it")
     if name is None:
         raise UsageError("which job?", hint="Give its id, or a pattern of its name, with --job")
     if not request.filters.keys() <= {"job", "user"}:
@@ -158,7 +158,7 @@ def _facts(job: Any) -> Iterator[tuple[str, str]]:
         if value is None or value is False or value in ((), {}) or field == "record_id":
             continue
         if field == "extras":
-            yield from ((f"extras.{name}", str(told)) for name, told in sorted(value.items()))
+            yield from ((f"extras.{name}", str(each)) for name, each in sorted(value.items()))
         elif field in _INSTANTS:
             yield field, iso(value) or ""
         elif field == "events":
@@ -172,5 +172,5 @@ def _facts(job: Any) -> Iterator[tuple[str, str]]:
 def _plain(value: Any) -> str:
     if not isinstance(value, msgspec.Struct):
         return str(value)
-    told = ((name, getattr(value, name)) for name in value.__struct_fields__)
-    return " ".join(f"{name}={each}" for name, each in told if each is not None and each is not False)
+    fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+    return " ".join(f"{name}={each}" for name, each in fields if each is not None and each is not False)

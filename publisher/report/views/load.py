@@ -81,7 +81,7 @@ class _Met(msgspec.Struct):
             return f"there is no sample in {', '.join(map(str, paths))}"
         if not self.inside:
             return f"no sample lies in the interval; there are some from {iso(self.first)} to {iso(self.last)}"
-        there = (f"{key} {some(self.words[key]) or 'is told by none'}" for key in _KEYS if key in request.filters)
+        there = (f"{key} {some(self.words[key]) or 'is named by none'}" for key in _KEYS if key in request.filters)
         return f"none of the {self.inside} samples in the interval matches; there are: {'; '.join(there)}"
 
 
@@ -105,7 +105,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     busy = _utilization(context, request)
     rows = tuple(_rows(bins, found, busy))
     nothing = None if any(looks.number for looks in found) else met.nothing(request, paths)
-    notes = [f"Lines of the stat_file that are no samples: {unreadable}."] if unreadable else []
+    notes = [f"Lines of the stat_file that are not samples: {unreadable}."] if unreadable else []
     return Report(
         view="load",
         title="Active queues and load",
@@ -115,7 +115,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         columns=_COLUMNS,
         rows=rows,
         plots=_plots(bins, rows),
-        notes=(*notes, *([] if nothing else ["The scale of the load is that of the stat_file; no document tells it."])),
+        notes=(
+            *notes,
+            *([] if nothing else ["The scale of the load is that of the stat_file; no document explains it."]),
+        ),
         nothing=nothing,
         facts={"bin_s": bins.size_s},
     )

@@ -24,7 +24,7 @@ from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.held_amounts import Occupation, most_at_once
-from publisher.report.report import UNTOLD
+from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Selection, distinct
@@ -43,7 +43,7 @@ class KnownNode(msgspec.Struct, frozen=True):
     amounts: dict[Resource, int | None]
     since: int | None = None
     until: int | None = None
-    told: bool = True
+    is_named: bool = True
     """Whether the configuration has it."""
 
     def in_service_s(self, period: ReportPeriod) -> int:
@@ -78,7 +78,7 @@ class Inventory:
             known = self._by_name.get(key) or self._by_name.get((None, name))
             if known is None:
                 known = [len(self.nodes)]
-                self.nodes.append(KnownNode(name or UNTOLD, cluster, INFERRED, {}, told=False))
+                self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, is_named=False))
             self._met[key] = known
             for number in known:
                 self.met_in.setdefault(number, cluster)
@@ -132,8 +132,8 @@ class _Share(NamedTuple):
 class Placing:
     """Places the runs of a selection on the nodes of an inventory.
 
-    Slots are those granted on each host; where a source tells only how many a run has in all, they are spread evenly.
-    Memory is spread like slots, as the batch systems tell one peak for the run; GPUs evenly where they are not told
+    Slots are those granted on each host; where a source has only how many a run has in all, they are spread evenly.
+    Memory is spread like slots, as the batch systems have one peak for the run; GPUs evenly where they are not known
     by host.
     """
 
@@ -167,7 +167,7 @@ class Placing:
         return Placed(row, hosts[place], nodes[place], held)
 
     def _total(self, frame: Frame) -> Ints:
-        """Of what is not told by host, what a run has in all."""
+        """Of what is not known by host, what a run has in all."""
         if self._resource == "cores":
             return frame.numbers["slots"]
         return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]
@@ -186,11 +186,11 @@ class Placing:
             numbers = self._inventory.numbers(cluster, "")
             amount = 1 if self._resource in _LIKE_SLOTS else total
             return _Share([0] * len(numbers), numbers, [amount] * len(numbers), 1)
-        told = [host.slots for host in hosts]
-        if any(amount is None for amount in told):
+        granted_slots = [host.slots for host in hosts]
+        if any(amount is None for amount in granted_slots):
             granted = _evenly(slots, len(hosts))
         else:
-            granted = [amount or 0 for amount in told]
+            granted = [amount or 0 for amount in granted_slots]
         amounts = granted
         if self._resource == "gpus":
             by_host = [host.gpus for host in hosts]
@@ -348,9 +348,9 @@ class NodeAllocations:
                 numbers.note_highest(self._highest, placed.node, named)
                 if held is not None:
                     held(Allocations(placed, start, stop, named, numbers))
-            untold = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
-            if self.resource in {"cores", "gpus"} and untold.any():
-                unknown.append((placed.node[untold], start[untold], stop[untold], placed.amount[untold]))
+            lacking = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
+            if self.resource in {"cores", "gpus"} and lacking.any():
+                unknown.append((placed.node[lacking], start[lacking], stop[lacking], placed.amount[lacking]))
         if unknown:
             self._inferred = most_at_once(*(np.concatenate(column) for column in zip(*unknown, strict=True)))
         return self
@@ -376,9 +376,9 @@ class NodeAllocations:
             if not self.looks_at(node):
                 continue
             capacity = self.capacity(node)
-            if capacity is None and node.name != UNTOLD:
+            if capacity is None and node.name != UNKNOWN_NAME:
                 capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
-            if node.told or any(self._occupation.of(number)):
+            if node.is_named or any(self._occupation.of(number)):
                 if not node.cluster and (cluster := self.inventory.met_in.get(number)):
                     node = msgspec.structs.replace(node, cluster=cluster)  # noqa: PLW2901
                 found.append(OfNode(number, node, capacity, self._occupation.of(number)))
@@ -397,7 +397,9 @@ class NodeAllocations:
         """What was inferred, and what that means."""
         notes = []
         nodes = self.nodes()
-        inferred = [node.name for _, node, _, held in nodes if not node.told and node.name != UNTOLD and any(held)]
+        inferred = [
+            node.name for _, node, _, held in nodes if not node.is_named and node.name != UNKNOWN_NAME and any(held)
+        ]
         if inferred and self.resource in {"cores", "gpus"}:
             or_named = " or named" if self.resource == "cores" else ""
             notes.append(
@@ -407,11 +409,11 @@ class NodeAllocations:
         elif any(capacity is None and any(held) for _, _, capacity, held in nodes):
             notes.append(f"No table [[nodes]] says how much {self.resource} some nodes have: no occupation of these.")
         if crowded := sorted(
-            node.name for _, node, capacity, held in nodes if node.told and self._crowded(capacity, held)
+            node.name for _, node, capacity, held in nodes if node.is_named and self._crowded(capacity, held)
         ):
             notes.append(f"On {', '.join(crowded[:10])} runs held more {self.resource} than [[nodes]] says there is.")
-        if any(node.name == UNTOLD and any(held) for _, node, _, held in nodes):
-            notes.append(f"Runs of a source that names no hosts stand under {UNTOLD}.")
+        if any(node.name == UNKNOWN_NAME and any(held) for _, node, _, held in nodes):
+            notes.append(f"Runs of a source that names no hosts are under {UNKNOWN_NAME}.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
         return (*notes, *self.selection.met().notes(LACKS.get(self.resource, 0)))

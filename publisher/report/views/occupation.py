@@ -68,7 +68,7 @@ def shares(held: NodeAllocations, by: tuple[str, ...]) -> dict[tuple[str, ...], 
     found: dict[tuple[str, ...], list[Share]] = {}
     nodes = held.nodes()
     for (_, node, capacity, amounts), name in zip(nodes, names_of(nodes, by), strict=True):
-        if node.told and not capacity and not any(amounts):
+        if node.is_named and not capacity and not any(amounts):
             continue  # a node without GPUs does not make the mean of those that have some smaller
         words = {"cluster": node.cluster, "type": node.type, "node": name}
         label = tuple(words[key] for key in by)

@@ -68,19 +68,19 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         plots=_plots(rows) if rows and "job" not in request.filters else (),
         notes=(
             *_letters(jobs),
-            *([f"Runs left out, because their source tells no events: {silent}."] if silent else []),
+            *([f"Runs left out, because their source has no events: {silent}."] if silent else []),
             *running_note(request),
         ),
-        nothing=selection.nothing() or (None if jobs else "no source tells events of these runs"),
+        nothing=selection.nothing() or (None if jobs else "no source has events of these runs"),
     )
 
 
 def _letters(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[str, ...]:
     """What the letters of the paths mean."""
     met = {event.kind for _, events in jobs.values() for event in events}
-    told = [f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter in met]
+    meanings = [f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter in met]
     again = "; + again at once" if any("+" in path_of(events) for _, events in jobs.values()) else ""
-    return (f"Events: {', '.join(told)}{again}.",) if told else ()
+    return (f"Events: {', '.join(meanings)}{again}.",) if meanings else ()
 
 
 def _counts(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:

@@ -57,9 +57,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
                 continue
             occupation = sum((share.mean or 0.0) * share.available for share in each) / available
             some = waits.get(label)
-            told = (len(some), percentile(some, 50), percentile(some, 90)) if some is not None else (0, None, None)
-            scarce = occupation >= HIGH and (told[2] or 0) >= LONG_S
-            rows.append((*label, resource, nodes, occupation, *told, "scarce" if scarce else ""))
+            waited = (len(some), percentile(some, 50), percentile(some, 90)) if some is not None else (0, None, None)
+            scarce = occupation >= HIGH and (waited[2] or 0) >= LONG_S
+            rows.append((*label, resource, nodes, occupation, *waited, "scarce" if scarce else ""))
         notes.update(dict.fromkeys(held.notes()))
         nothing = held.nothing(rows=bool(rows))
     if nothing:

@@ -13,7 +13,7 @@ import numpy as np
 
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
-from publisher.report.report import UNTOLD, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import BY_PERIOD, Groups, Met, Selection, columns_of
@@ -222,13 +222,13 @@ def _plots(made: Totals) -> tuple[Plot, ...]:
             title=f"Core hours by {' and '.join(made.by)}",
             by="".join(made.by[1:]),
             style="bar",
-            x=tuple(name or UNTOLD for name in shown),
+            x=tuple(name or UNKNOWN_NAME for name in shown),
             unit="core h",
             stacked=len(made.by) > 1,
             names_add_up=True,
             series=tuple(
                 Series(
-                    (layer[0] or UNTOLD) if layer else "core hours",
+                    (layer[0] or UNKNOWN_NAME) if layer else "core hours",
                     tuple(amounts.get((name, *layer), 0.0) for name in shown),
                 )
                 for layer in layers

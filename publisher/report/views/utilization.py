@@ -11,7 +11,7 @@ from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
 from publisher.report.column_tally import ColumnTally
 from publisher.report.frame import CPU_UNKNOWN
-from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series, others
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import GROUPED_BY, Groups, Met, Selection, columns_of
@@ -104,7 +104,7 @@ def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
 
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
-    request.cut()  # what makes no sense is told before anything is read
+    request.cut()  # what makes no sense is refused before anything is read
     return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
 
 
@@ -117,8 +117,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 def _whole(context: ReportContext, made: Utilization) -> Report:
     report = made.report
-    told = builtins(report)
-    del told["bins"]
+    facts = builtins(report)
+    del facts["bins"]
     names = ("queue", "slots") if report.measure == "queue" else ("cpu_user", "cpu_system")
     measures = ("queue", "cpu") if report.measure == "queue" else ("cpu", "queue")
     return Report(
@@ -159,7 +159,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
     ]
     shown = ("queue", "slots", "queue_mean") if request.measure == "queue" else ("cpu_user", "cpu_system")
     series = [
-        Series(name or UNTOLD, tuple(_amount(request, one) for one in measured(bins, iter(each))))
+        Series(name or UNKNOWN_NAME, tuple(_amount(request, one) for one in measured(bins, iter(each))))
         for name, each in _largest(request, sums)
     ]
     whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))

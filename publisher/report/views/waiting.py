@@ -15,7 +15,7 @@ import numpy.typing as npt
 from publisher.report.calendar import ReportPeriod, periods, unit_for, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import UNKNOWN, Frame
-from publisher.report.report import UNTOLD, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import PERIODS, ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.selection import BY_PERIOD, Groups, columns_of
@@ -46,23 +46,23 @@ class Waits:
         self._jobs: list[Ints] = []
         self._waits: list[Ints] = []
         self._eligible: list[Ints] = []
-        self.untold = 0
-        """Runs whose submission is not told, or lies behind their start."""
+        self.unknown_submission = 0
+        """Runs whose submission is not known, or is after their start."""
 
     def add(self, frame: Frame, groups: Ints) -> None:
         """Add the runs of a frame."""
         start, submit = frame.numbers["start"], frame.numbers["submit"]
-        told = (submit != UNKNOWN) & (submit <= start)
-        self.untold += int(np.count_nonzero(~told))
-        self._groups.append(groups[told].astype(np.int32))
-        self._jobs.append(_jobs(frame)[told])
-        self._waits.append((start - submit)[told])
+        known = (submit != UNKNOWN) & (submit <= start)
+        self.unknown_submission += int(np.count_nonzero(~known))
+        self._groups.append(groups[known].astype(np.int32))
+        self._jobs.append(_jobs(frame)[known])
+        self._waits.append((start - submit)[known])
         eligible = frame.numbers["eligible"]
         eligible = np.where((eligible == UNKNOWN) | (eligible > start), UNKNOWN, start - eligible)
-        self._eligible.append(eligible[told])
+        self._eligible.append(eligible[known])
 
     def by_group(self) -> dict[int, tuple[Ints, Ints]]:
-        """By group the waits in ascending order, and those from eligibility on, of jobs of which it is told."""
+        """By group the waits in ascending order, and those from eligibility on, of jobs of which it is known."""
         if not any(map(len, self._waits)):
             return {}
         waits, groups = np.concatenate(self._waits), np.concatenate(self._groups)
@@ -133,7 +133,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     labelled = sorted((_label(request.by, groups.labels, group), *each) for group, each in found.items())
     rows = tuple((*map(_words, label), *amounts(some, eligible)) for label, some, eligible in labelled)
     everything = np.sort(np.concatenate([some for some, _ in found.values()])) if found else None
-    notes = [f"Runs left out, because their submission is not told or lies behind their start: {waits.untold}."]
+    notes = [
+        f"Runs left out, because their submission is not known or is after their start: {waits.unknown_submission}."
+    ]
     return Report(
         view="waiting",
         title="How long jobs waited" + (f", by {' and '.join(request.by)}" if request.by else ""),
@@ -143,8 +145,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         columns=(*(Column(key, "text") for key in request.by), *_AMOUNTS),
         rows=rows,
         plots=_plots(request, rows) if request.by and rows else (),
-        notes=(*(notes if waits.untold else ()), *running_note(request)),
-        nothing=selection.nothing() or (None if rows else "no source tells when these jobs were submitted"),
+        notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
+        nothing=selection.nothing() or (None if rows else "no source knows when these jobs were submitted"),
         facts={
             "by": list(request.by),
             "all": {} if everything is None else dict(
@@ -197,7 +199,7 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
         )
         return (Plot(title=title, style="line", x=tuple(one.start for one in cut), unit=unit.name, series=series),)
     series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())
-    names = tuple(str(row[0] or UNTOLD) for row in rows)
+    names = tuple(str(row[0] or UNKNOWN_NAME) for row in rows)
     jobs = tuple(float(_number(row[1])) for row in rows)
     return (Plot(title=title, style="bar", x=names, unit=unit.name, weights=jobs, series=series),)
 

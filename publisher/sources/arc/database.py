@@ -22,11 +22,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError, SourceMissingError
+from publisher.sqlite_file import open_read_only
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _PLACES: Final = ("accounting.db", "accounting/accounting.db")
@@ -190,9 +190,7 @@ class ArcDatabase:
         self.path = path
         self.names: dict[str, dict[int, Row]] = {table: {} for table in NAME_TABLES}
         with self._explained():
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=busy_timeout_s, isolation_level=None
-            )
+            self._connection = open_read_only(path, busy_timeout_s)
         try:
             with self._explained():
                 self._prepare()
@@ -338,12 +336,12 @@ class ArcDatabase:
         return int(count), int(low or 0), int(high or 0)
 
     def between(self, after: int, last: int, since: int, until: int | None, limit: int) -> Rows:
-        """The next rows by RecordID, behind `after` and up to `last`, that end in a span."""
+        """The next rows by RecordID, after `after` and up to `last`, that end in a span."""
         where = f"WHERE RecordID > ? AND RecordID <= ? AND {_ENDING.format('+EndTime')}"  # +: not by the index of ends
         return self._page(f"{_SELECT} {where} ORDER BY RecordID LIMIT ?", (after, last, *_span(since, until), limit))
 
     def by_end(self, since: int, until: int | None, after: tuple[int, int], limit: int) -> Rows:
-        """The next rows by EndTime and RecordID, behind `after`, that end in a span."""
+        """The next rows by EndTime and RecordID, after `after`, that end in a span."""
         sql = f"{_SELECT} {_BY_END} AND (EndTime, RecordID) > (?, ?) ORDER BY EndTime, RecordID LIMIT ?"
         return self._page(sql, (*_span(since, until), *after, limit))
 
@@ -421,7 +419,7 @@ def _has_separators(table: str, rows: list[Row]) -> bool:
 
 
 def _span(since: int, until: int | None) -> tuple[int, object]:
-    # Any text is more than any number to SQLite, so that an open span holds what is no number too.
+    # Any text is more than any number to SQLite, so that an open span holds what is not a number too.
     return max(since, 1), "\U0010ffff" if until is None else until
 
 

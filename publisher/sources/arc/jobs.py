@@ -2,7 +2,7 @@
 
 Pure. The sources of the rules are ARC's accounting technical details, tables 4 and 5, and the facts on ARC. Where ARC
 writes zero because it does not know (nodes, cores, memory), the job says None. A value that is odd but does no harm is
-kept in `extras` under its own name; a row that would make a wrong record is no job: `UnreadableRowError`.
+kept in `extras` under its own name; a row that would make a wrong record is not a job: `UnreadableRowError`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _JOB_ID: Final = re.compile(r"[!-\[\]-~]+")
 _JOB_ID_AT: Final = AAR_COLUMNS.index("JobID")
 _ENDPOINT_AT: Final = AAR_COLUMNS.index("EndpointID")
 _LATEST: Final = 253_402_300_799
-"""Last second of the year 9999: what is later is no time."""
+"""Last second of the year 9999: what is later is not a time."""
 
 _LONGEST_S: Final = 10**12
 _LARGEST: Final = 2**63
@@ -80,11 +80,11 @@ class RowReader:
     ) -> None:
         self._start_from_execution = start_from_execution
         self._end_from_lrms = end_from_lrms
-        self._endpoints = _Known("Endpoints", names["Endpoints"], _endpoint)
-        self._statuses = _Known("Status", names["Status"], _status)
-        self._users = _Known("Users", names["Users"], _text)
-        self._vos = _Known("WLCGVOs", names["WLCGVOs"], _text)
-        self._queues = _Known("Queues", names["Queues"], _text)
+        self._endpoints = _NameTable("Endpoints", names["Endpoints"], _endpoint)
+        self._statuses = _NameTable("Status", names["Status"], _status)
+        self._users = _NameTable("Users", names["Users"], _text)
+        self._vos = _NameTable("WLCGVOs", names["WLCGVOs"], _text)
+        self._queues = _NameTable("Queues", names["Queues"], _text)
 
     def record_id(self, row: Row) -> str | None:
         """The record id of the job of a row; None for a row of which no job can be made."""
@@ -219,7 +219,7 @@ class RowReader:
         return _bounded(found)
 
 
-class _Known(dict[Any, _T]):
+class _NameTable(dict[Any, _T]):
     """What the rows of a table of names mean, by their ID; each is made once."""
 
     def __init__(self, table: str, rows: Mapping[int, Row], meaning: Callable[[Row], _T]) -> None:
@@ -305,7 +305,7 @@ def _text_of(row: Row | None) -> str | None:
 
 
 def _picker(keys: Sequence[str], wanted: Sequence[str]) -> _Pick:
-    """Gives the last value of each of the wanted keys, of the values of these keys with a None behind them."""
+    """Gives the last value of each of the wanted keys, of the values of these keys with a None after them."""
     places = {key: place for place, key in enumerate(keys)}
     return itemgetter(*(places.get(key, -1) for key in wanted))
 
@@ -354,7 +354,7 @@ _NO_KEYS: Final = _Keys(())
 
 
 def _info(row: Row | None) -> tuple[_Keys, Sequence[Any]]:
-    """The keys, and their values with a None behind them."""
+    """The keys, and their values with a None after them."""
     if row is None:
         return _NO_KEYS, (None,)
     _, packed, texts, _ = row

@@ -47,8 +47,8 @@ from publisher.errors import PublisherError
 from publisher.finding import Finding
 from publisher.sources.arc.database import AAR_COLUMNS, DENSE, PERMISSION_HINT, ArcDatabase, Row, Rows, find_database
 from publisher.sources.arc.jobs import RowReader, UnreadableRowError
-from publisher.sources.arc.unchanged import ComparedRows, Marks, RowMarks, sift
-from publisher.sources.base import Cursor, Known, Page, Unreadable, Window, required_path
+from publisher.sources.arc.unchanged import ComparedRows, Marks, RowMarks, compare
+from publisher.sources.base import Cursor, Known, Page, PageBuilder, Unreadable, UnreadableLine, Window, required_path
 
 Slice = tuple[int, int | None, str]
 """A span of AAR.EndTime (from, before; None is open) and the digest of the rows of table AAR in it."""
@@ -119,7 +119,6 @@ PAGE_ROWS: Final = 1_000
 SETTLE_S: Final = 60
 """A job that ended not longer ago, without its FINISHED event, may be half written."""
 
-_RAW_BYTES: Final = 65_536
 _HOUR_S: Final = 3_600
 _SLICES: Final = 168
 _DAY_S: Final = 86_400
@@ -217,11 +216,11 @@ class ArcSource:
         in_progress: Iterable[int] = (),
         *,
         settle_after: float | None = None,
-    ) -> _Reading:
+    ) -> _ArcReading:
         settings = (self._settings.start_time == "execution", self._settings.end_time == "lrms")
         reader = RowReader(database.names, start_from_execution=settings[0], end_from_lrms=settings[1])
         marks = RowMarks(database.names, *settings)
-        return _Reading(str(database.path), reader, marks, before, in_progress, settle_after)
+        return _ArcReading(str(database.path), reader, marks, before, in_progress, settle_after)
 
     # --- what is new
 
@@ -307,7 +306,7 @@ class ArcSource:
             after = (rows.aar[-1][AAR_COLUMNS.index("EndTime")], rows.aar[-1][0])
 
 
-class _Reading:
+class _ArcReading:
     """One read: makes pages of rows, and knows which rows are not yet given as finished jobs."""
 
     def __init__(
@@ -328,29 +327,22 @@ class _Reading:
 
     def page(self, rows: Rows, cursor: Cursor) -> Page:
         """The page of some rows."""
-        return self._page(rows, self._marks.of(rows), cursor)
+        page = PageBuilder()
+        self._fill(page, rows, self._marks.of(rows))
+        return page.page(cursor)
 
     def page_of_window(self, rows: Rows, cursor: Cursor, window: Window, known: Known | None) -> Page:
         """The page of those of the rows that ended in a window and are not known."""
-        sifted = ComparedRows(rows, self._marks.of(rows))
+        compared = ComparedRows(rows, self._marks.of(rows))
         if known is not None:
-            sifted = sift(rows, sifted.marks, self._reader, known, window)
-        page = self._page(sifted.rows, sifted.marks, cursor)
-        inside = [(job, mark) for job, mark in zip(page.jobs, page.marks, strict=True) if window.holds(job.end)]
-        return msgspec.structs.replace(
-            page,
-            jobs=tuple([job for job, _ in inside]),
-            marks=tuple([mark for _, mark in inside]),
-            read=len(rows.aar),
-            skipped=page.skipped + len(page.jobs) - len(inside) + sifted.outside,
-            recognised=sifted.recognised,
-        )
+            compared = compare(rows, compared.marks, self._reader, known, window)
+        page = PageBuilder(window)
+        self._fill(page, compared.rows, compared.marks)
+        page.skipped += compared.outside
+        return page.page(cursor, recognised=compared.recognised)
 
-    def _page(self, rows: Rows, row_marks: Marks, cursor: Cursor) -> Page:
-        jobs: list[Job] = []
-        marks: Marks = []
-        unreadable: list[Unreadable] = []
-        skipped = 0
+    def _fill(self, page: PageBuilder, rows: Rows, row_marks: Marks) -> None:
+        jobs, marks = page.jobs, page.marks
         for row, mark in zip(rows.aar, row_marks, strict=True):
             record_id = row[0]
             try:
@@ -359,23 +351,21 @@ class _Reading:
                 self.pending.add(record_id)
                 if record_id not in self.reported:
                     self.reported.add(record_id)
-                    unreadable.append(self._unreadable(row, str(error)))
+                    page.unreadable.append(self._unreadable(row, str(error)))
                 else:
-                    skipped += 1
+                    page.skipped += 1
                 continue
             self.reported.discard(record_id)
             if not job.finished:
                 self.pending.add(record_id)
-                jobs.append(job)
-                marks.append(mark)
             elif self._half_written(row, job):
                 self.pending.add(record_id)
-                skipped += 1
+                page.skipped += 1
+                continue
             else:
                 self.pending.discard(record_id)
-                jobs.append(job)
-                marks.append(mark)
-        return Page(tuple(jobs), cursor, len(rows.aar), skipped, tuple(unreadable), marks=tuple(marks))
+            jobs.append(job)
+            marks.append(mark)
 
     def _half_written(self, row: Row, job: Job) -> bool:
         if self._settle_after is None or not 0 <= row[_END] - self._settle_after <= 2 * SETTLE_S:
@@ -384,7 +374,7 @@ class _Reading:
 
     def _unreadable(self, row: Row, reason: str) -> Unreadable:
         raw = msgspec.json.encode(dict(zip(AAR_COLUMNS, row, strict=True)))
-        return Unreadable(self._file, line=None, offset=row[0], reason=reason, raw=raw[:_RAW_BYTES])
+        return UnreadableLine(reason, raw).of_file(self._file, row[0])
 
 
 _END: Final = AAR_COLUMNS.index("EndTime")

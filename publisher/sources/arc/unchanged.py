@@ -68,7 +68,7 @@ class ComparedRows(msgspec.Struct, frozen=True):
     outside: int = 0
 
 
-def sift(rows: Rows, marks: Marks, reader: RowReader, known: Known, window: Window) -> ComparedRows:
+def compare(rows: Rows, marks: Marks, reader: RowReader, known: Known, window: Window) -> ComparedRows:
     """Leave out the rows that are stored as they are.
 
     Where two rows are of one run, which ARC does not write, the last one counts, and both are read.

@@ -26,7 +26,7 @@ _WITHIN_HOUR: Final = {
 _HOURS_KEPT: Final = 4_096
 
 
-class _Hours(dict[str, int]):
+class _HourEpochs(dict[str, int]):
     """Epoch seconds at which an hour begins, by its text `2026-11-20T12:`; a text that is none is a KeyError.
 
     Times of the form ARC writes are parsed once an hour: eight events a job make this the hottest place of all.
@@ -42,7 +42,7 @@ class _Hours(dict[str, int]):
         return found
 
 
-_hours: Final = _Hours()
+_hours: Final = _HourEpochs()
 
 
 def unescaped(text: str) -> str:

@@ -1,7 +1,7 @@
 """Grid Engine's colon format: SGE 6.x, Son of Grid Engine, Open and Univa Grid Engine, OCS with old_accounting.
 
 Pure. Nothing in a line is escaped. The first 39 fields are fixed; the category after them may hold colons, and its end
-is found by what follows: a number, a PE task id, a number. What Univa adds comes behind those and may hold colons too,
+is found by what follows: a number, a PE task id, a number. What Univa adds comes after those and may hold colons too,
 so nothing is counted from the right. (The facts on sources, 1.)
 """
 
@@ -59,7 +59,7 @@ _NOTHING_MORE: Final = (0, None, None)
 
 
 class ColonError(ValueError):
-    """A line is no record of the colon format; the message says why."""
+    """A line is not a record of the colon format; the message says why."""
 
 
 class CutColonError(ColonError):
@@ -67,7 +67,7 @@ class CutColonError(ColonError):
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
-    """What the record of a line without its line feed tells: see `outcome`. Raises `ColonError`."""
+    """What the record of a line without its line feed is: see `outcome`. Raises `ColonError`."""
     more: list[str] = []
     numbers: _Numbers | None = None
     if line.count(":") == 44:  # nearly always; the 24 numbers in the middle need no splitting then
@@ -116,7 +116,7 @@ def _quickly(numbers: str) -> _Numbers | None:
 
 
 def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Numbers]:
-    """The fields before the numbers, those behind them from project on (with one in front), Univa's, and the numbers.
+    """The fields before the numbers, those after them from project on (with one in front), Univa's, and the numbers.
 
     Raises `ColonError`, which names the field that is not what it should be. A measured figure out of all bounds (a
     counter that wrapped) is no reason to lose a job: it is kept as text.
@@ -151,14 +151,14 @@ def _tail(fields: list[str]) -> int:
         _number(fields[place], place)
     tails = [at for at in range(40, len(fields) - 2) if _is_tail(fields, at)]
     if not tails:
-        raise ColonError("behind the category there should be iow, pe_taskid and maxvmem")
+        raise ColonError("after the category there should be iow, pe_taskid and maxvmem")
     if len(tails) > 1:
-        raise ColonError("iow, pe_taskid and maxvmem stand in it more than once: a user's text holds them")
+        raise ColonError("iow, pe_taskid and maxvmem are in it more than once: a user's text holds them")
     (tail,) = tails
     if tail > _CATEGORY + 1 and not fields[_CATEGORY].startswith("-"):
         raise ColonError("the category does not begin with an option: a name or account holds colons")
     if len(fields) - tail == 4:
-        raise ColonError("the line is cut short behind arid")
+        raise ColonError("the line is cut short after arid")
     return tail
 
 
@@ -175,7 +175,7 @@ def _number(text: str, place: int) -> Number:
 
 
 def _is_tail(fields: list[str], at: int) -> bool:
-    """Whether iow, pe_taskid and maxvmem stand at an index."""
+    """Whether iow, pe_taskid and maxvmem are at an index."""
     task = fields[at + 1]
     return (
         (task in ("NONE", "") or _PE_TASK.fullmatch(task) is not None)
@@ -187,7 +187,7 @@ def _is_tail(fields: list[str], at: int) -> bool:
 def _univa(more: list[str], extras: Extras) -> tuple[Number, str | None, str | None]:
     """Largest resident set (bytes), submit host and who deleted, of the fields that Open and Univa Grid Engine add.
 
-    Job class from 8.1 on, the rest from 8.2 on; what is no field of `Job` is put into the extras.
+    Job class from 8.1 on, the rest from 8.2 on; what is not a field of `Job` is put into the extras.
     """
     if (job_class := none_if_none(more[0].rstrip("\r"))) is not None:
         extras["job_class"] = job_class

@@ -1,4 +1,4 @@
-"""The run that a Grid Engine accounting record tells, whichever of the two formats it is written in.
+"""The run of a Grid Engine accounting record, whichever of the two formats it is written in.
 
 Pure. What ran is decided by its times alone, since every failed code occurs with and without usage; how it ended by the
 failed code, the exit status and, where the record has it, who deleted it. (The facts on sources, 1 and 2.)
@@ -93,7 +93,7 @@ def with_measures(extras: Extras, slaves: Iterable[Mapping[str, Number]]) -> Ext
     """The extras of a master with the measures of its slaves: sums, and of memory the largest.
 
     That is what Grid Engine writes itself with `accounting_summary`, for custom usage too, but for memory: it sums
-    peaks that need not have been at one time. A text of the master's stands as it is.
+    peaks that need not have been at one time. A text of the master's is kept.
     """
     total = dict(extras)
     for measures in slaves:
@@ -118,10 +118,10 @@ def outcome(
     group: str, name: str, account: str, queue: str, project: str | None, department: str | None,
     granted_pe: str | None, client_host: str | None = None, deleted_by: str | None = None,
 ) -> Job | Slave | None:  # fmt: skip
-    """What a record tells: a run, as a master or serial record alone tells it; a part of one; None if nothing ran.
+    """What a record is: a run, as a master or serial record alone has it; a part of one; None if nothing ran.
 
     `pe_task` is empty for a master or serial record. `maxvmem` and `maxrss` are bytes, zero where the record has none;
-    `ru_maxrss` of the extras (KiB) stands in. The submission time of what did not run may be missing.
+    `ru_maxrss` of the extras (KiB) is used for it. The submission time of what did not run may be missing.
     """
     local_id = f"{number}.{task}" if task else str(number)
     user_ms, system_ms = milliseconds(extras.get("ru_utime")), milliseconds(extras.get("ru_stime"))
@@ -139,73 +139,38 @@ def outcome(
     parallel = granted_pe is not None
     good = failed == 0 == exit_status and deleted_by is None
     return Job(
-        f"{cluster.prefix}{local_id}/{start}",  # record_id
-        "gridengine",  # system
-        "completed" if good else status_of(failed, exit_status, deleted_by),
-        None,  # global_id
-        local_id,
-        name or None,
-        0,  # run
-        str(number) if task else None,  # array_id
-        task or None,  # array_task
-        None,  # user_dn
-        None,  # token_subject
-        None,  # token_issuer
-        owner or None,  # local_user
-        group or None,  # local_group
-        None,  # vo
-        None,  # vo_issuer
-        (),  # fqans
-        project,
-        account or None,
-        department,
-        cluster.name,
-        queue or None,
-        granted_pe,  # parallel_environment
-        None,  # endpoint_url
-        None,  # endpoint_type
-        client_host,
-        (Host(host, None if parallel else slots or None),),
-        None if parallel else 1,  # nodes
-        None,  # cores
-        slots or None,
-        None,  # gpus
-        None,  # infrastructure
-        None,  # lrms
-        None,  # middleware
-        None,  # middleware_version
-        None,  # service_class
-        None,  # system_software
-        (),  # runtime_environments
-        submit or None,
-        None,  # eligible
-        None,  # lrms_submit
-        start,
-        end,
-        None,  # execution_start
-        None,  # execution_end
-        (),  # events
-        wall_ms,
-        cpu_ms,
-        user_ms,  # cpu_user_ms
-        system_ms,  # cpu_system_ms
-        rss or None,  # memory_rss_kib
-        virtual or None,  # memory_virtual_kib
-        None,  # swap_kib
-        None,  # scratch_bytes
-        None,  # energy_j
-        None,  # stage_in_ms
-        None,  # stage_out_ms
-        None,  # stage_in_bytes
-        None,  # stage_out_bytes
-        (),  # transfers
-        None,  # charge
-        (),  # process_ids
-        exit_status,  # exit_code
-        exit_status - 128 if 128 < exit_status < 256 else None,  # exit_signal
-        failed_text(failed) if failed else None,  # end_reason
-        (),  # benchmarks
-        extras,
+        record_id=f"{cluster.prefix}{local_id}/{start}",
+        system="gridengine",
+        status="completed" if good else status_of(failed, exit_status, deleted_by),
+        local_id=local_id,
+        name=name or None,
+        array_id=str(number) if task else None,
+        array_task=task or None,
+        local_user=owner or None,
+        local_group=group or None,
+        project=project,
+        account=account or None,
+        department=department,
+        cluster=cluster.name,
+        queue=queue or None,
+        parallel_environment=granted_pe,
+        client_host=client_host,
+        hosts=(Host(host, None if parallel else slots or None),),
+        nodes=None if parallel else 1,
+        slots=slots or None,
+        submit=submit or None,
+        start=start,
+        end=end,
+        wall_ms=wall_ms,
+        cpu_ms=cpu_ms,
+        cpu_user_ms=user_ms,
+        cpu_system_ms=system_ms,
+        memory_rss_kib=rss or None,
+        memory_virtual_kib=virtual or None,
+        exit_code=exit_status,
+        exit_signal=exit_status - 128 if 128 < exit_status < 256 else None,
+        end_reason=failed_text(failed) if failed else None,
+        extras=extras,
     )
 
 
@@ -233,7 +198,7 @@ def milliseconds(seconds: object) -> int | None:
 
 
 def kib(size: Number) -> int:
-    """KiB of bytes, rounded up; zero for what is no sensible number (a counter that wrapped)."""
+    """KiB of bytes, rounded up; zero for what is not a sensible number (a counter that wrapped)."""
     return int(size + 1023) >> 10 if 0 < size < LARGEST else 0
 
 

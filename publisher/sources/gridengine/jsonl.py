@@ -31,10 +31,10 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class JsonlError(ValueError):
-    """A line is no record of the JSONL format; the message says why."""
+    """A line is not a record of the JSONL format; the message says why."""
 
 
-class _Line(msgspec.Struct):
+class _JsonlRecord(msgspec.Struct):
     job_number: _Count
     hostname: str
     owner: str
@@ -64,11 +64,11 @@ class _Line(msgspec.Struct):
     deleted_by: str | None = None
 
 
-_lines = msgspec.json.Decoder(_Line)
+_lines = msgspec.json.Decoder(_JsonlRecord)
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
-    """What the record of a line tells: see `outcome`. Raises `JsonlError`."""
+    """What the record of a line is: see `outcome`. Raises `JsonlError`."""
     if "\\u0000" in line:
         raise JsonlError("a text in it holds NUL, which cannot be stored")
     try:
@@ -119,18 +119,18 @@ def _figure(value: _Value) -> Number:
     return value if isinstance(value, int | float) else 0
 
 
-def _loosely(line: str, error: Exception) -> _Line:
+def _loosely(line: str, error: Exception) -> _JsonlRecord:
     """A record with containers as arrays, numbers as text or out of bounds, flags or null among the values."""
     try:
         loose = msgspec.json.decode(line)
         if not isinstance(loose, dict):
             raise JsonlError("the line is JSON, and no accounting record")
         loose["usage"] = {name: _values(_merged(inner)) for name, inner in _merged(loose.get("usage")).items()}
-        return msgspec.convert(loose, _Line, strict=False)
+        return msgspec.convert(loose, _JsonlRecord, strict=False)
     except msgspec.ValidationError as wrong:
-        raise JsonlError(f"the JSON is no accounting record: {wrong}") from error
+        raise JsonlError(f"the JSON is not an accounting record: {wrong}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as wrong:
-        raise JsonlError(f"the line is no JSON: {wrong}") from error
+        raise JsonlError(f"the line is not JSON: {wrong}") from error
 
 
 def _merged(container: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ integrated parallel job, which are written before their master's, are added to i
 sums, memory as the largest of any task, hosts as their union; times, slots and exit are the master's own.
 
 The same run has the same record id from both formats. The cluster in it is `cluster` of the settings, else the cell
-that the path tells (`<cell>/common/accounting`), else `default`, Grid Engine's own name for the only cell.
+of the path (`<cell>/common/accounting`), else `default`, Grid Engine's own name for the only cell.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import msgspec
 from formats.job import Host, Job
 from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.base import JSON_BYTES, LineError, decoded
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import JSON_BYTES, LineError, decoded
 from publisher.sources.gridengine import colon, jsonl
 from publisher.sources.gridengine.jobs import Cluster, PeTask, Slave, with_measures
 from publisher.sources.limits import LimitError
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, LineSource, Outcome, PendingSlaves, UnreadableLine
+from publisher.sources.logs.lines import LineSource, PendingSlaves
 from publisher.sources.logs.reader import LogReader
 
 _COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"
@@ -164,7 +165,7 @@ def default_path(name: str, environ: Mapping[str, str]) -> Path:
 
 
 def cell_of(path: Path) -> str:
-    """The cell that a path of the form `<cell>/common/...` tells, else `default`."""
+    """The cell that a path of the form `<cell>/common/...` has, else `default`."""
     parts = path.parts
     at = len(parts) - 1 - parts[::-1].index("common") if "common" in parts else 0
     return parts[at - 1] if at > 1 else "default"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from formats.identity import run_record_id
 from formats.job import Benchmark, Host, Job, Status
 from publisher.grid_identity import GridLogEntry
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 
 Value = str | int | float | bool | dict[str, Any] | None
 
@@ -153,7 +153,7 @@ def grid_entry(ad: Mapping[str, Value]) -> GridLogEntry | None:
 
     GridJobId names it there: `batch slurm ce_9619_ce#12.0#1790000000 slurm/20261101/4711`, `condor schedd pool 77.0`.
     None for an ad that names nobody, or no job of a batch system. RoutedToJobId is not looked at: where the batch
-    system is no HTCondor, it is an id of the computing element's own, and could be taken for another job's. Raises
+    system is not HTCondor, it is an id of the computing element's own, and could be taken for another job's. Raises
     `LineError`.
     """
     words = (_text(ad, "gridjobid") or "").split()
@@ -185,7 +185,7 @@ def apel_job(text: str, cluster: str | None) -> Job | None:
     ad: dict[str, Value] = dict(zip(names, (_plain(part) for part in parts), strict=False))
     for name in names[2:10]:
         if isinstance(ad[name], str):
-            raise LineError("a figure is no number")
+            raise LineError("a figure is not a number")
     for name in names[:2]:
         ad[name] = parts[names.index(name)]
     scale = ad.pop("scale", None)

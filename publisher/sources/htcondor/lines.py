@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from publisher.grid_identity import GridLogEntry
-from publisher.sources.base import LineError, decoded
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import LineError, decoded
 from publisher.sources.htcondor import ad as htcondor_ad
 from publisher.sources.limits import EXTRA_CHARACTERS
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
 
 _NAME: Final = re.compile(rb"[A-Za-z_][\w.]*")
 _APEL: Final = re.compile(rb"(?:[^|=\s]*#)?\d{1,12}\.\d{1,12}(?:#\d*)?\|")
@@ -84,7 +84,8 @@ class HTCondorParser:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     def finish(self) -> list[Outcome]:
-        """At the end of all that there is: the ad of a file that is one job; an ad that is cut off so far is told."""
+        """At the end of all that there is: the ad of a file that is one job; an ad that is cut off so far is
+        reported."""
         ready = self._close_whole()
         if not self._ad:
             return ready
@@ -114,7 +115,7 @@ class HTCondorParser:
         name, equals, value = line[:_LONGEST].partition(b"=")
         name = name.strip()
         if not equals or _NAME.fullmatch(name) is None:
-            return [UnreadableLine("is no attribute of an ad")]
+            return [UnreadableLine("is not an attribute of an ad")]
         key = name.decode("ascii", "replace").lower()
         return self._put(key, value.strip()) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
 
@@ -158,7 +159,7 @@ class HTCondorParser:
             ad.setdefault("clusterid", int(named[1])) != int(named[1])
             or ad.setdefault("procid", int(named[2])) != int(named[2])
         ):
-            return [UnreadableLine("the banner behind the ad names another job", raw=_raw(texts) + banner)]
+            return [UnreadableLine("the banner after the ad names another job", raw=_raw(texts) + banner)]
         outcome = self.made_of(ad)
         return [
             UnreadableLine(outcome.reason, raw=_raw(texts) + banner) if isinstance(outcome, UnreadableLine) else outcome

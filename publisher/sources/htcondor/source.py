@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from publisher.config import schema
-from publisher.sources.base import required_path
+from publisher.sources.base import Outcome, UnreadableLine, required_path
 from publisher.sources.htcondor import lines, xml
 from publisher.sources.logs.documents import SavedSource
 from publisher.sources.logs.json_stream import Damaged, JsonElements
-from publisher.sources.logs.lines import Outcome, UnreadableLine
 from publisher.sources.logs.open_log import OpenLog
 
 _HEAD: Final = 4_096

@@ -3,7 +3,7 @@
 A file may hold several documents one behind the other, as when the output of the command is appended to it. One that is
 cut off or damaged costs what is behind that place in it, and no other.
 
-HTCondor writes control characters, and bytes that are no UTF-8, as they are, which XML forbids. They become `?` and
+HTCondor writes control characters, and bytes that are not UTF-8, as they are, which XML forbids. They become `?` and
 `\\xNN`: no text in an ad damages its document.
 
 Input is hostile: no entities, no DTD, no network, no huge texts. The document type that HTCondor writes names a DTD,
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from lxml import etree
 
+from publisher.sources.base import UnreadableLine
 from publisher.sources.htcondor.ad import Value, is_wanted
-from publisher.sources.logs.lines import UnreadableLine
 
 _BLOCK: Final = 1 << 16
 _MOST_BYTES: Final = 16 * 2**20

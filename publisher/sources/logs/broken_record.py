@@ -1,10 +1,10 @@
 """Records of one line each that a line feed in a user's text breaks into several.
 
 Batch systems that escape nothing (TORQUE, PBS, DQS, Grid Engine's colon file) write a line feed in a job's name or
-account as it is. What stands behind it may look like a record of anybody: a user could forge one. So a line that ends
+account as it is. What comes after it may look like a record of anybody: a user could forge one. So a line that ends
 within a user's text is held, and with it all that follows in the file, up to the line that is the rest of the record:
-one that is no record itself and ends as one does. All of these lines are then one record, and only that. Where none
-comes, the line was torn, and those behind it are what they seem.
+one that is not a record itself and ends as one does. All of these lines are then one record, and only that. Where none
+comes, the line was torn, and those after it are what they seem.
 
 Memory is bounded: at most `MAX_HELD_BYTES` are held.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine
 
 MAX_HELD_BYTES: Final = 1 << 17
 
@@ -27,7 +27,7 @@ class RecordJoiner:
     """Holds the lines of a broken record for a parser, and puts them together.
 
     `parse` is the parser's: it gives what it refuses to `refused` and, while the joiner `holds`, all lines to `take`.
-    It is also given records put together, with their line feeds. `is_rest(first, line)` tells whether a line can be
+    It is also given records put together, with their line feeds. `is_rest(first, line)` says whether a line can be
     the last of the broken record that begins with the first.
     """
 
@@ -40,7 +40,7 @@ class RecordJoiner:
         self._deciding = False
 
     def refused(self, line: bytes, reason: str, *, cut: bool) -> Outcome:
-        """What a line is that is no record. `cut`: it ends within a user's text."""
+        """What a line is that is not a record. `cut`: it ends within a user's text."""
         if not cut or self._deciding:
             return UnreadableLine(reason, cut=cut)
         self._hold(line)
@@ -116,7 +116,7 @@ class RecordJoiner:
         return outcomes
 
     def _give_up(self, present: int) -> list[Outcome]:
-        """The first line that is held was torn; those behind it are what they seem, up to one that is cut as well.
+        """The first line that is held was torn; those after it are what they seem, up to one that is cut as well.
 
         `present`: 1 if the last line that is held is the present one, 0 if it is the one before.
         """

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from formats.job import Job
 from publisher.errors import SourceError, SourceFormatError
 from publisher.finding import Finding
-from publisher.sources.base import WAITING, Cursor, Page, Unreadable, Window, waiting_in
-from publisher.sources.logs.compression import DamagedError
-from publisher.sources.logs.lines import (
+from publisher.sources.base import (
     PAGE_RECORDS,
-    Line,
-    LineParser,
-    LineSource,
+    WAITING,
+    Cursor,
     Outcome,
+    Page,
+    PageBuilder,
+    Unreadable,
     UnreadableLine,
-    within_limits,
+    Window,
+    waiting_in,
 )
+from publisher.sources.logs.compression import DamagedError
+from publisher.sources.logs.lines import EndingParser, LineSource
 from publisher.sources.logs.open_log import OpenLog, open_log
-from publisher.sources.logs.reader import RAW_BYTES, LogReader
+from publisher.sources.logs.reader import LogReader
 from publisher.sources.logs.sniff import KINDS, document_kind
 
 _SNIFF: Final = 4_096
@@ -38,16 +41,6 @@ _BEGUN: Final = "begun"
 _BEGUN_NUMBERS: Final = 5
 Stamp = list[int]
 """Device, inode, size, time of change (ns) of a document."""
-
-
-class EndingParser(LineParser, Protocol):
-    """A parser of lines that keeps the last record until it knows that it is whole."""
-
-    file: str
-
-    def finish(self) -> list[Outcome]:
-        """What was kept and can be given now, and what is cut off so far; each once."""
-        ...
 
 
 class SavedSource:
@@ -73,15 +66,13 @@ class SavedSource:
         self.name = name
         self.kind = kind
         self._all = LogReader(path, names, rotated_to)
-        self._logs = _Logs(path, names, rotated_to)
-        self._make_parser = make_parser
+        self._logs = LineSource(name, kind, _Logs(path, names, rotated_to), make_parser, complete_since=complete_since)
         self._documents = documents
         self._parse_document = parse_document
-        self._complete_since = complete_since
 
     def complete_since(self) -> int | None:
-        """As configured: saved output cannot tell what was before it."""
-        return self._complete_since
+        """As configured: saved output does not know what was before it."""
+        return self._logs.complete_since()
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Pages of the logs, then of the documents, as `Source.pages` says."""
@@ -90,7 +81,7 @@ class SavedSource:
         begun = _begun(cursor) if window is None else []
         problem: SourceError | None = None
         try:
-            for page in self._log_pages(cursor.get("log", {}), window):
+            for page in self._logs.pages(cursor.get("log", {}), window):
                 here["log"] = page.cursor
                 here[WAITING] = list(waiting_in(page.cursor))
                 last = page.at_end and not documents
@@ -142,7 +133,7 @@ class SavedSource:
         except SourceError as error:
             return [Finding(self.name, "red", error.message, error.hint)]
         findings: list[Finding] = []
-        if self._logs.files() or not documents:
+        if self._logs.reader.files() or not documents:
             findings += self._check_logs()
         for file in documents:
             try:
@@ -162,50 +153,13 @@ class SavedSource:
 
     def _check_logs(self) -> list[Finding]:
         """As every log; where no run ends at the beginning of a file, what the first page gives."""
-        findings = LineSource(self.name, self.kind, self._logs, self._make_parser).check()
+        findings = self._logs.check()
         if any(finding.level != "yellow" for finding in findings):
             return findings
-        page = next(self._log_pages({}, None), None)
+        page = next(self._logs.pages({}, None), None)
         if page is None or not page.jobs:
             return findings
-        return [Finding(self.name, "green", f"{len(self._logs.files())} files; runs are understood")]
-
-    def _log_pages(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
-        parser = self._make_parser()
-        last: Page | None = None
-        problem: SourceError | None = None
-        try:
-            for page in LineSource(self.name, self.kind, self._logs, lambda: parser).pages(cursor, window):
-                if last is not None:
-                    yield last
-                last = page
-        except SourceError as error:
-            problem = error  # of one file: what the parser keeps is of others
-        if last is not None:
-            yield self._with_kept(last, parser, window)
-        if problem is not None:
-            raise problem
-
-    def _with_kept(self, page: Page, parser: EndingParser, window: Window | None) -> Page:
-        """The last page of the logs, with what the parser kept."""
-        kept = [within_limits(each) if isinstance(each, Job) else each for each in parser.finish()]
-        if not kept:
-            return page
-        jobs = [outcome for outcome in kept if isinstance(outcome, Job)]
-        wanted = [job for job in jobs if window is None or window.holds(job.end)]
-        cut = [
-            Unreadable(parser.file, None, None, outcome.reason, (outcome.raw or b"")[:RAW_BYTES])
-            for outcome in kept
-            if isinstance(outcome, UnreadableLine)
-        ]
-        return msgspec.structs.replace(
-            page,
-            jobs=(*page.jobs, *wanted),
-            cursor=page.cursor if window else {**page.cursor, "parser": parser.state()},
-            read=page.read + len(kept),
-            skipped=page.skipped + len(kept) - len(wanted) - len(cut),
-            unreadable=(*page.unreadable, *cut),
-        )
+        return [Finding(self.name, "green", f"{len(self._logs.reader.files())} files; runs are understood")]
 
     def _refuse_others(self, file: Path, log: OpenLog) -> None:
         """Raises `SourceFormatError` for a document of another batch system."""
@@ -220,40 +174,30 @@ class SavedSource:
     ) -> Iterator[tuple[int, Page]]:
         """Pages of a document without its first `given` jobs, each with the number of the last job it holds."""
         number = given
-        jobs: list[Job] = []
-        unreadable: list[Unreadable] = []
-        read = skipped = 0
+        page = PageBuilder(window)
         for number, outcome in enumerate(self._parse_document(log), 1):
             if number <= given:
                 continue
-            read += 1
-            if isinstance(outcome, Job):
-                outcome = within_limits(outcome)  # noqa: PLW2901
-            if isinstance(outcome, Job):
-                if window is None or window.holds(outcome.end):
-                    jobs.append(outcome)
-                else:
-                    skipped += 1
-            elif isinstance(outcome, UnreadableLine):
-                reason = f"job {number} of the document: {outcome.reason}"
-                unreadable.append(Unreadable(str(file), None, number, reason, (outcome.raw or b"")[:RAW_BYTES]))
-            elif outcome is Line.SKIPPED:
-                skipped += 1
-            if read >= PAGE_RECORDS:
-                yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
-                jobs, unreadable, read, skipped = [], [], 0, 0
-        yield number, Page(tuple(jobs), {}, read, skipped, tuple(unreadable))
+            page.add(outcome, partial(_with_number, file, number))
+            if page.read >= PAGE_RECORDS:
+                yield number, page.page({})
+        yield number, page.page({})
+
+
+def _with_number(file: Path, number: int, refused: UnreadableLine) -> Unreadable:
+    found = refused.of_file(str(file), number)
+    return msgspec.structs.replace(found, reason=f"job {number} of the document: {refused.reason}")
 
 
 class _Logs(LogReader):
-    """The files of a path that are no documents."""
+    """The files of a path that are not documents."""
 
     def files(self) -> list[Path]:
         return [file for file in super().files() if not is_document(file)]
 
 
 def is_document(file: Path) -> bool:
-    """Whether a file begins as JSON or XML do. What cannot be opened is none: reading it as a log tells why."""
+    """Whether a file begins as JSON or XML do. What cannot be opened is none: reading it as a log says why."""
     try:
         with open_log(file) as log:
             return log.read(_SNIFF).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"[", b"<"}

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.sources.base import JSON_BYTES, LineError
+from publisher.sources.fields import JSON_BYTES, LineError
 
 MAX_ELEMENT: Final = 16 * 2**20
 """Characters of an element, and of what stands beside the array."""
@@ -115,7 +115,7 @@ class JsonElements:
         if isinstance(value, dict):
             yield value
         else:
-            yield Damaged("an element is no object", str(value)[:4_096])
+            yield Damaged("an element is not an object", str(value)[:4_096])
 
     def _value(self) -> Any:
         """The value that begins here. Raises `LineError`."""
@@ -150,7 +150,7 @@ class JsonElements:
             at = self._at
 
     def _next(self) -> str:
-        """The next character that is no blank, where reading then stands; empty at the end."""
+        """The next character that is not a blank, where reading then stands; empty at the end."""
         while True:
             found = _BLANK.match(self._text, self._at)
             self._at = found.end() if found else self._at

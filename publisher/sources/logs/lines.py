@@ -11,9 +11,9 @@ Memory is bounded: the oldest groups are given up first, and are then reported, 
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -21,44 +21,25 @@ import msgspec
 from formats.job import Job
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import FUTURE_S, WAITING, Cursor, Page, Recovered, Unreadable, Window
-from publisher.sources.limits import SHORT_BYTES, LimitError, bounded
-from publisher.sources.logs.reader import RAW_BYTES, LineBlock, LogReader, Reading
+from publisher.sources.base import (
+    FUTURE_S,
+    PAGE_RECORDS,
+    RAW_BYTES,
+    WAITING,
+    Cursor,
+    Line,
+    Outcome,
+    Page,
+    PageBuilder,
+    Unreadable,
+    UnreadableLine,
+    Window,
+)
+from publisher.sources.limits import SHORT_BYTES
+from publisher.sources.logs.reader import LineBlock, LogReader, Reading
 from publisher.sources.logs.sniff import KINDS, looks_like
 
-PAGE_RECORDS: Final = 2_000
 _SAMPLE_BYTES: Final = 1 << 16
-
-
-class Line(enum.Enum):
-    """What a line is that gives no job by itself.
-
-    `SKIPPED`: understood, and no run to keep (never started, folded into another record); counted. `IGNORED`: no
-    record, such as a comment; not counted. `MORE`: kept by the parser until later lines complete it; not counted.
-    """
-
-    SKIPPED = enum.auto()
-    IGNORED = enum.auto()
-    MORE = enum.auto()
-
-
-class UnreadableLine(msgspec.Struct, frozen=True):
-    """A line that is no record, and why: one sentence without the line's content.
-
-    `raw` replaces the line where the parser gives up an earlier one, which stands `back` lines before the present one.
-    With `hint`, what to do, it is the head of a table that cannot be used: a file of which no line is understood for it
-    is refused as a whole, once. `cut`: the line ends within a text that a user chose, so a line feed in it may have
-    broken the record (`publisher.sources.logs.broken_record`).
-    """
-
-    reason: str
-    raw: bytes | None = None
-    hint: str = ""
-    back: int = 0
-    cut: bool = False
-
-
-Outcome = Job | Line | UnreadableLine
 
 
 class LineParser(Protocol):
@@ -97,6 +78,15 @@ class LineHolder(Protocol):
 
     def release(self) -> list[Outcome]:
         """What is held, decided without a later line: no more of them stand in the file at present."""
+        ...
+
+
+@runtime_checkable
+class EndingParser(LineParser, Protocol):
+    """What a parser has besides that keeps runs until the end of all that there is."""
+
+    def finish(self) -> list[Outcome]:
+        """What was kept and can be given now, and what is cut off so far; each once."""
         ...
 
 
@@ -142,7 +132,7 @@ class LineSource:
         self._clock = clock
 
     def complete_since(self) -> int | None:
-        """As configured: a log cannot tell what was rotated away before it."""
+        """As configured: a log does not show what was rotated away before it."""
         return self._complete_since
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
@@ -154,26 +144,29 @@ class LineSource:
         if window is None:
             parser.resume(cursor.get("parser"))
         reading = self.reader.read(cursor if window is None else {})
-        page = _Page(window)
+        page = PageBuilder(window)
         last: LineBlock | None = None
         for chunk in reading:
             if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
                 if last is None or chunk.file != last.file:
-                    page.add(_released(last, parser, window))
+                    page.extend(_released(last, parser))
                     parser.file_begins(chunk.file)
                 last = chunk
             before = parser.state() if chunk.line == 1 else None
-            part = _parsed(chunk, parser, window)
+            part = _Part()
+            part.parse(chunk, parser)
             if chunk.line == 1 and not part.understood and _is_refused(chunk, part, parser, reading):
                 parser.resume(before)
                 continue
-            page.add(part)
+            page.extend(part)
             if page.read >= PAGE_RECORDS:
-                yield page.close(cursor if window else _cursor(reading, parser), reading.recovered(), at_end=False)
-                page = _Page(window)
-        page.add(_released(last, parser, window))
+                yield page.page(cursor if window else _cursor(reading, parser), recovered=reading.recovered())
+        page.extend(_released(last, parser))
+        if isinstance(parser, EndingParser):
+            for outcome in parser.finish():
+                page.add(outcome, lambda refused: refused.of_file(last.file if last else ""))
         here = cursor if window else _cursor(reading, parser)
-        yield page.close(here, reading.recovered(), at_end=not reading.problems)
+        yield page.page(here, at_end=not reading.problems, recovered=reading.recovered())
         _raise(reading.problems)
 
     def check(self) -> list[Finding]:
@@ -189,7 +182,8 @@ class LineSource:
             parser = self._make_parser()
             chunk = next(iter(sample), None)
             if chunk is not None:
-                part = _parsed(chunk, parser, None)
+                part = _Part()
+                part.parse(chunk, parser)
                 ends += [job.end for job in part.jobs if job.end is not None]
                 if not part.understood and not _is_refused(chunk, part, parser, sample) and part.unreadable:
                     reason = part.unreadable[0].reason
@@ -215,102 +209,61 @@ class LineSource:
         return [Finding(self.name, "green", f"{seen}, the latest {_utc(max(ends))}")]
 
 
-class _Part(msgspec.Struct):
-    """What the lines of one chunk gave."""
+class _Part(PageBuilder):
+    """What the lines of one chunk gave, which is added to a page unless the file is refused."""
 
-    jobs: list[Job]
-    unreadable: list[Unreadable]
-    skipped: int
-    understood: bool
-    head: UnreadableLine | None
-    """A head of a table that cannot be used."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_record = False
+        self.head: UnreadableLine | None = None
+        """A head of a table that cannot be used."""
+
+    @property
+    def understood(self) -> bool:
+        """Whether any line is part of a record."""
+        return self._has_record or bool(self.jobs)
+
+    def parse(self, chunk: LineBlock, parser: LineParser) -> None:
+        """Add what each line of a chunk gives."""
+        self.unreadable += chunk.set_aside
+        jobs = self.jobs
+        parse = parser.parse
+        shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
+        for index, line in enumerate(chunk.lines):
+            outcome = parse(line)
+            if type(outcome) is Job and len(line) <= shortest:
+                jobs.append(outcome)
+            elif outcome is Line.MORE:
+                self._has_record = True
+            else:
+                self.take(outcome, chunk, index)
 
     def take(self, outcome: Outcome | list[Outcome], chunk: LineBlock, index: int) -> None:
         """Add what the line at an index of the chunk gave."""
         for each in outcome if isinstance(outcome, list) else (outcome,):
-            if isinstance(each, Job):
-                each = within_limits(each)  # noqa: PLW2901
-            if isinstance(each, Job):
-                self.jobs.append(each)
-            elif isinstance(each, UnreadableLine):
-                self.unreadable.append(unreadable_of(chunk, index, each))
+            self.add(each, partial(_with_place, chunk, index))
+            if isinstance(each, UnreadableLine):
                 self.head = each if each.hint else self.head
-            elif each is Line.SKIPPED:
-                self.skipped += 1
-            self.understood = self.understood or each in (Line.SKIPPED, Line.MORE)
-
-    def inside(self, window: Window | None) -> _Part:
-        """Without the runs that ended outside of a window, which are counted as skipped."""
-        self.understood = self.understood or bool(self.jobs)
-        if window is not None:
-            wanted = [job for job in self.jobs if window.holds(job.end)]
-            self.skipped += len(self.jobs) - len(wanted)
-            self.jobs = wanted
-        return self
+            else:
+                self._has_record = self._has_record or each in (Line.SKIPPED, Line.MORE)
 
 
-class _Page:
-    """A page that is being filled."""
-
-    def __init__(self, window: Window | None) -> None:
-        self._jobs: list[Job] = []
-        self._unreadable: list[Unreadable] = []
-        self._skipped = 0
-        self._window = window
-        self.read = 0
-
-    def add(self, part: _Part) -> None:
-        self._jobs += part.jobs
-        self._unreadable += part.unreadable
-        self._skipped += part.skipped
-        self.read += len(part.jobs) + len(part.unreadable) + part.skipped
-
-    def close(self, cursor: Cursor, recovered: tuple[Recovered, ...], *, at_end: bool) -> Page:
-        return Page(
-            tuple(self._jobs), cursor, self.read, self._skipped, tuple(self._unreadable), at_end, recovered=recovered
-        )
-
-
-def _parsed(chunk: LineBlock, parser: LineParser, window: Window | None) -> _Part:
-    part = _Part([], list(chunk.set_aside), 0, understood=False, head=None)
-    jobs = part.jobs
-    parse = parser.parse
-    shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
-    for index, line in enumerate(chunk.lines):
-        outcome = parse(line)
-        if type(outcome) is Job and len(line) <= shortest:
-            jobs.append(outcome)
-        elif outcome is Line.MORE:
-            part.understood = True
-        else:
-            part.take(outcome, chunk, index)
-    return part.inside(window)
-
-
-def _released(chunk: LineBlock | None, parser: LineParser, window: Window | None) -> _Part:
-    """What a parser held of the file of which the chunk is the last so far."""
-    part = _Part([], [], 0, understood=False, head=None)
-    if chunk is not None and isinstance(parser, LineHolder):
-        part.take(parser.release(), chunk, len(chunk.lines))
-    return part.inside(window)
-
-
-def within_limits(job: Job) -> Job | UnreadableLine:
-    """A run without a text that is too long, or why it is no record."""
-    try:
-        return bounded(job)
-    except LimitError as error:
-        return UnreadableLine(str(error))
-
-
-def unreadable_of(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unreadable:
-    """A line that is no record, with its place; without its offset where it stands in an earlier chunk."""
+def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unreadable:
+    """A line that is not a record, with its place; without its offset where it is in an earlier chunk."""
     at = index - refused.back
     if 0 <= at < len(chunk.lines):
         place = chunk.unreadable(at, refused.reason)
     else:
         place = Unreadable(chunk.file, chunk.line + at, None, refused.reason, b"")
     return place if refused.raw is None else msgspec.structs.replace(place, raw=refused.raw[:RAW_BYTES])
+
+
+def _released(chunk: LineBlock | None, parser: LineParser) -> _Part:
+    """What a parser held of the file of which the chunk is the last so far."""
+    part = _Part()
+    if chunk is not None and isinstance(parser, LineHolder):
+        part.take(parser.release(), chunk, len(chunk.lines))
+    return part
 
 
 def _is_refused(chunk: LineBlock, part: _Part, parser: LineParser, reading: Reading) -> bool:

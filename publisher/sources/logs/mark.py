@@ -27,7 +27,7 @@ class Mark(msgspec.Struct, array_like=True):
 
     `size` and `mtime_ns` are those of the file when its present end was reached, -1 before. `lead`, `head` and `tail`
     are digests of the first 256 bytes, of the first `head_bytes` and of the last `tail_bytes` before the offset.
-    `unfinished` bytes of a last line without an end stood behind the offset when the file was read. `grew`: it was read
+    `unfinished` bytes of a last line without an end were after the offset when the file was read. `grew`: it was read
     on at least once. `moved`: it was found under a name that does not belong to the log.
     """
 
@@ -64,7 +64,8 @@ class Mark(msgspec.Struct, array_like=True):
 
     @property
     def is_certain(self) -> bool:
-        """Whether enough is known of the content to tell it from other files, which may begin with the same header."""
+        """Whether enough is known of the content to distinguish it from other files, which may begin with the same
+        header."""
         return bool(self.lead)
 
     def is_at(self, path: Path) -> bool:

@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from publisher.errors import SourceError, SourceFormatError
-from publisher.sources.base import Cursor, Recovered, Unreadable
+from publisher.sources.base import RAW_BYTES, Cursor, Recovered, Unreadable
 from publisher.sources.logs.compression import DamagedError
 from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, lead_of
 from publisher.sources.logs.moved import NO_COPIES, Copies, copies_of, not_read
@@ -36,11 +36,9 @@ from publisher.sources.logs.open_log import OpenLog, open_log
 from publisher.sources.logs.rotation import LogFiles
 
 MAX_LINE_BYTES: Final = 1 << 20
-RAW_BYTES: Final = 65_536
-"""Of an unreadable piece that are kept."""
 
 _BLOCK_BYTES: Final = 1 << 18
-_WAITING_TOLD: Final = 10
+_WAITING_NAMED: Final = 10
 _GONE_KEPT: Final = 64
 """Files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
 _MISSING_KEPT: Final = 16
@@ -50,7 +48,7 @@ _MISSING_KEPT: Final = 16
 class LineBlock(msgspec.Struct, frozen=True):
     """Whole lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
 
-    `set_aside` holds what is no line to parse: too long, or the torn end of a compressed file.
+    `set_aside` holds what is not a line to parse: too long, or the torn end of a compressed file.
     """
 
     file: str
@@ -119,7 +117,7 @@ class Reading:
         self._open = self._open_marks()
 
     def cursor(self) -> dict[str, Any]:
-        """The cursor behind the chunk given last, as plain JSON values."""
+        """The cursor after the chunk given last, as plain JSON values."""
         return {
             "files": msgspec.to_builtins(list(self._marks.values())),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
@@ -136,7 +134,7 @@ class Reading:
         unfinished = [mark for mark in self._marks.values() if mark.unfinished]
         texts = [
             f"{mark.path}: the last line has no end yet ({mark.unfinished} bytes); it is read when it has"
-            for mark in unfinished[:_WAITING_TOLD]
+            for mark in unfinished[:_WAITING_NAMED]
         ]
         more = len(unfinished) - len(texts)
         return [*texts, f"and the last lines of {more} more files"] if more else texts
@@ -197,7 +195,7 @@ class Reading:
                     at = mark.offset
             except DamagedError as error:
                 raise SourceFormatError(
-                    f"{path}: the compressed file is cut short or damaged behind byte {at} of its content ({error})",
+                    f"{path}: the compressed file is cut short or damaged after byte {at} of its content ({error})",
                     hint="What comes before was read. Put a whole copy in its place, or move it away and settle what "
                     "is then reported as not read",
                 ) from error

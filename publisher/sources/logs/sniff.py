@@ -1,4 +1,4 @@
-"""What a log looks like: so that a path with the wrong type is told by name, not as a million unreadable lines."""
+"""What a log looks like: so that a path with the wrong type is reported once, not as a million unreadable lines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _BYTES: Final = 4096
 
 
 def looks_like(first_lines: Sequence[bytes]) -> str | None:
-    """The kind (a key of `KINDS`) that most of the first lines of a file have, None if they tell nothing."""
+    """The kind (a key of `KINDS`) that most of the first lines of a file have, None if they show nothing."""
     if first_lines and first_lines[0].startswith(_SQLITE):
         return "sqlite"  # its other lines are binary, and more
     if document := document_kind(b"\n".join(first_lines)[:_BYTES]):
@@ -73,7 +73,7 @@ def looks_like(first_lines: Sequence[bytes]) -> str | None:
 
 
 def document_kind(head: bytes) -> str | None:
-    """The kind of a document of JSON or XML that begins so, None if its beginning tells nothing."""
+    """The kind of a document of JSON or XML that begins so, None if its beginning shows nothing."""
     head = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     return next((kind for kind, pattern in _DOCUMENTS if pattern.match(head)), None)
 

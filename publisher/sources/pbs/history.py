@@ -2,10 +2,10 @@
 
 Lines come in the order of the log; the state after a line is a function of the lines up to it, however they were cut
 into reads. It travels in the cursor as compact JSON, so it is bounded: the oldest jobs are forgotten first, and what
-is forgotten costs only the earlier part of a path, because an E record tells its run alone.
+is forgotten costs only the earlier part of a path, because an E record has its run alone.
 
 Paths (Li, Yang, Wu 2016, figure 2; the facts on sources, 4): Q S+ E, Q S D E, Q S E R S E, and what TORQUE really
-writes for a rerun, Q S R S E, where R tells nothing and the lost run is estimated from S and R.
+writes for a rerun, Q S R S E, where R says nothing and the lost run is estimated from S and R.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from formats.job import Event, Job
-from publisher.sources.base import LineError, instant, integer
+from publisher.sources.fields import LineError, instant, integer
 from publisher.sources.limits import SHORT_BYTES, bounded
 from publisher.sources.pbs import jobs as pbs_jobs
 from publisher.sources.pbs import values
@@ -111,7 +111,7 @@ class HistoryState(msgspec.Struct, array_like=True):
     at: int = 0
     completed: dict[str, Completed] = {}
     forged: list[str] = []
-    """The last jobs whose start record tells an end."""
+    """The last jobs whose start record has an end."""
 
 
 _decoder: Final = msgspec.json.Decoder(HistoryState)
@@ -150,7 +150,7 @@ class JobPaths:
         return runs
 
     def take(self, line: PbsLogEntry) -> tuple[Job, ...] | None:
-        """The runs that a line tells of: empty where it tells of none, None where it is remembered for later lines.
+        """The runs of a line: empty where it has none, None where it is remembered for later lines.
 
         Raises `LineError` where it makes no sense; the state is then as it was before.
         """
@@ -194,7 +194,7 @@ class JobPaths:
             if kind == "E" or (kind == "R" and found):
                 require_whole_end(found)
                 if self._state.forged and line.job_id in self._state.forged:
-                    raise LineError("the start record of the job tells an end, so a user's text may tell this one")
+                    raise LineError("the start record of the job has an end, so this one may be of a user's text")
             return found, found.get("end" if kind in {"E", "R"} else "start", "")
         if " start=" in line.text and " queue=" in line.text:
             raise LineError(f"a record of type {kind} holds a run's attributes: a line feed in a user's text")
@@ -218,7 +218,7 @@ class JobPaths:
         return jobs
 
     def _start(self, line: PbsLogEntry, written: str) -> tuple[Job, ...]:
-        """A run begins. It is kept as it is written: most runs end with a record that tells all."""
+        """A run begins. It is kept as it is written: most runs end with a record that has all."""
         start = instant(written)
         if start is None:
             raise LineError("a start record without a start")
@@ -226,7 +226,7 @@ class JobPaths:
             self._begun(line.job_id, OpenJob([], start, line.text))
         job = self._reopen(line.job_id)
         jobs = _NO_JOBS
-        if job.start == start:  # told again, with other hosts
+        if job.start == start:  # written again, with other hosts
             job.shown = False
         else:
             if job.start is not None:
@@ -297,7 +297,7 @@ class JobPaths:
         job = state.open.get(line.job_id) or state.ended.get(line.job_id) or OpenJob([])
         exit_status = integer(found.get("Exit_status"))
         if exit_status is None and "Exit_status" in found:
-            raise LineError("Exit_status is no number")
+            raise LineError("Exit_status is not a number")
         before = _NO_JOBS
         if job.start is not None and job.start != start:
             before = (self._unfinished(line.job_id, job, "started again"),)
@@ -332,7 +332,7 @@ class JobPaths:
         return (*before, run)
 
     def _happen(self, line: PbsLogEntry, found: Mapping[str, str], at: int) -> bool:
-        """Records that neither begin nor end a run, but belong to its path or tell of a phase of it.
+        """Records that neither begin nor end a run, but belong to its path or to a phase of it.
 
         False where the job is over without having run.
         """
@@ -366,7 +366,7 @@ class JobPaths:
         return True
 
     def _more(self, job: OpenJob, wall_s: int, end: int) -> dict[str, int | float | str]:
-        """What the path tells of a run beyond its last record."""
+        """What the path says of a run beyond its last record."""
         more: dict[str, int | float | str] = {}
         if job.phase_ms:
             rest_ms = max(wall_s * 1000 - job.phase_ms, 0)
@@ -418,7 +418,7 @@ def _remember(jobs: dict[str, _Job], key: str, job: _Job, most: int) -> None:
 
 
 def _path(job: OpenJob, queued: int | None, start: int) -> tuple[Event, ...]:
-    """The path so far. Its Q and S are told by the run's own record, also where their lines were never seen."""
+    """The path so far. Its Q and S are in the run's own record, also where their lines were never seen."""
     events = job.events
     if len(events) == 1 and queued is not None and events[0].kind == "E":  # nothing known but the E record itself
         events[:0] = (Event(queued, "Q"), Event(start, "S"))

@@ -1,7 +1,7 @@
-"""The run that a record of TORQUE or PBS Pro tells: from attributes to `Job`.
+"""The run of a record of TORQUE or PBS Pro: from attributes to `Job`.
 
 Pure. Slots are those granted (exec_host), cores what was allocated (PBS: resources_used.ncpus, then exec_vnode), never
-what was asked for; which cores these were, TORQUE tells and PBS Pro does not. The wall time is end minus start;
+what was asked for; which cores these were, TORQUE says and PBS Pro does not. The wall time is end minus start;
 `resources_used.walltime` is kept beside it, since it leaves out suspensions. Whatever has no field of its own is kept
 in `extras` under its own name.
 (The facts on sources, 4, 5 and "Common rules".)
@@ -18,7 +18,7 @@ import msgspec
 
 from formats.identity import run_record_id
 from formats.job import Event, Host, Job
-from publisher.sources.base import LineError, instant, integer
+from publisher.sources.fields import LineError, instant, integer
 from publisher.sources.pbs import values
 
 _ID: Final = re.compile(r"(\d{1,18})(?:\[(\d{0,18})\]|-(\d{1,18}))?(?:\.(.+))?", re.ASCII)
@@ -38,7 +38,7 @@ _CACHED_CHARACTERS: Final = 256
 class Dialect(msgspec.Struct, frozen=True):
     """What TORQUE and PBS Pro do differently.
 
-    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are no jobs.
+    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are not jobs.
     """
 
     system: Literal["torque", "pbs"]
@@ -53,7 +53,7 @@ PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LU
 
 
 class JobId(NamedTuple):
-    """A job id taken apart. `array` for the record of a whole array, which is no run of its own."""
+    """The parts of a job id. `array` for the record of a whole array, which is not a run of its own."""
 
     local: str
     server: str
@@ -212,72 +212,39 @@ def _job(
                 extras[f"resources_used.{key}"] = written
     run_count = integer(get("run_count"))
     return Job(
-        run_record_id(dialect.system, server, ident.local, start),
-        dialect.system,
-        ending.status,
-        None,  # global_id
-        ident.local,  # local_id
-        get("jobname") or None,
-        max(run_count - 1, 0) if run_count is not None else run,
-        ident.array_id,
-        ident.array_task,
-        None,  # user_dn
-        None,  # token_subject
-        None,  # token_issuer
-        get("user") or None,  # local_user
-        get("group") or None,  # local_group
-        None,  # vo
-        None,  # vo_issuer
-        (),  # fqans
-        get("project") or None,
-        get("account") or None,
-        None,  # department
-        server or None,  # cluster
-        get("queue") or None,
-        None,  # parallel_environment
-        None,  # endpoint_url
-        None,  # endpoint_type
-        get("owner", "").partition("@")[2] or None,  # client_host
-        hosts,
-        nodes,
-        slots if cores is None else cores,
-        slots,
-        gpus,
-        None,  # infrastructure
-        None,  # lrms
-        None,  # middleware
-        None,  # middleware_version
-        None,  # service_class
-        None,  # system_software
-        (),  # runtime_environments
-        instant(get("ctime")),  # submit
-        instant(get("etime")),  # eligible
-        instant(get("qtime")),  # lrms_submit
-        start,
-        end,
-        None,  # execution_start
-        None,  # execution_end
-        events,
-        None if end is None else (end - start) * 1000,  # wall_ms
-        cpu_ms,
-        None,  # cpu_user_ms
-        None,  # cpu_system_ms
-        rss_kib,  # memory_rss_kib
-        virtual_kib,  # memory_virtual_kib
-        None,  # swap_kib
-        None,  # scratch_bytes
-        None,  # energy_j
-        None,  # stage_in_ms
-        None,  # stage_out_ms
-        None,  # stage_in_bytes
-        None,  # stage_out_bytes
-        (),  # transfers
-        None,  # charge
-        (),  # process_ids
-        ending.exit_code,
-        ending.exit_signal,
-        ending.end_reason,
-        (),  # benchmarks
-        extras,
+        record_id=run_record_id(dialect.system, server, ident.local, start),
+        system=dialect.system,
+        status=ending.status,
+        local_id=ident.local,
+        name=get("jobname") or None,
+        run=max(run_count - 1, 0) if run_count is not None else run,
+        array_id=ident.array_id,
+        array_task=ident.array_task,
+        local_user=get("user") or None,
+        local_group=get("group") or None,
+        project=get("project") or None,
+        account=get("account") or None,
+        cluster=server or None,
+        queue=get("queue") or None,
+        client_host=get("owner", "").partition("@")[2] or None,
+        hosts=hosts,
+        nodes=nodes,
+        cores=slots if cores is None else cores,
+        slots=slots,
+        gpus=gpus,
+        submit=instant(get("ctime")),
+        eligible=instant(get("etime")),
+        lrms_submit=instant(get("qtime")),
+        start=start,
+        end=end,
+        events=events,
+        wall_ms=None if end is None else (end - start) * 1000,
+        cpu_ms=cpu_ms,
+        memory_rss_kib=rss_kib,
+        memory_virtual_kib=virtual_kib,
+        exit_code=ending.exit_code,
+        exit_signal=ending.exit_signal,
+        end_reason=ending.end_reason,
+        extras=extras,
         core_numbers=core_numbers,
     )

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from publisher.sources.base import CutError, LineError, decoded
+from publisher.sources.fields import CutError, LineError, decoded
 
 FOLD_SLACK_S: Final = 300
 """A stamp of a repeated hour is of its second pass if, as one of the first, it went back by more than this."""
@@ -30,7 +30,7 @@ FREE_TEXT: Final = frozenset({"user", "group", "account", "project", "jobname", 
 _FIRST_WINS: Final = frozenset({"user", "group", "account", "jobname"})
 
 _BEFORE_NAME: Final = ("user", "group", "account", "project", "accounting_id")
-"""What stands before the job name, which stands before the queue; TORQUE writes the first three of them."""
+"""What is before the job name, which is before the queue; TORQUE writes the first three of them."""
 
 _TORQUE_BEFORE_NAME: Final = 3
 _OF_END: Final = frozenset(
@@ -39,7 +39,7 @@ _OF_END: Final = frozenset(
         "run_count",
     }
 )  # fmt: skip
-"""What stands behind all that was asked for, and with it `resources_used`."""
+"""What is after all that was asked for, and with it `resources_used`."""
 
 _PLAIN_KEYS: Final = FREE_TEXT | frozenset(
     {
@@ -57,7 +57,7 @@ _STAMP: Final = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:[0-5]\d", re.ASCII)
 _SECONDS: Final = {f":{second:02}": second for second in range(60)}
 _MOST_MINUTES: Final = 4_096
 _CREATED: Final = re.compile(r" ctime=\d+ qtime=\d+ etime=\d+(?= |$)", re.ASCII)
-"""The server writes these together, right behind the queue and what belongs to it."""
+"""The server writes these together, right after the queue and what belongs to it."""
 _ASKED_KEY: Final = re.compile(r"(?:^| )Resource_List\.[A-Za-z_][\w.-]*=", re.ASCII)
 _QUOTE_AND_KEY: Final = re.compile(r"[\"'] (?:project|accounting_id|jobname)=")
 _USER: Final = re.compile(rb";user=(\S+)")
@@ -73,7 +73,7 @@ _GLUED: Final = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];", re.ASCII
 
 
 class ForgedEndError(CutError):
-    """A start record tells an end, which only a user's text can: so the end record will tell the same."""
+    """A start record has an end, which only a user's text can: so the end record will tell the same."""
 
 
 class PbsLogEntry(NamedTuple):
@@ -86,9 +86,9 @@ class PbsLogEntry(NamedTuple):
 
 
 def frame(raw: bytes) -> PbsLogEntry:
-    """The four parts of a line, decoded; bytes that are no UTF-8 are kept as `\\xNN`.
+    """The four parts of a line, decoded; bytes that are not UTF-8 are kept as `\\xNN`.
 
-    Raises `LineError` for anything else, and for a torn line with another record glued behind it.
+    Raises `LineError` for anything else, and for a torn line with another record glued to it.
     """
     parts = (raw.decode() if raw.isascii() and b"\0" not in raw else decoded(raw)).split(";", 3)
     if len(parts) == 3:  # a record without text, written without its last separator
@@ -99,7 +99,7 @@ def frame(raw: bytes) -> PbsLogEntry:
     if len(kind) != 1 or not job_id:
         raise LineError("the record type is not one letter, or the job id is missing")
     if ";" in text and _GLUED.search(text):
-        raise LineError("a torn record with another one glued behind it")
+        raise LineError("a torn record with another one glued to it")
     return PbsLogEntry(stamp, kind, job_id, text)
 
 
@@ -125,14 +125,14 @@ def require_whole_end(found: Mapping[str, str]) -> None:
 
 
 def _require_name_and_queue(found: Mapping[str, str]) -> None:
-    """The server writes a queue behind each job name, and a job name behind each account and project."""
+    """The server writes a queue after each job name, and a job name after each account and project."""
     named = "jobname" in found
     if (named and "queue" not in found) or (not named and ("account" in found or "project" in found)):
         raise CutError("no job name or no queue: a torn record, or a line feed in an account or a name")
 
 
 class LocalClock:
-    """Instants of local stamps. An hour that a change of the clocks repeats is told apart by what stands around it."""
+    """Instants of local stamps. An hour that a change of the clocks repeats is decided by the lines around it."""
 
     def __init__(self, zone: str) -> None:
         self._zone = ZoneInfo(zone)
@@ -142,7 +142,8 @@ class LocalClock:
         """Epoch seconds of `MM/DD/YYYY HH:MM:SS`.
 
         In a repeated hour the reading nearest to `near` (an instant inside the record, as written there) is taken;
-        without one the first, unless the log, at `after`, is past it already. Raises `LineError` for what is no time.
+        without one the first, unless the log, at `after`, is past it already. Raises `LineError` for what is not a
+        time.
         """
         both = self._minutes.get(stamp[:16])
         seconds = _SECONDS.get(stamp[16:])
@@ -175,8 +176,8 @@ class LocalClock:
 class RestOfRecord:
     """Tells the last line of a record that line feeds in users' texts broke.
 
-    Called with the first line and one that follows. That one is no record of a run, nor one that lost its beginning; it
-    has what the server writes behind the texts that users choose and the first line lacks, and agrees with the first
+    Called with the first line and one that follows. That one is not a record of a run, nor one that lost its beginning;
+    it has what the server writes after the texts that users choose and the first line lacks, and agrees with the first
     in the user, where it names the owner, and in the time at which the record was written.
     """
 
@@ -277,9 +278,9 @@ def start_in(text: str, *, quoted: bool) -> str:
 def _split_with_care(text: str, *, quoted: bool) -> dict[str, str]:
     created = [found.start() for found in _CREATED.finditer(text)]
     if len(created) > 1:
-        raise LineError("`ctime= qtime= etime=` stands in it more than once: a user's text holds a record's attributes")
+        raise LineError("`ctime= qtime= etime=` is in it more than once: a user's text holds a record's attributes")
     queue = text.rfind(" queue=", 0, created[0]) if created else -1
-    if queue < 0:  # of another writer, or shortened: the order tells nothing
+    if queue < 0:  # of another writer, or shortened: the order says nothing
         return _as_found(text, quoted=quoted)
     of_server = _of_server(text[queue + 1 :], quoted=quoted)
     found = _of_user(text[:queue], quoted=quoted, status_too="end" in of_server and "Exit_status" not in of_server)
@@ -289,7 +290,7 @@ def _split_with_care(text: str, *, quoted: bool) -> dict[str, str]:
 
 
 def _as_found(text: str, *, quoted: bool) -> dict[str, str]:
-    """The attributes of a text whose order tells nothing: of user, group, account and name the first, else the last."""
+    """The attributes of a text whose order says nothing: of user, group, account and name the first, else the last."""
     found: dict[str, str] = {}
     for key, value, rest in _parts(text, lambda _key, _at: True, quoted=quoted):
         if key and (key not in _FIRST_WINS or key not in found):
@@ -299,9 +300,9 @@ def _as_found(text: str, *, quoted: bool) -> dict[str, str]:
 
 
 def _of_user(text: str, *, quoted: bool, status_too: bool) -> dict[str, str]:
-    """The attributes before the queue. All that is behind the job name belongs to it.
+    """The attributes before the queue. All that is after the job name belongs to it.
 
-    `status_too`: but the exit status, which is written there by some program and stands nowhere else.
+    `status_too`: but the exit status, which is written there by some program and is nowhere else.
     """
     known = {*_BEFORE_NAME[: None if quoted else _TORQUE_BEFORE_NAME], "jobname"}
     named = False
@@ -335,7 +336,7 @@ def _of_server(text: str, *, quoted: bool) -> dict[str, str]:
             counts = at < first or at > last
         elif place in {_QUEUE, _GRANTED, _ASKED}:
             counts = place == _ASKED or at < first
-        else:  # of the user: only behind the end, where another program than the server wrote it
+        else:  # of the user: only after the end, where another program than the server wrote it
             counts = at > last and ended
         ended = ended or (counts and key in {"end", "session"})
         return counts
@@ -343,13 +344,13 @@ def _of_server(text: str, *, quoted: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value, rest in _parts(text, is_key, quoted=quoted):
         if key and found.setdefault(key, value) != value:
-            raise LineError(f"`{key}=` stands in it twice: a user's text holds a record's attributes")
+            raise LineError(f"`{key}=` is in it twice: a user's text holds a record's attributes")
         _put_unknown(found, rest)
     return found
 
 
 def _parts(text: str, is_key: Callable[[str, int], bool], *, quoted: bool) -> Iterator[tuple[str, str, str]]:
-    """Key, value, and what is behind a value that ends before the next key, in the order of the text.
+    """Key, value, and what is after a value that ends before the next key, in the order of the text.
 
     `is_key` is asked for each known key and its place, in that order; one that does not count is part of a value.
     Raises `LineError` where the text does not begin with an attribute.

@@ -19,13 +19,13 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from formats.job import Job
 from publisher.config import schema
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, CutError, LineError, Page, Window, instant, required_path
+from publisher.sources.base import Cursor, Line, Outcome, Page, Window, required_path
+from publisher.sources.fields import CutError, LineError, instant
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import Line, LineSource, Outcome
+from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
 from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
@@ -64,9 +64,9 @@ class PbsParser:
             return jobs[0]
         return list(jobs) if jobs else Line.SKIPPED
 
-    def running(self) -> list[Job]:
+    def finish(self) -> list[Outcome]:
         """Runs in progress that were not given before."""
-        return self._paths.running()
+        return [*self._paths.running()]
 
     def file_begins(self, file: str) -> None:
         """Nothing depends on the file: jobs live on from day to day."""
@@ -111,18 +111,9 @@ class PbsSource:
         known = [since for since in (instant(str(cursor.get("since", ""))), self._first_day()) if since is not None]
         self._since = min(known, default=None)
         for page in self._lines(parser).pages(cursor, window):
-            if window is not None:
-                yield page
-                continue
-            state, running = page.cursor, parser.running() if page.at_end else []
-            if running:
-                state = {**state, "parser": parser.state()}
-            yield msgspec.structs.replace(
-                page,
-                jobs=(*page.jobs, *running),
-                read=page.read + len(running),
-                cursor={**state, "since": self._since},
-            )
+            if window is None:
+                page = msgspec.structs.replace(page, cursor={**page.cursor, "since": self._since})  # noqa: PLW2901
+            yield page
 
     def complete_since(self) -> int | None:
         """As configured, else the midnight before the first file there ever was: a day's file is never rotated."""
@@ -158,7 +149,7 @@ class PbsSource:
         try:
             reading = Reading(self._reader.files()[-1:], {})
         except SourceError:
-            return []  # told by the check of the log itself
+            return []  # reported by the check of the log itself
         chunk = next(iter(reading), None)
         clock = LocalClock(self._settings.timezone)
         sample = chunk.lines[:_SAMPLE_LINES] if chunk is not None else []

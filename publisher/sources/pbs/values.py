@@ -29,7 +29,7 @@ _WORD_BYTES: Final = 8
 
 
 def duration_ms(text: str | None) -> int | None:
-    """Milliseconds of `HH:MM:SS` (hours beyond 24 too, a cut last part as it stands), `MM:SS`, plain seconds."""
+    """Milliseconds of `HH:MM:SS` (hours beyond 24 too, a cut last part as it is), `MM:SS`, plain seconds."""
     if not text:
         return None
     if len(text) == 8 and text[2] == text[5] == ":":  # nearly all: a third of the time of the pattern
@@ -108,8 +108,8 @@ def _count(places: str) -> int | None:
 def exec_cores(text: str) -> tuple[str, ...]:
     """Core numbers by host of a list of TORQUE that `exec_hosts` reads, in its order; () where it names none.
 
-    What stands behind the slash in TORQUE is an execution slot of the host, numbered from 0 to its `np`. In PBS Pro it
-    is the job's place in the host's list of jobs, and tells no core (`hw_index` in its node_manager.c).
+    What is after the slash in TORQUE is an execution slot of the host, numbered from 0 to its `np`. In PBS Pro it
+    is the job's place in the host's list of jobs, and names no core (`hw_index` in its node_manager.c).
     """
     if "*" in text:  # of PBS Pro
         return ()
@@ -198,7 +198,7 @@ _WELL: Final = Ending("completed", 0)
 def ending(exit_status: int | None, *, deleted: bool, codes: Mapping[int, str]) -> Ending:
     """What an Exit_status says: 0..255 the program, 256 + signal, negative the server's own codes.
 
-    `deleted`: somebody asked for the deletion of the run (a D record) before it ended.
+    `deleted`: the run was to be deleted (a D record) before it ended.
     """
     if exit_status is None:
         return Ending("cancelled" if deleted else "completed", end_reason="no Exit_status")

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from formats.job import Job
-from publisher.sources.base import LineError
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import LineError
 from publisher.sources.slurm.run import Run
 from publisher.sources.slurm.table import Layout, Step
 from publisher.sources.slurm.values import Clock
@@ -116,7 +116,7 @@ def _used(element: dict[str, Any], name: str) -> str:
     """CPU time as `MM:SS.mmm`.
 
     22.05 writes zero for a job: steps are summed before they are cut to milliseconds, as sacct's table does it, so that
-    both tell the same.
+    both say the same.
     """
     own = _microseconds(element.get("time"), name)
     steps = [_microseconds(step.get("time"), name) for step in _list(element.get("steps"))]

@@ -6,7 +6,7 @@ more if steps follow later.
 Slurm's job completion log (jobcomp/filetxt): `Key=value` in a fixed order, nothing quoted.
 
 Name and folder may hold blanks, equal signs and line feeds, so the keys that Slurm writes around them find them. A run
-that was requeued stands there with JobState=PENDING. The log knows nothing of CPU time and memory. (The facts on
+that was requeued is there with JobState=PENDING. The log knows nothing of CPU time and memory. (The facts on
 sources, 6.)
 """
 
@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.sources.base import LineError, decoded
-from publisher.sources.logs.lines import Line, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.fields import LineError, decoded
 from publisher.sources.slurm import sacct
-from publisher.sources.slurm.run import Allocations, Run
+from publisher.sources.slurm.run import AllocationSteps, Run
 from publisher.sources.slurm.table import MOST_EXCESS, Layout
 from publisher.sources.slurm.values import Clock
 
@@ -74,7 +74,7 @@ def ends(raw: bytes, *, modern: bool) -> bool:
 def fields(text: str) -> list[str]:
     """The fields of a record, in the order of `COLUMNS`. Raises `LineError`."""
     if _AGAIN.search(text, 6):
-        raise LineError("a torn record with another one glued behind it")
+        raise LineError("a torn record with another one glued to it")
     if len(_STATE.findall(text)) != 1:
         raise LineError("JobState and what follows stand not once in the record: a name may hold them too")
     found = _RECORD.match(text)
@@ -146,7 +146,7 @@ class ParserState(msgspec.Struct):
 class SlurmParser:
     """A `LineParser` of sacct's tables with a header and of job completion logs; each file is one of them.
 
-    `cluster` stands in where the table has no such column. `file` is the one that is being read.
+    `cluster` is used where the table has no such column. `file` is the one that is being read.
 
     Texts of users stand in both as they are, so a record may go over many lines, and one of these may look like a
     record or a header. Once a record is begun and cut in a text, such a line waits for the next: if that ends the
@@ -156,7 +156,7 @@ class SlurmParser:
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
 
     def __init__(self, cluster: str | None, zone: str) -> None:
-        self._runs = Allocations(Clock(zone), cluster or "")
+        self._runs = AllocationSteps(Clock(zone), cluster or "")
         self._layout: Layout | None = None
         self._unusable: Layout | None = None
         self._layouts: dict[str, Layout] = {}
@@ -229,7 +229,7 @@ class SlurmParser:
         return self._slow(line)
 
     def finish(self) -> list[Outcome]:
-        """At the end of all that there is: the allocation that waits; a record that is cut off so far is told."""
+        """At the end of all that there is: the allocation that waits; a record that is cut off so far is reported."""
         outcomes: list[Outcome] = []
         if self._begun and self._holds_others:
             outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
@@ -258,7 +258,7 @@ class SlurmParser:
         return self._table_line(line) if line.strip() else Line.IGNORED
 
     def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line of a table that is no row by itself, behind a whole record."""
+        """A line of a table that is not a row by itself, after a whole record."""
         header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
         if header is not None:
             return self._header(header)
@@ -290,7 +290,7 @@ class SlurmParser:
         return self.file not in self._layouts and begins(self._begun[0])
 
     def _begins(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line that is no row by itself, behind a whole record."""
+        """A line that is not a row by itself, after a whole record."""
         layout = self._layout or _without_header(line)
         if layout is None:
             return UnreadableLine(_NO_HEADER)
@@ -299,7 +299,7 @@ class SlurmParser:
         return self._first(layout, line)
 
     def _first(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
-        """A line with the wrong number of fields, behind a whole record."""
+        """A line with the wrong number of fields, after a whole record."""
         try:
             text = decoded(line)
             if text.count(layout.delimiter) + 1 >= layout.columns:
@@ -318,7 +318,7 @@ class SlurmParser:
             del self._layouts[next(iter(self._layouts))]
 
     def _take(self, layout: Layout | None) -> None:
-        """Read lines as a header says; behind one that lacks what is needed, none is read by another's."""
+        """Read lines as a header says; after one that lacks what is needed, none is read by another's."""
         usable = layout is None or not (layout.missing or self.file in self._doubtful)
         self._layout, self._unusable = (layout, None) if usable else (None, layout)
 
@@ -331,7 +331,7 @@ class SlurmParser:
         self._holds_others = any(self._is_by_itself(line) for line in lines[1:])
 
     def _go_on(self, line: bytes) -> Outcome | list[Outcome]:
-        """Keep a line behind the beginning of a record."""
+        """Keep a line after the beginning of a record."""
         self._begun.append(line)
         self._begun_bytes += len(line) + 1
         if self._layout is not None:
@@ -339,7 +339,7 @@ class SlurmParser:
         return self._give_up("never ends") if self._begun_bytes > MOST_BYTES else Line.MORE
 
     def _is_by_itself(self, line: bytes) -> bool:
-        """Whether a line is a record or a header, were it not behind the beginning of a record."""
+        """Whether a line is a record or a header, were it not after the beginning of a record."""
         if self._is_log:
             return begins(line)
         if Layout.of(line.decode("ascii", "replace").rstrip("\r")) is not None:
@@ -347,7 +347,7 @@ class SlurmParser:
         return self._layout is not None and self._fields(self._layout, line) is not None
 
     def _in_table(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
-        """A line behind the beginning of a record of a table."""
+        """A line after the beginning of a record of a table."""
         in_text = layout.begins(self._begun[0])
         if self._is_by_itself(line):
             if not in_text:
@@ -382,7 +382,7 @@ class SlurmParser:
         return self._put_together(layout, fields, lines)
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
-        """The record of the fewest lines that ends with the last of these; what is before is no record."""
+        """The record of the fewest lines that ends with the last of these; what is before is not a record."""
         for begin in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_TRIED), -1):
             fields = self._fields(layout, b"\n".join(lines[begin:]))
             if fields is not None:
@@ -410,7 +410,7 @@ class SlurmParser:
         return fields if layout.fits(fields) else None
 
     def _in_log(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line behind the beginning of a record of a job completion log."""
+        """A line after the beginning of a record of a job completion log."""
         is_end = ends(line, modern=self._is_modern)
         if begins(line):
             if not is_in_text(self._begun) or (self._holds_others and not is_end):
@@ -440,7 +440,7 @@ class SlurmParser:
         return self.file in self._completion
 
     def _give_up(self, reason: str) -> list[Outcome]:
-        """Lines that make no record; those behind the first that are records by themselves are read as such."""
+        """Lines that make no record; those after the first that are records by themselves are read as such."""
         begun, self._begun = self._begun, []
         if not self._holds_others:
             return [UnreadableLine(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
@@ -457,22 +457,23 @@ class SlurmParser:
         ]
 
     def _why(self, lines: Sequence[bytes], reason: str) -> str:
-        """Why lines are no record: what goes on behind the last column is no torn record, but the rest of a text."""
+        """Why lines are not record: what goes on after the last column is not a torn record, but the rest of a
+        text."""
         layout = self._layout
         if layout is None or not layout.free_last:
             return reason
         if any(layout.delimiter.encode() in line for line in lines):
             return reason
         return (
-            f"is probably the rest of the {layout.free_last} of the run before, behind a line feed: in the last column "
-            "its end cannot be told. The run was read with the beginning of it; let sacct write State last"
+            f"is probably the rest of the {layout.free_last} of the run before, after a line feed: in the last column "
+            "its end cannot be found. The run was read with the beginning of it; let sacct write State last"
         )
 
 
-_NO_HEADER: Final = "there is no header line that tells what its fields are"
-_CUT_OFF: Final = "is cut off: another record begins behind it"
+_NO_HEADER: Final = "there is no header line that names its fields"
+_CUT_OFF: Final = "is cut off: another record begins after it"
 _DOUBTFUL: Final = (
-    "looks like a header of other columns, or is behind one. In a table whose last column is written by users it may "
+    "looks like a header of other columns, or is after one. In a table whose last column is written by users it may "
     "be a text: it is not used. Write tables of different columns to different files, and let sacct write State last"
 )
 
@@ -483,7 +484,7 @@ def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:
 
 def _lacking(layout: Layout) -> str:
     named = ", ".join(layout.missing)
-    return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no run can be told from it"
+    return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no run can be made of it"
 
 
 def _without_header(line: bytes) -> Layout | None:

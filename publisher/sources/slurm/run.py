@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from formats.job import Job
-from publisher.sources.base import LineError
-from publisher.sources.logs.lines import Line, Outcome
+from publisher.sources.base import Line, Outcome
+from publisher.sources.fields import LineError
 from publisher.sources.slurm.table import Layout, Step
 from publisher.sources.slurm.values import Clock
 
@@ -65,8 +65,8 @@ class Run(msgspec.Struct):
         )
 
 
-class Allocations:
-    """Folds the lines of steps into the allocation before them. `cluster` stands in for a missing column."""
+class AllocationSteps:
+    """Folds the lines of steps into the allocation before them. `cluster` is used for a missing column."""
 
     def __init__(self, clock: Clock, cluster: str) -> None:
         self.run: Run | None = None

@@ -50,7 +50,7 @@ MAX_RECORD_BYTES: Final = 4 << 20
 
 _BLOCK: Final = 1 << 18
 _EARLIEST: Final = 86_400
-"""Zero is no time for sacct, it would take today's midnight."""
+"""Zero is not a time for sacct, it would take today's midnight."""
 _MESSAGE_BYTES: Final = 4_096
 _GRACE_S: Final = 5.0
 _NOT_FOR_SACCT: Final = ("SACCT_", "SLURM_TIME_FORMAT", "SLURM_CLUSTERS", "SLURM_BITSTR_LEN")
@@ -138,7 +138,7 @@ def _decoded(record: bytes) -> str:
 def lines(command: list[str], environ: Mapping[str, str], silent_s: float) -> Generator[bytes, None, None]:
     """The lines that a command prints, without line feeds; the last one only if it has one.
 
-    Raises `SourceError`s: the program is missing, prints nothing for `silent_s` seconds, fails, or tells of an error.
+    Raises `SourceError`s: the program is missing, prints nothing for `silent_s` seconds, fails, or reports an error.
     The program is ended when the iterator is closed.
     """
     try:

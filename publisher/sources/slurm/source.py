@@ -1,7 +1,7 @@
 """Source `slurm`: finished jobs from sacct, which it runs itself, or from what sacct or Slurm's plugins saved.
 
 Promise kept here: every run becomes one job, requeued ones too; no run slips through between two reads, since the
-window of each read begins `overlap` before the end of the last, and a window counts only when sacct told all of it.
+window of each read begins `overlap` before the end of the last, and a window counts only when sacct printed all of it.
 
 The path is the program (`/usr/bin/sacct`, also without a path if it is on PATH), or a saved file, folder or pattern:
 tables of `sacct --parsable2` (or `-p`, or with any delimiter) with their header line, documents of `sacct --json`, and
@@ -18,21 +18,31 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError, SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, LineError, Page, Unreadable, Window
+from publisher.sources.base import (
+    PAGE_RECORDS,
+    Cursor,
+    Line,
+    Outcome,
+    Page,
+    PageBuilder,
+    UnreadableLine,
+    Window,
+)
+from publisher.sources.fields import LineError
 from publisher.sources.logs.documents import SavedSource
 from publisher.sources.logs.json_stream import Damaged, JsonElements
-from publisher.sources.logs.lines import PAGE_RECORDS, Line, Outcome, UnreadableLine
 from publisher.sources.logs.open_log import OpenLog
-from publisher.sources.logs.reader import RAW_BYTES
 from publisher.sources.slurm import json, sacct, values
 from publisher.sources.slurm.parser import SlurmParser
-from publisher.sources.slurm.run import Allocations
+from publisher.sources.slurm.run import AllocationSteps
 from publisher.sources.slurm.table import Layout
-from publisher.sources.slurm.texts import Texts
+from publisher.sources.slurm.texts import JobTexts
 from publisher.sources.slurm.values import Clock
 from publisher.text import past
 
@@ -99,7 +109,7 @@ class SlurmSource:
         return self._since
 
     def check(self) -> list[Finding]:
-        """Whether sacct runs and tells of jobs; or as every log and document."""
+        """Whether sacct runs and lists jobs; or as every log and document."""
         if not is_program(self.path):
             return self._saved.check()
         until = int(self._clock())
@@ -111,7 +121,7 @@ class SlurmSource:
             return [Finding(self.name, "red", f"{self.path}: {page.unreadable[0].reason}")]
         if not page.read:
             return [Finding(self.name, "yellow", f"{self.path}: no job in the last day")]
-        return [Finding(self.name, "green", f"{self.path}: runs, and tells of jobs of the last day")]
+        return [Finding(self.name, "green", f"{self.path}: runs, and lists jobs of the last day")]
 
     def _parser(self) -> SlurmParser:
         return SlurmParser(self._settings.cluster, self._settings.timezone)
@@ -125,7 +135,7 @@ class SlurmSource:
                 yield json.outcome(element, cluster)
 
     def _run(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
-        """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was told."""
+        """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was read."""
         now = int(self._clock())
         begin, end = self._span(cursor, window, now)
         first = _noted(cursor, "since", now) or now
@@ -135,11 +145,11 @@ class SlurmSource:
         while True:
             until = min(end, begin + LONGEST_WINDOW_S) if begin else end
             last = until >= end
-            wanted = Window(begin or None, None if last and window is None else until)
-            for page in self._window(begin, until, wanted):
+            selected = Window(begin or None, None if last and window is None else until)
+            for page in self._window(begin, until, selected):
                 if page.at_end and window is None:
                     here = {"until": until, "since": first}
-                yield Page(page.jobs, here, page.read, page.skipped, page.unreadable, page.at_end and last)
+                yield msgspec.structs.replace(page, cursor=here, at_end=page.at_end and last)
             if last:
                 return
             begin = until
@@ -157,29 +167,34 @@ class SlurmSource:
             return max(0, known - int(self._settings.overlap)), now
         return max(0, self._settings.complete_since or 0), now
 
-    def _window(self, begin: int, until: int, wanted: Window) -> Iterator[Page]:
-        """Pages of what sacct answers for one span: runs that ended in `wanted`, and those that run. The last has
+    def _window(self, begin: int, until: int, selected: Window) -> Iterator[Page]:
+        """Pages of what sacct answers for one span: runs that ended in `selected`, and those that run. The last has
         `at_end`.
 
         What users wrote is asked for first, and each run of the second answer, which holds no text of a user, takes
         its own from there. So no text can add, change or hide a run. Raises `SourceError`s.
         """
-        filling = _Filling(str(self.path), wanted)
-        allocations = Allocations(Clock("UTC"), self._settings.cluster or "")
+        page = PageBuilder(selected, keep_running=True)
+        allocations = AllocationSteps(Clock("UTC"), self._settings.cluster or "")
         with (
             closing(self._records(begin, until, sacct.TEXTS)) as written,
-            Texts(written) as texts,
+            JobTexts(written) as texts,
             closing(self._records(begin, until, sacct.NUMBERS)) as records,
         ):
             for fields in records:
                 outcome = _outcome(fields, texts, allocations)
                 for each in outcome if isinstance(outcome, list) else (outcome,):
-                    filling.add(each)
-                if filling.read >= PAGE_RECORDS:
-                    yield filling.page(at_end=False)
-        for job in allocations.waiting():
-            filling.add(job)
-        yield filling.page(at_end=True)
+                    self._add(page, each)
+                if page.read >= PAGE_RECORDS:
+                    yield page.page({})
+        page.jobs += allocations.waiting()
+        yield page.page({}, at_end=True)
+
+    def _add(self, page: PageBuilder, outcome: Outcome) -> None:
+        if isinstance(outcome, Job):
+            page.jobs.append(outcome)  # however long its texts are: a user must not hide a run from sacct with one
+        else:
+            page.add(outcome, lambda refused: refused.of_file(str(self.path)))
 
     def _records(self, begin: int, until: int, columns: Sequence[str]) -> Generator[list[str], None, None]:
         by = self._new_delimiter()
@@ -196,7 +211,7 @@ def _noted(cursor: Cursor, key: str, now: int) -> int | None:
     return None if instant is None else min(instant, now)
 
 
-def _outcome(numbers: list[str], texts: Texts, allocations: Allocations) -> Outcome | list[Outcome]:
+def _outcome(numbers: list[str], texts: JobTexts, allocations: AllocationSteps) -> Outcome | list[Outcome]:
     """What a record of `NUMBERS` is, with the texts of its job."""
     number, cluster, submit = (numbers[at] for at in _IDS)
     if "." in number:
@@ -231,43 +246,6 @@ def is_program(path: Path) -> bool:
             return file.read(4).startswith(_PROGRAMS)
     except OSError:
         return path.name == "sacct"
-
-
-class _Filling:
-    """A page that is being filled."""
-
-    def __init__(self, program: str, wanted: Window) -> None:
-        self._program = program
-        self._wanted = wanted
-        self._empty()
-
-    def _empty(self) -> None:
-        self._jobs: list[Job] = []
-        self._unreadable: list[Unreadable] = []
-        self._skipped = 0
-        self.read = 0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count what a record is, and keep it."""
-        if isinstance(outcome, Job):
-            self.read += 1
-            if outcome.end is None or self._wanted.holds(outcome.end):
-                self._jobs.append(outcome)
-            else:
-                self._skipped += 1
-        elif isinstance(outcome, UnreadableLine):
-            self.read += 1
-            raw = (outcome.raw or b"")[:RAW_BYTES]
-            self._unreadable.append(Unreadable(self._program, None, None, outcome.reason, raw))
-        elif outcome is Line.SKIPPED:
-            self.read += 1
-            self._skipped += 1
-
-    def page(self, *, at_end: bool) -> Page:
-        """What was filled in; filling begins anew."""
-        page = Page(tuple(self._jobs), {}, self.read, self._skipped, tuple(self._unreadable), at_end)
-        self._empty()
-        return page
 
 
 def _filled(pages: Iterator[Page]) -> Page:

@@ -1,4 +1,4 @@
-"""A table that sacct wrote: which column is what, a line as its fields, and the run that an allocation's line tells.
+"""A table that sacct wrote: which column is what, a line as its fields, and the run of an allocation's line.
 
 Any columns in any order. Names and comments may hold the delimiter; where a line has more fields than the header has
 columns, the fields are put together such that every column of a known form has that form, and if that can be done in
@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from formats.identity import run_record_id
 from formats.job import Host, Job
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 from publisher.sources.slurm import values
 from publisher.sources.slurm.values import Clock, duration_ms
 
@@ -79,7 +79,7 @@ class Step(tuple[int | None, int | None, int | None, int | None, int | None]):
 
 
 class Layout:
-    """The columns of a table. `delimiter` stands between the fields of a line."""
+    """The columns of a table. `delimiter` is between the fields of a line."""
 
     def __init__(self, names: Sequence[str], delimiter: str) -> None:
         self.names = tuple(names)
@@ -109,7 +109,7 @@ class Layout:
 
     @classmethod
     def of(cls, line: str) -> Layout | None:
-        """The layout that a header line tells; None if the line is no header."""
+        """The layout of a header line; None if the line is not a header."""
         found = _HEADER.fullmatch(line) if 5 <= len(line) < 8_192 else None
         if found is None:
             return None
@@ -127,7 +127,7 @@ class Layout:
     def fields(self, parts: list[str]) -> list[str]:
         """The fields of a line that was split into at least as many parts as there are columns.
 
-        Texts that can be told apart in several ways are left out; their columns are named in one field more. Raises
+        Texts that can be distinguished in several ways are left out; their columns are named in one field more. Raises
         `LineError` where that concerns what a run is accounted by.
         """
         excess = len(parts) - self.columns
@@ -144,7 +144,7 @@ class Layout:
         if not differ:
             return first
         if differ & self._matter:
-            raise LineError("a name or comment holds the delimiter, and the fields can be told apart in several ways")
+            raise LineError("a name or comment holds the delimiter, and the fields can be separated in several ways")
         known = ["" if at in differ else field for at, field in enumerate(first)]
         return [*known, ", ".join(self.names[at] for at in sorted(differ))]
 
@@ -176,7 +176,7 @@ class Layout:
         return self._fit(parts[: self._first_free], self._forms[: self._first_free]) and parts[self._id] != ""
 
     def ends(self, line: bytes) -> bool:
-        """Whether a line ends as a record does, behind the last text of a user. In a table that ends with one, never
+        """Whether a line ends as a record does, after the last text of a user. In a table that ends with one, never
         known.
         """
         last = self._behind_free
@@ -232,9 +232,9 @@ class Layout:
         )
 
     def job(self, fields: list[str], clock: Clock, cluster: str) -> Job | None:
-        """The run of an allocation's line; None for one that never started. `cluster` stands in for a missing column.
+        """The run of an allocation's line; None for one that never started. `cluster` is used for a missing column.
 
-        `fields` ends with an empty field, which stands for every column that is missing. Raises `LineError`.
+        `fields` ends with an empty field, which is used for every column that is missing. Raises `LineError`.
         """
         (
             raw, shown, own_cluster, name, state, start_text, end_text, submit, eligible, elapsed_raw, elapsed,
@@ -250,7 +250,7 @@ class Layout:
         if start is None or (node_list and not wall_ms and node_list in values.NO_NODES):
             return None
         if "[" in number:
-            raise LineError("tasks of an array that were not told apart have a start")
+            raise LineError("tasks of an array that are in one line have a start")
         if end is None:
             wall_ms = None
         elif end < start:
@@ -362,13 +362,13 @@ def _task(text: str | None) -> int | None:
 
 def _whole(text: str) -> int:
     if not (text.isdecimal() and len(text) <= 11):
-        raise LineError("the elapsed time is no number of seconds")
+        raise LineError("the elapsed time is not a number of seconds")
     return int(text)
 
 
 @lru_cache(maxsize=4_096)
 def _hosts(node_list: str, cores: int | None) -> tuple[Host, ...] | None:
-    """Hosts of a list of nodes; None if it cannot be told apart. One host alone has all the cores."""
+    """Hosts of a list of nodes; None if it cannot be distinguished. One host alone has all the cores."""
     names = values.nodes(node_list)
     if names is None:
         return None

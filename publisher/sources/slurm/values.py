@@ -13,7 +13,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from formats.job import Status
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 
 MOST_NODES: Final = 16_384
 """A list of more nodes is kept as it is written."""
@@ -72,7 +72,7 @@ def meaning(state: str) -> tuple[bool, Status]:
     """Whether a job in this state may have no end, and what the state of a run means that has one.
 
     A state that is not known is of the system's making. States of jobs that run or wait are, with an end, those of a
-    run that was ended for another one. Raises `LineError` for what is no state.
+    run that was ended for another one. Raises `LineError` for what is not a state.
     """
     found = _STATE.fullmatch(state)
     if found is None:
@@ -102,7 +102,7 @@ class Clock:
     def span(self, start: str, end: str, elapsed_s: int | None) -> tuple[int | None, int | None]:
         """Start and end of a run.
 
-        Stamps in an hour that a change of the clocks repeats are read such that the end comes behind the start, at
+        Stamps in an hour that a change of the clocks repeats are read such that the end comes after the start, at
         the distance of the elapsed time if that is known. Raises `LineError`.
         """
         if start.isdecimal() and end.isdecimal() and len(start) <= 11 and len(end) <= 11:

@@ -253,7 +253,7 @@ def test_lines_that_are_not_entries_are_kept_with_their_place(cluster: GridClust
     with cluster.publisher() as publisher:
         found = {(Path(row.file).name, row.line, row.reason) for row in publisher.unreadable()}
     assert found == {
-        ("blah.log", 1, 'is no BLAH line: those are pairs "key=value"'),
+        ("blah.log", 1, 'is not a BLAH line: those are pairs "key=value"'),
         ("blah.log", 2, "has no timestamp such as 2026-11-20 10:00:00"),
     }
 
@@ -316,6 +316,8 @@ def test_check_looks_into_the_log(cluster: GridCluster) -> None:
     cluster.blah(1)
     assert not any("grid log" in said for said in cluster.check())
     (cluster.folder / "blah.log").write_text("nonsense\n", encoding="ascii")
-    assert any("no entry at its beginning; the first that is none is no BLAH line" in said for said in cluster.check())
+    assert any(
+        "no entry at its beginning; the first unreadable line is not a BLAH line" in said for said in cluster.check()
+    )
     (cluster.folder / "blah.log").unlink()
     assert any(said.startswith("ce1: grid log: ") and "blah.log" in said for said in cluster.check())

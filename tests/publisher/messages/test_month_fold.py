@@ -60,7 +60,7 @@ def _opened(url: str) -> Iterator[Store]:
     with store.write() as connection:
         for number, name in enumerate(("ce1", "ce2"), 1):
             connection.execute(insert(sources).values(id=number, name=name, kind="torque"))
-        connection.execute(insert(targets).values(id=TARGET, name="apel", kind="directory", wishes="{}"))
+        connection.execute(insert(targets).values(id=TARGET, name="apel", kind="directory", filter_settings="{}"))
     yield store
     store.close()
 
@@ -252,7 +252,7 @@ def folded_one_by_one(
 
 
 def sorted_members(members: dict[str, Members]) -> dict[str, list[tuple[int, int]]]:
-    return {name: sorted(some) for name, some in members.items()}
+    return {name: sorted(some) for name, some in members.items() if len(some)}
 
 
 def assert_folds_alike(store: Store, site: tuple[Month, Config, list[Known]]) -> None:

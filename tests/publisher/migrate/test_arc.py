@@ -112,7 +112,7 @@ def test_without_a_state_it_says_what_that_means(tmp_path: Path) -> None:
 
 def test_a_state_that_is_named_must_be_one(tmp_path: Path) -> None:
     path = conf(tmp_path, SMALL)
-    with pytest.raises(UsageError, match=r"no publishing\.db"):
+    with pytest.raises(UsageError, match=r"not a publishing\.db"):
         from_arc(path, path)
     with pytest.raises(UsageError, match="--publishing-db"):
         from_arc(path, tmp_path / "nosuch.db")
@@ -167,5 +167,5 @@ def test_other_files(tmp_path: Path, content: bytes) -> None:
         assert not proposal.targets
         assert "[arex/jura]" in remarks(proposal, "choose")
     else:
-        with pytest.raises(UsageError, match="no configuration file"):
+        with pytest.raises(UsageError, match="not a configuration file"):
             from_arc(path, None)

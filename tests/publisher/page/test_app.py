@@ -19,7 +19,7 @@ from publisher.api import Publisher
 from publisher.errors import StoreMissingError
 from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions
-from publisher.page.cache import Answers
+from publisher.page.report_cache import CachedReports
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
 from publisher.sources.base import Window
@@ -38,7 +38,7 @@ class Page:
         self.came: list[tuple[str, str]] = []
         self.now = NOW
         self.made = 0
-        answers = Answers(publisher.store, self._counting(publisher), lambda: self.now)
+        answers = CachedReports(publisher.store, self._counting(publisher), lambda: self.now)
         self.site = PageContent(
             publisher.config.site.name, lambda: answers, publisher.status, self._came_in, self.said.append, people,
             Sessions(3600, lambda: self.now), lambda: self.now,
@@ -215,7 +215,7 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
     with Publisher.from_file(month.config, read_only=True) as reading:
         site = Page(reading)
 
-        def missing() -> Answers:
+        def missing() -> CachedReports:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
 
         empty = PageContent(

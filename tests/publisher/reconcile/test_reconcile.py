@@ -46,10 +46,10 @@ def test_sgas_that_has_everything_confirms_everything(simulator: Simulator, pki:
     ]
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     found, differences = reconciled(site, OCT, NOV)
-    assert (found.evidence, found.untold, found.agrees, differences) == ("query", None, True, [])
+    assert (found.evidence, found.unavailable, found.agrees, differences) == ("query", None, True, [])
     november = month(found)
-    assert (november.sent, november.told_jobs, november.confirmed, month(found, OCT).told_jobs) == (9, 9, 9, 1)
-    assert november.told_wall_s == pytest.approx(november.sent_wall_s, abs=9 * 18)
+    assert (november.sent, november.service_jobs, november.confirmed, month(found, OCT).service_jobs) == (9, 9, 9, 1)
+    assert november.service_wall_s == pytest.approx(november.sent_wall_s, abs=9 * 18)
     assert (november.without_receipt, november.assumed) == (0, 0)
     assert set(found.registered) == {"ce1.example.org", "ce2.example.org"}
     assert confirmed(site) == 10
@@ -99,7 +99,7 @@ def test_hours_that_sgas_rounds_are_not_a_difference(simulator: Simulator, pki: 
     ]
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     found, differences = reconciled(site)
-    assert abs((month(found).told_wall_s or 0) - month(found).sent_wall_s) > 60, "the sums are far from equal"
+    assert abs((month(found).service_wall_s or 0) - month(found).sent_wall_s) > 60, "the sums are far from equal"
     assert (found.agrees, differences, found.again_jobs, confirmed(site)) == (True, [], 0, 60)
     assert resent(site, NOV) == 0
 
@@ -172,9 +172,9 @@ def test_a_service_that_cannot_answer_queries_leaves_the_receipts(
     simulator.faults.replace([Fault("status", code=500, service="query")])
     found, differences = reconciled(site, OCT, NOV)
     assert found.evidence == "receipts"
-    assert "LUTS 3.8.1" in (found.untold or "")
+    assert "LUTS 3.8.1" in (found.unavailable or "")
     one = month(found)
-    assert (one.sent, one.without_receipt, one.told_jobs, one.confirmed) == (3, 0, None, 0)
+    assert (one.sent, one.without_receipt, one.service_jobs, one.confirmed) == (3, 0, None, 0)
     assert found.agrees
     assert differences == []
 
@@ -184,7 +184,7 @@ def test_without_the_right_to_query_that_is_said(pki: Pki, tmp_path: Path) -> No
         site = site_of(tmp_path, pki, make_jobs(2), neic=sgas(running))
         found, _ = reconciled(site)
     assert found.unauthorised
-    assert "query:all" in (found.untold or "")
+    assert "query:all" in (found.unavailable or "")
     assert month(found).sent == 2
 
 
@@ -246,7 +246,7 @@ def test_jobs_that_may_or_may_not_be_there_prove_nothing(simulator: Simulator, p
     site.publisher.republish("neic", Window(NOVEMBER, NOVEMBER + DAY))
     found, differences = reconciled(site)
     one = month(found)
-    assert (one.states[State.WAITING], one.told_jobs, one.missing, one.foreign, one.confirmed) == (3, 3, 0, 0, 0)
+    assert (one.states[State.WAITING], one.service_jobs, one.missing, one.foreign, one.confirmed) == (3, 3, 0, 0, 0)
     assert (differences, found.again_jobs) == ([], 0)
 
 
@@ -271,7 +271,7 @@ def test_interrupted_it_ends_with_what_it_has_seen(simulator: Simulator, pki: Pk
     jobs = [make_job(1, end=OCTOBER + 9), make_job(2)]
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     site.stop_when = lambda: bool(site.rows("SELECT 1 FROM deliveries WHERE confirmed_at IS NOT NULL"))
-    with pytest.raises(StoppedError, match="told to stop"):
+    with pytest.raises(StoppedError, match="interrupted"):
         reconciled(site, OCT, NOV)
     assert confirmed(site) == 1
 
@@ -282,7 +282,7 @@ def test_of_a_purged_month_nothing_is_said(simulator: Simulator, pki: Pki, tmp_p
         connection.execute(insert(purged_months).values(month=202611, runs=2, purged_at=site.now))
     found, differences = reconciled(site)
     assert month(found).purged
-    assert (month(found).sent, month(found).told_jobs, differences) == (0, None, [])
+    assert (month(found).sent, month(found).service_jobs, differences) == (0, None, [])
 
 
 @pytest.mark.parametrize("step", range(6))

@@ -7,7 +7,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.reconcile.by_day import Cell, DayCell, DayDifference, judged, verdict_on
+from publisher.reconcile.by_day import Cell, DayCell, DayDifference, compare_cells, verdict_on
 
 ADA = Cell("ce1", "ada", "atlas", 1)
 BO = Cell("ce1", "bo", "cms", 1)
@@ -49,35 +49,40 @@ def test_sums_may_be_off_by_what_rounding_each_row_makes_of_them_and_not_by_more
 def test_what_rounding_explains_of_a_day_does_not_hide_the_hours_of_a_user() -> None:
     many, few = sums(1000), sums(2)
     told = {ADA: sums(1000, within_s=1000 * 18), BO: sums(2, 4000, within_s=2 * 18)}
-    found = judged({ADA: many, BO: few}, told)
+    found = compare_cells({ADA: many, BO: few}, told)
     assert verdict_on(sums(1002), DayCell(1002, 104000, 52000, within_s=1002 * 18)) == "agrees", "the day as a whole"
     assert verdicts(found) == {ADA: "agrees", BO: "hours"}
 
 
 def test_a_day_that_differs_is_looked_at_by_user_and_vo() -> None:
-    found = judged({ADA: sums(5), BO: sums(2), TOMORROW: sums(1)}, {ADA: sums(4), BO: sums(2), TOMORROW: sums(1)})
+    found = compare_cells(
+        {ADA: sums(5), BO: sums(2), TOMORROW: sums(1)}, {ADA: sums(4), BO: sums(2), TOMORROW: sums(1)}
+    )
     assert verdicts(found) == {ADA: "short", BO: "agrees", TOMORROW: "agrees"}
     assert found[ADA].text == "1970-01-02 ce1 ada atlas"
 
 
 def test_names_that_differ_do_not_matter_where_the_day_agrees() -> None:
     anonymous = Cell("ce1", "", "", 1)
-    found = judged({ADA: sums(5), BO: sums(2)}, {anonymous: sums(7)})
+    found = compare_cells({ADA: sums(5), BO: sums(2)}, {anonymous: sums(7)})
     assert set(verdicts(found).values()) == {"agrees"}
 
 
 def test_names_that_differ_leave_only_the_whole_day_to_judge() -> None:
     anonymous = Cell("ce1", "", "", 1)
-    found = judged({ADA: sums(5), BO: sums(2)}, {anonymous: sums(6)})
+    found = compare_cells({ADA: sums(5), BO: sums(2)}, {anonymous: sums(6)})
     assert verdicts(found) == dict.fromkeys((ADA, BO, anonymous), "short")
     (whole,) = {id(one): one for one in found.values()}.values()
     assert (whole.sent.jobs, whole.has.jobs, whole.text) == (7, 6, "1970-01-02 ce1")
 
 
 def test_a_job_too_many_of_one_user_does_not_hide_one_that_another_lost() -> None:
-    found = judged({ADA: sums(10), BO: sums(5)}, {ADA: sums(9, within_s=9 * 18), BO: sums(6, within_s=6 * 18)})
+    found = compare_cells({ADA: sums(10), BO: sums(5)}, {ADA: sums(9, within_s=9 * 18), BO: sums(6, within_s=6 * 18)})
     assert verdicts(found) == {ADA: "short", BO: "over"}
-    assert verdicts(judged({ADA: sums(10), BO: sums(5)}, {ADA: sums(5), BO: sums(10)})) == {ADA: "short", BO: "over"}
+    assert verdicts(compare_cells({ADA: sums(10), BO: sums(5)}, {ADA: sums(5), BO: sums(10)})) == {
+        ADA: "short",
+        BO: "over",
+    }
 
 
 RESPELLED = Cell("ce1", "bo of the service", "cms", 1)
@@ -85,30 +90,30 @@ CY = Cell("ce1", "cy", "lhcb", 1)
 
 
 def test_names_that_differ_beside_names_that_do_not_are_judged_by_their_sum() -> None:
-    found = judged({ADA: sums(5), BO: sums(2)}, {ADA: sums(4), RESPELLED: sums(2)})
+    found = compare_cells({ADA: sums(5), BO: sums(2)}, {ADA: sums(4), RESPELLED: sums(2)})
     assert verdicts(found) == {ADA: "short", BO: "agrees", RESPELLED: "agrees"}
 
 
 def test_a_name_spelled_differently_does_not_hide_what_users_of_the_same_names_lost() -> None:
     sent = {ADA: sums(10), BO: sums(2), CY: sums(5)}
-    found = judged(sent, {ADA: sums(9), RESPELLED: sums(2), CY: sums(6)})
+    found = compare_cells(sent, {ADA: sums(9), RESPELLED: sums(2), CY: sums(6)})
     assert verdicts(found) == {ADA: "short", BO: "agrees", RESPELLED: "agrees", CY: "over"}
 
 
 def test_jobs_of_a_name_that_the_service_spells_like_another_are_not_missing() -> None:
-    found = judged({ADA: sums(10), BO: sums(5), CY: sums(3)}, {BO: sums(15), CY: sums(3)})
+    found = compare_cells({ADA: sums(10), BO: sums(5), CY: sums(3)}, {BO: sums(15), CY: sums(3)})
     assert verdicts(found) == {ADA: "agrees", BO: "agrees", CY: "agrees"}
-    found = judged({ADA: sums(10), CY: sums(3)}, {ADA: sums(8), RESPELLED: sums(2), CY: sums(3)})
+    found = compare_cells({ADA: sums(10), CY: sums(3)}, {ADA: sums(8), RESPELLED: sums(2), CY: sums(3)})
     assert verdicts(found) == {ADA: "agrees", RESPELLED: "agrees", CY: "agrees"}
-    found = judged({ADA: sums(10), BO: sums(5, perhaps=1)}, {BO: sums(16)})
+    found = compare_cells({ADA: sums(10), BO: sums(5, perhaps=1)}, {BO: sums(16)})
     assert verdicts(found) == {ADA: "unclear", BO: "unclear"}, "16 of 15 and perhaps 1"
 
 
 def test_jobs_that_spelling_does_not_explain_are_missing_and_foreign() -> None:
-    assert verdicts(judged({ADA: sums(10), BO: sums(5)}, {BO: sums(14)})) == {ADA: "empty", BO: "over"}
+    assert verdicts(compare_cells({ADA: sums(10), BO: sums(5)}, {BO: sums(14)})) == {ADA: "empty", BO: "over"}
     other_hours = {BO: sums(15, 9000)}
-    assert verdicts(judged({ADA: sums(10), BO: sums(5)}, other_hours)) == {ADA: "empty", BO: "over"}
-    found = judged({ADA: sums(10), BO: sums(2)}, {ADA: sums(10), RESPELLED: sums(2, 4000)})
+    assert verdicts(compare_cells({ADA: sums(10), BO: sums(5)}, other_hours)) == {ADA: "empty", BO: "over"}
+    found = compare_cells({ADA: sums(10), BO: sums(2)}, {ADA: sums(10), RESPELLED: sums(2, 4000)})
     assert verdicts(found) == {ADA: "agrees", BO: "empty", RESPELLED: "over"}
 
 
@@ -120,14 +125,14 @@ HOLDINGS = st.dictionaries(CELLS, st.integers(1, 5).map(sums), max_size=12)
 
 @given(HOLDINGS)
 def test_what_is_held_as_sent_agrees(held: dict[Cell, DayCell]) -> None:
-    assert set(verdicts(judged(held, copy.deepcopy(held))).values()) <= {"agrees"}
+    assert set(verdicts(compare_cells(held, copy.deepcopy(held))).values()) <= {"agrees"}
 
 
 @given(HOLDINGS, HOLDINGS)
 def test_missing_less_foreign_is_the_difference_and_nothing_short_agrees(
     sent: dict[Cell, DayCell], has: dict[Cell, DayCell]
 ) -> None:
-    found = {id(one): one for one in judged(sent, has).values()}.values()
+    found = {id(one): one for one in compare_cells(sent, has).values()}.values()
     balance = sum(one.sent.jobs - one.has.jobs for one in found)
     assert balance == sum(one.jobs for one in sent.values()) - sum(one.jobs for one in has.values())
     for one in found:
@@ -139,7 +144,7 @@ def test_with_the_same_names_on_both_sides_every_count_is_judged_by_itself(
     sent: dict[Cell, DayCell], data: st.DataObject
 ) -> None:
     has = {cell: sums(data.draw(st.integers(1, 5))) for cell in sent}
-    assert verdicts(judged(sent, has)) == {cell: verdict_on(one, has[cell]) for cell, one in sent.items()}
+    assert verdicts(compare_cells(sent, has)) == {cell: verdict_on(one, has[cell]) for cell, one in sent.items()}
 
 
 @given(HOLDINGS, st.data())
@@ -153,7 +158,7 @@ def test_what_differs_only_in_spelling_is_never_sent_again(sent: dict[Cell, DayC
             if (cell.machine, cell.day) == (machine, day):
                 user = spelling if cell.user == renamed else cell.user
                 has.setdefault(Cell(machine, user, cell.vo, day), DayCell()).plus(one)
-    assert set(verdicts(judged(sent, has)).values()) <= {"agrees"}
+    assert set(verdicts(compare_cells(sent, has)).values()) <= {"agrees"}
 
 
 @given(HOLDINGS, st.data())
@@ -165,4 +170,4 @@ def test_a_lost_job_is_always_among_those_that_are_sent_again(sent: dict[Cell, D
     has[cell] = sums(sent[cell].jobs - 1)
     if not has[cell].jobs:
         del has[cell]
-    assert judged(sent, has)[cell].verdict in {"short", "empty"}
+    assert compare_cells(sent, has)[cell].verdict in {"short", "empty"}

@@ -41,7 +41,7 @@ def test_an_administrators_list_of_records_names_each_one(simulator: Simulator, 
     file.write_text("\n".join(lines) + "\n")
     found, differences = reconciled(site, file=file)
     one = month(found)
-    assert (one.sent, one.told_jobs, one.confirmed) == (5, 5, 3)
+    assert (one.sent, one.service_jobs, one.confirmed) == (5, 5, 3)
     assert (one.missing, one.differing, one.foreign, found.foreign) == (1, 1, 1, 1)
     assert kinds(differences) == {
         "missing": {jobs[4].record_id},
@@ -136,7 +136,7 @@ def test_what_an_ssm_took_out_of_its_queue_is_neither_missing_nor_seen(tmp_path:
     first.unlink()
     found, differences = reconciled(site)
     one = month(found)
-    assert (one.taken, one.missing, one.told_jobs, one.confirmed) == (2, 0, 2, 2)
+    assert (one.taken, one.missing, one.service_jobs, one.confirmed) == (2, 0, 2, 2)
     assert (differences, found.again_jobs) == ([], 0)
     assert any("another program takes messages" in note for note in found.notes) or any(
         "taken out of this directory" in note for note in found.notes
@@ -176,11 +176,11 @@ def test_a_directory_that_cannot_be_read_leaves_the_receipts(tmp_path: Path) -> 
     (tmp_path / "out").write_text("")
     found, _ = reconciled(site)
     assert (found.evidence, month(found).sent, found.agrees) == ("receipts", 2, True)
-    assert "readable" in (found.untold or "")
+    assert "readable" in (found.unavailable or "")
 
 
 def test_a_format_that_cannot_be_read_back_leaves_the_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, plugins.FORMATS, mine=JOB_NAMES)
     site = site_of(tmp_path, None, make_jobs(2), spool=files(records="mine"))
     found, differences = reconciled(site)
-    assert (found.evidence, found.untold, differences) == ("receipts", "mine cannot be read back", [])
+    assert (found.evidence, found.unavailable, differences) == ("receipts", "mine cannot be read back", [])

@@ -38,7 +38,7 @@ def test_summaries_are_confirmed_by_group_and_missing_ones_written_again(tmp_pat
     site = site_of(tmp_path, None, of_two_users(), apel=summaries(batch_records=1))
     found, differences = reconciled(site, OCT, NOV)
     assert (found.agrees, differences) == (True, [])
-    assert (month(found).told_jobs, month(found).confirmed) == (5, 5)
+    assert (month(found).service_jobs, month(found).confirmed) == (5, 5)
     assert confirmed(site) == 6
     groups = site.publisher.status().targets["apel"].groups
     assert groups == {"accepted": 3, "confirmed": 3}
@@ -104,7 +104,7 @@ def test_what_the_simulator_holds_agrees_with_what_was_sent(
     site = site_of(tmp_path, pki, of_two_users(), apel=ams(simulator, records))
     found, _ = reconciled(site, OCT, NOV)
     assert (found.evidence, found.agrees) == ("receipts", True)
-    assert "--file" in (found.untold or "")
+    assert "--file" in (found.unavailable or "")
     assert (month(found).sent, month(found).without_receipt) == (5, 0)
     file = tmp_path / "holdings.json"
     file.write_bytes(asked(simulator, pki, "GET", "/_simulator/holdings"))
@@ -177,12 +177,12 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "tells nothing"),
-        ("a,b\n1,2\n", "are no month"),
+        ("", "says nothing"),
+        ("a,b\n1,2\n", "are not a month"),
         ("month,vo\n2026-11,x\n", "neither a record id nor a number of jobs"),
         ("month,jobs\n2026-13,1\n", "row 1: month '2026-13'"),
         ("month,jobs\n2026-11,many\n", "row 1, jobs: 'many' is not a number"),
-        ("month,jobs\n2026-11,1.5\n", "no whole number"),
+        ("month,jobs\n2026-11,1.5\n", "not a whole number"),
         ("month,jobs\n2026-11,-1\n", "not a number"),
         ("month,jobs,wall\n2026-11,1,nan\n", "wall: 'nan' is not a number"),
         ('month,jobs\n2026-11,"1\n', "cannot be read as CSV"),
@@ -194,9 +194,9 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
         (json.dumps([{"month": "2026-11", "jobs": [1]}]), "row 1, jobs: neither"),
         (json.dumps([{"month": "2026-11", "jobs": 10**400}]), "row 1, jobs: '10000"),
         ("{", "cannot be read as JSON"),
-        ("[1]", "row 1: no JSON object"),
-        ('{"a": 1}', "holds no list of rows"),
-        ("site,month,jobs\nELSEWHERE,2026-11,1\n", "tells nothing of this site"),
+        ("[1]", "row 1: not a JSON object"),
+        ('{"a": 1}', "does not hold a list of rows"),
+        ("site,month,jobs\nELSEWHERE,2026-11,1\n", "says nothing about this site"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_by_row_and_column(tmp_path: Path, text: str, said: str) -> None:
@@ -222,8 +222,8 @@ def test_a_file_that_cannot_be_used_is_refused_by_row_and_column(tmp_path: Path,
 def test_fields_and_lines_of_a_file_have_a_most_length(tmp_path: Path, text: Callable[[], str], said: str) -> None:
     file = tmp_path / "told.csv"
     file.write_text(text())
-    with EvidenceDatabase() as scratch, pytest.raises(UsageError, match=said):
-        read_file(file, "neic", "ogf-ur", frozenset(), scratch)
+    with EvidenceDatabase() as database, pytest.raises(UsageError, match=said):
+        read_file(file, "neic", "ogf-ur", frozenset(), database)
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:

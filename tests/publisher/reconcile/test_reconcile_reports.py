@@ -58,8 +58,8 @@ def report_of(site: Site, start: int) -> Path:
 def test_reports_that_are_there_as_sent_agree_and_are_confirmed(tmp_path: Path, settings: dict[str, Any]) -> None:
     site = site_of(tmp_path, **settings)
     found, differences = reconciled(site, SEP, OCT)
-    assert (found.evidence, found.agrees, differences, found.untold, found.notes) == ("files", True, [], None, [])
-    assert [(one.sent, one.told_jobs, one.confirmed) for one in found.months] == [(2, 2, 2), (2, 2, 2)]
+    assert (found.evidence, found.agrees, differences, found.unavailable, found.notes) == ("files", True, [], None, [])
+    assert [(one.sent, one.service_jobs, one.confirmed) for one in found.months] == [(2, 2, 2), (2, 2, 2)]
     assert confirmed(site) == 4
     status = site.publisher.status().targets["portal"]
     assert status.groups["accepted"] == len(out(site))
@@ -150,7 +150,7 @@ def test_a_file_with_a_report_or_many_is_compared(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("month,jobs\n2026-10,4\n", "no utilization report"),
-        ("[]", "tells of no report of EXAMPLE-SITE"),
+        ("[]", "has no report of EXAMPLE-SITE"),
         ('[{"site": "EXAMPLE-SITE"}]', "no utilization report"),
     ],
 )

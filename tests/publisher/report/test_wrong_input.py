@@ -109,14 +109,14 @@ def test_forms_of_hostile_words() -> None:
 def test_people_read_what_is_unknown_and_programs_get_nothing(every_source: Publisher) -> None:
     found = asked(every_source, "totals", start=0, by=("vo",))
     csv_rows = list(csv.DictReader(io.StringIO(to_csv(found))))
-    assert [row[0] for row in text_rows(found)] == ["(not told)", *(row["vo"] for row in csv_rows if row["vo"])]
+    assert [row[0] for row in text_rows(found)] == ["(unknown)", *(row["vo"] for row in csv_rows if row["vo"])]
     assert [row[0] for row in table(found).rows] == [row[0] for row in text_rows(found)]
     assert csv_rows[0]["vo"] == ""
     assert json_object(found)["totals"][0]["vo"] == ""
     assert csv_rows[0].keys() == {column.name for column in found.columns}
     assert len(text_rows(found)[0]) < len(found.columns)
     (plot,) = asked(every_source, "totals", start=0, by=("queue", "vo")).plots
-    assert "(not told)" in {series.label for series in plot.series}
+    assert "(unknown)" in {series.label for series in plot.series}
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import msgspec
 
 from formats.identity import decode, encode
 from formats.job import Job
-from publisher.sources.base import Source, Unreadable
-from publisher.sources.logs.lines import Line, LineHolder, LineParser, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, Source, Unreadable, UnreadableLine
+from publisher.sources.logs.lines import LineHolder, LineParser
 
 
 class Seen(msgspec.Struct):

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from formats.job import Job
-from publisher.sources.base import Source
+from publisher.sources.base import Source, UnreadableLine
 from publisher.sources.logs.documents import EndingParser
-from publisher.sources.logs.lines import UnreadableLine
 from tests.publisher.sources.log_reading import Seen, parse_all, read_on
 
 

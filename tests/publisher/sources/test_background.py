@@ -17,8 +17,7 @@ from publisher.encoded_run import encode_run
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources import background, make_source
 from publisher.sources.background import BackgroundReader
-from publisher.sources.base import Recognising, SealedPage, Window, waiting_in
-from publisher.sources.logs.lines import PAGE_RECORDS
+from publisher.sources.base import PAGE_RECORDS, Recognising, SealedPage, Window, waiting_in
 from tests.generators import arc_database
 
 ROWS = 9_000

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from formats.job import Job
 from publisher.grid_identity import GridLogEntry, entry_for
-from publisher.sources.base import LineError
 from publisher.sources.blah import MAX_LINE_BYTES, entry, pages
+from publisher.sources.fields import LineError
 from publisher.sources.htcondor.lines import GridEntryParser
 from tests.publisher.sources.log_reading import changed, mutated, watched
 
@@ -59,9 +59,9 @@ def test_a_line_that_names_nobody_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"no entry", "no BLAH line"),
-        (b'"x"', "no BLAH line"),
-        (b'"', "no BLAH line"),
+        (b"no entry", "not a BLAH line"),
+        (b'"x"', "not a BLAH line"),
+        (b'"', "not a BLAH line"),
         (f'{AT} "userDN=/CN=Ada"'.encode(), "has no lrmsID"),
         (b'"userDN=/CN=Ada" "lrmsID=1"', "has no timestamp"),
         (b'"timestamp=2026-02-30 00:00:00" "userDN=/CN=Ada" "lrmsID=1"', "has no timestamp"),

@@ -18,11 +18,10 @@ from formats.utilization.measure import Ran
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
 from publisher.messages.entries import entries_of, rans_of
-from publisher.sources.base import Unreadable
+from publisher.sources.base import Unreadable, UnreadableLine
 from publisher.sources.dqs import MOST_JOBS, DqsParser, DqsSource, act_lines, parse_line, without_slaves
 from publisher.sources.dqs_stat import QueueSample, StatError, parse_sample, read_samples
 from publisher.sources.gridengine.jobs import RUSAGE
-from publisher.sources.logs.lines import UnreadableLine
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, mutated, parse_all, read_on
 
 

@@ -13,7 +13,7 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError
 from publisher.sources import lsf
-from publisher.sources.logs.lines import Line, UnreadableLine
+from publisher.sources.base import Line, UnreadableLine
 from publisher.sources.lsf import MAX_RECORD_BYTES, LsfParser, LsfSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 
@@ -184,7 +184,7 @@ def test_the_samples(shared: Path) -> None:
     assert jobs["404717"].cpu_ms == 5_794_523_290
     assert (jobs["7610"].cpu_ms, jobs["7610"].exit_code, jobs["7610"].wall_ms) == (None, 255, 839_000)  # -1 is unknown
     assert (jobs["699195"].memory_rss_kib, jobs["699195"].memory_virtual_kib) == (310_424, 339_112)
-    assert jobs["11493"].cores == 1  # cut off behind what counts
+    assert jobs["11493"].cores == 1  # cut off after what counts
 
 
 def test_a_long_record_is_split_as_every_other(lines: list[bytes]) -> None:

@@ -52,7 +52,7 @@ COLUMNS: Final = (
 
 
 def table(seen: Seen) -> str:
-    """A run a line, and what is no record."""
+    """A run a line, and what is not a record."""
     lines = [" ".join(COLUMNS), *sorted(map(_line, seen.jobs.values()), key=_by_id)]
     reasons = [item.reason for item in seen.unreadable]
     lines += [f"unreadable, {reasons.count(reason)}: {reason}" for reason in dict.fromkeys(reasons)]

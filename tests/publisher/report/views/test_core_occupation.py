@@ -141,7 +141,7 @@ def ran(start: int, stop: int, hosts: tuple[Host, ...], core_numbers: tuple[str,
 
 
 def test_what_names_no_cores_is_spread_evenly_and_said_so() -> None:
-    """A job holds two of the four cores of n1 for 12 hours, and it is not told which: 6 h of each core."""
+    """A job holds two of the four cores of n1 for 12 hours, and it is not known which: 6 h of each core."""
     found = occupation([ran(0, 12, (Host("n1", 2),))], "core")
     assert table(found, "core", "used_h", "inferred_h", "occupation") == [
         *((f"n1/{core}", 6.0, 6.0, 0.25) for core in range(4)),
@@ -158,7 +158,7 @@ def test_named_and_unnamed_ones_together() -> None:
         ("n1/0", 6.0, 6.0), ("n1/1", 6.0, 6.0), ("n1/2", 6.0, 6.0), ("n1/3", 12.0, 6.0),
         ("n2/0", 6.0, 6.0), ("n2/1", 6.0, 6.0),
     ]  # fmt: skip
-    assert any(note.startswith("Of 2 runs the source tells how many cores") for note in found.notes)
+    assert any(note.startswith("Of 2 runs the source says how many cores") for note in found.notes)
 
 
 def test_the_same_core_twice_is_more_than_all_of_it_and_said_so() -> None:
@@ -187,7 +187,7 @@ def test_a_node_without_a_table_has_the_cores_that_were_named() -> None:
 
 def test_runs_without_hosts_are_not_lost() -> None:
     found = occupation([ran(0, 24, ())], "core", nodes="")
-    assert table(found, "core", "used_h", "inferred_h", "occupation") == [("(not told)", 24.0, 24.0, None)]
+    assert table(found, "core", "used_h", "inferred_h", "occupation") == [("(unknown)", 24.0, 24.0, None)]
 
 
 def test_a_run_that_ends_before_it_starts_holds_nothing_and_is_said() -> None:

@@ -74,7 +74,7 @@ def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
     lines.write_text(f"{START + 5}:a:q:2:1:1::r\nno sample\n")
     found = asked(site, "load", bins=1, stat_file=lines)
     assert table(found, "looks", "active") == [(1, 1.0)]
-    assert found.notes[0] == "Lines of the stat_file that are no samples: 1."
+    assert found.notes[0] == "Lines of the stat_file that are not samples: 1."
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
     [
         ("dqs/act_file", "this looks like a DQS act_file, and no line of it is a sample"),
         ("slurm/sacct.psv", "this looks like output of Slurm's sacct"),
-        ("dqs/README.md", "this is no stat_file of DQS, and no line of it is a sample"),
+        ("dqs/README.md", "this is not a stat_file of DQS, and no line of it is a sample"),
     ],
 )
 def test_a_file_that_is_not_a_stat_file(site: Publisher, fixtures: Path, file: str, said: str) -> None:

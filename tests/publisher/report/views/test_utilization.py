@@ -54,7 +54,7 @@ def test_many_values_become_the_largest_and_others(every_source: Publisher) -> N
     assert len(hosts) == MOST_SERIES + 1
     assert hosts[-1].label.startswith("(others: ")
     assert sum(filter(None, hosts[0].values)) >= sum(filter(None, hosts[1].values))
-    assert "(not told)" in {one.label for one in series}
+    assert "(unknown)" in {one.label for one in series}
 
 
 @settings(max_examples=20)

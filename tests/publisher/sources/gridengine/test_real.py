@@ -155,7 +155,8 @@ def test_the_total_agrees_with_qacct(folder: Path, jobs: tuple[Job, ...]) -> Non
 
 
 def test_each_record_agrees_with_qacct(folder: Path, jobs: tuple[Job, ...]) -> None:
-    """What qacct -j shows of each record that ran and is no slave's; its CPU time of job 27 is the master's alone."""
+    """What qacct -j shows of each record that ran and is not a slave's; its CPU time of job 27 is the master's
+    alone."""
     told = [
         (
             record["jobnumber"], record["taskid"].replace("undefined", ""), record["owner"], record["jobname"],

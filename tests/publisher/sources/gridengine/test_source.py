@@ -15,9 +15,9 @@ from formats.identity import run_record_id
 from formats.job import Job
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
-from publisher.sources.base import Window
+from publisher.sources.base import Line, UnreadableLine, Window
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource, cell_of
-from publisher.sources.logs.lines import MOST_GROUPS, Line, UnreadableLine
+from publisher.sources.logs.lines import MOST_GROUPS
 from tests.publisher.sources.log_reading import Seen, compare, fed, fuzz, odd_value, parse_all, read_on, watched
 
 FILES = ("accounting-8.1.9", "accounting-variants", "accounting.jsonl")
@@ -124,7 +124,7 @@ def test_every_field_of_the_manual_is_kept(folder: Path) -> None:
         (36, "-1", "CPU time is negative"),
         (36, "9" * 20, "CPU time"),
         (34, "1.5", "field 35"),
-        (42, "x", "behind the category"),
+        (42, "x", "after the category"),
         (5, "1,2", "field 6"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_window_is_read_again(folder: Path) -> None:
 
 
 def test_copies_in_the_folder_of_the_cell(folder: Path, tmp_path: Path) -> None:
-    """However a rotation names them; the messages and statistics beside them are no part of the log."""
+    """However a rotation names them; the messages and statistics beside them are not part of the log."""
     lines = lines_of(folder / "accounting.jsonl")
     names = (
         *("accounting-20261120.jsonl.gz", "accounting.1.jsonl", "accounting.jsonl.0", "accounting.jsonl-20261121"),

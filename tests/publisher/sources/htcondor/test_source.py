@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from formats.job import Benchmark, Job
 from publisher.config import schema
 from publisher.errors import ConfigError
+from publisher.sources.base import Line, UnreadableLine
 from publisher.sources.htcondor.lines import HTCondorParser
 from publisher.sources.htcondor.source import HTCondorSource
 from publisher.sources.htcondor.xml import ads
-from publisher.sources.logs.lines import Line, UnreadableLine
 from publisher.sources.logs.sniff import looks_like
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_records, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
@@ -303,6 +303,6 @@ def test_the_samples(shared: Path) -> None:
     (job,) = read_on(source(samples / "apel-batch.log"), Seen()).jobs.values()
     assert (job.cluster, job.local_id, job.wall_ms, job.cpu_ms) == ("arcce.rl.ac.uk", "2376.0", 287_000, 118_000)
     assert (job.start, job.end, job.memory_rss_kib) == (1_435_671_643, 1_435_671_930, 26_636)
-    # a few attributes without an identity are no record, and that is told
+    # a few attributes without an identity are not record, and that is told
     selected = read_on(source(samples / "condor_history-selected-evicted.txt"), Seen())
     assert (selected.jobs, len(selected.unreadable)) == ({}, 1)

@@ -19,10 +19,10 @@ from formats.job import Job
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import SourceFormatError
 from publisher.sources import make_source
+from publisher.sources.base import Outcome, UnreadableLine
 from publisher.sources.htcondor import lines, xml
 from publisher.sources.logs import json_stream
 from publisher.sources.logs.json_stream import Damaged, JsonElements
-from publisher.sources.logs.lines import Outcome, UnreadableLine
 from publisher.sources.slurm import json as slurm_json
 from tests.publisher.sources.log_reading import JSON_VALUE, Seen, changed, odd_value, read_on, watched
 

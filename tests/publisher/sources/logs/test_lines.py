@@ -10,10 +10,10 @@ import pytest
 
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import SourceError, SourceFormatError, SourceMissingError
-from publisher.sources.base import Page
+from publisher.sources.base import PAGE_RECORDS, Page
 from publisher.sources.dqs import DqsSource
 from publisher.sources.gridengine.source import GridEngineSource
-from publisher.sources.logs.lines import PAGE_RECORDS, LineSource
+from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.sniff import KINDS, looks_like
 from tests.publisher.sources.log_reading import Seen, read_on
 

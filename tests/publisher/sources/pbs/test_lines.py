@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.sources.base import LineError
+from publisher.sources.fields import LineError
 from publisher.sources.pbs.lines import LocalClock, attributes, frame, start_in
 
 

@@ -63,7 +63,7 @@ def test_lines_that_are_not_records_are_kept_with_their_reason(seen: Seen) -> No
         ("20261025", 7, "not of the form `MM/DD/YYYY HH"),
         ("20261025", 8, "no end"),
         ("20261025", 9, "record type 'z' is not one of torque's"),
-        ("20261025", 10, "a torn record with another one glued behind it"),
+        ("20261025", 10, "a torn record with another one glued to it"),
         ("20261025", 11, "holds NUL bytes"),
     ]
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from formats.job import Job
 from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.base import Window
-from publisher.sources.logs.lines import Line, UnreadableLine
+from publisher.sources.base import Line, UnreadableLine, Window
 from publisher.sources.slurm.parser import MOST_BYTES, SlurmParser
 from publisher.sources.slurm.source import SlurmSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, read_on
@@ -364,7 +363,7 @@ def test_the_samples(shared: Path) -> None:
             assert other.jobs.keys() == full.jobs.keys(), name
         assert sorted(str(job.end) for job in other.jobs.values()) == sorted(str(job.end) for job in full.jobs.values())
     by_apel = read_on(source(samples / "sacct-apel-format.psv", cluster="researchcl"), Seen())
-    assert all(job.cpu_ms is None for job in by_apel.jobs.values())  # CPUTimeRAW is no CPU time
+    assert all(job.cpu_ms is None for job in by_apel.jobs.values())  # CPUTimeRAW is not a CPU time
     public = read_on(source(shared / "samples" / "slurm-public" / "xdmod-sacct.log"), Seen())
     assert [(job.cores, job.nodes, job.gpus) for job in public.jobs.values()] == [
         (256, 32, None),

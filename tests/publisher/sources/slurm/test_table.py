@@ -8,7 +8,7 @@ import pytest
 
 from publisher.config import schema
 from publisher.errors import SourceFormatError
-from publisher.sources.logs.lines import UnreadableLine
+from publisher.sources.base import UnreadableLine
 from publisher.sources.slurm.parser import SlurmParser
 from publisher.sources.slurm.sacct import COLUMNS
 from publisher.sources.slurm.source import SlurmSource
@@ -39,7 +39,7 @@ def test_a_table_that_lacks_columns_is_refused_once(tmp_path: Path, header: str,
     file = tmp_path / "sacct.psv"
     file.write_text(f"{header}\n{rows}")
     seen = Seen()
-    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no run can be told") as told:
+    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no run can be made") as told:
         read_on(source(file), seen)
     assert "Write it anew: sacct --allusers --duplicates" in told.value.hint
     assert (seen.jobs, seen.unreadable) == ({}, [])
@@ -65,7 +65,7 @@ def test_after_a_header_that_lacks_columns_nothing_is_read_by_another(tmp_path: 
     file.write_text(f"JobID|Start|End|State|JobName\n{ROWS}{second}")
     seen = read_on(source(file), Seen())
     assert {job.local_id for job in seen.jobs.values()} == {"7", "8", "9"}
-    assert {one.reason for one in seen.unreadable} == {"the table has no column End: no run can be told from it"}
+    assert {one.reason for one in seen.unreadable} == {"the table has no column End: no run can be made of it"}
     assert len(seen.unreadable) == 4
 
 
@@ -79,7 +79,7 @@ def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> N
     assert {job.name for job in seen.jobs.values()} == {"two", "job8", "a"}
     assert [one.raw for one in seen.unreadable] == [b"lines", b"b\nc"]
     for one in seen.unreadable:
-        assert one.reason.startswith("is probably the rest of the JobName of the run before, behind a line feed")
+        assert one.reason.startswith("is probably the rest of the JobName of the run before, after a line feed")
         assert one.reason.endswith("let sacct write State last")
 
 

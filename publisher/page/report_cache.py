@@ -1,6 +1,6 @@
-"""Reports that were made are kept as long as the store stands as it stood, so that looking again costs nothing.
+"""Reports that were made are kept as long as the store does not change, so that looking again costs nothing.
 
-Each is made once, whoever asks for it at the same time; the most lately wanted ones are kept.
+Each is made once, however many ask for it at the same time; those used last are kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from publisher.store.report_queries import ENDS, State, state_of
 Make = Callable[[str, ReportRequest], Report]
 """A view by its name, for a request."""
 _FRESH_S: Final = 60
-"""So long a report stands whose interval is not over, though nothing new was read."""
+"""How long a report is kept whose interval is not over, though nothing new was read."""
 MOST_CELLS: Final = 3_000_000
 """Of all reports kept: some hundred megabytes."""
 
 
-class Answers:
+class CachedReports:
     """Reports by view and request, made with `make` from this store. Safe in threads."""
 
     def __init__(self, store: Store, make: Make, clock: Callable[[], int]) -> None:

@@ -1,0 +1,190 @@
+"""What is around every answer: by which names and methods it may be asked for, what browsers are told, how long it may
+take, and who asks where a proxy asks for somebody.
+
+The page is read-only: no answer may be framed, guessed at, kept by others or fetched from other pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from publisher.page.html import policy
+from publisher.security.connections import Listener
+
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+_A_YEAR: Final = "max-age=31536000"
+_MOST_QUERY: Final = 4_000
+_PIECE_BYTES: Final = 1 << 16
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
+"""A Host header (RFC 9110, 7.2): an IPv6 address in brackets, or a name; then a port."""
+_METHODS: Final = frozenset({"GET", "HEAD", "POST"})
+"""POST logs in and out; every other path answers it with 405."""
+
+
+class TimeoutMiddleware:
+    """The application; it tells its listener which connections have sent a whole request.
+
+    What is slow on the other side is bounded as well: each part of a body has `wait_s` to arrive, and each piece
+    of an answer has it to be taken.
+    """
+
+    def __init__(self, app: ASGIApp, listener: Listener, wait_s: float) -> None:
+        self._app = app
+        self._listener = listener
+        self._wait_s = wait_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        place = scope["client"]
+
+        async def received() -> Message:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "The rest of the request did not arrive.", {"Connection": "close"}) from None
+            if message["type"] == "http.disconnect":
+                raise HTTPException(400, "The request was not complete.", {"Connection": "close"})
+            return message
+
+        async def sent(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    await send(message)
+            except TimeoutError:
+                self._listener.drop(place)
+                await send(message)  # returns once the connection is gone
+
+        async def sent_in_pieces(message: Message) -> None:
+            body: bytes = message.get("body", b"")
+            for start in range(0, max(0, len(body) - _PIECE_BYTES), _PIECE_BYTES):
+                piece = body[start : start + _PIECE_BYTES]
+                await sent({"type": message["type"], "body": piece, "more_body": True})
+            rest = len(body) % _PIECE_BYTES or _PIECE_BYTES
+            await sent({**message, "body": body[-rest:]} if body else message)
+
+        with self._listener.answering(place):
+            await self._app(scope, received, sent_in_pieces)
+
+
+class SecurityMiddleware:
+    """The application with these rules. `names` are what it may be called besides the loopback names.
+
+    A page elsewhere whose name was made to lead to us (DNS rebinding) is not answered.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self._app = app
+        self._names = _LOOPBACK_NAMES | {name.lower().strip("[]") for name in names}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        tls = scope.get("scheme") == "https"
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["Content-Security-Policy"] = policy(served=True)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                if tls:
+                    headers["Strict-Transport-Security"] = _A_YEAR
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, with_headers)
+        else:
+            await self._app(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and ("content-length" in headers or scope["http_version"] == "1.0"):
+            # Where such a request ends is read differently by different servers (RFC 9112, 6.1).
+            return PlainTextResponse("The length of this request is not clear.\n", 400, {"Connection": "close"})
+        if _host(headers.get("host", "")) not in self._names:
+            return PlainTextResponse("This is not a name of this server; see [serve] names.\n", 421)
+        if scope["method"] not in _METHODS:
+            return PlainTextResponse("This page is read-only.\n", 405, {"Allow": "GET, HEAD"})
+        if len(scope["query_string"]) > _MOST_QUERY:
+            return PlainTextResponse("This asks for too much.\n", 414)
+        return None
+
+
+def _host(header: str) -> str | None:
+    """The name of a Host header, without its port and brackets; None where it is not a host."""
+    found = _HOST.fullmatch(header)
+    return (found[1] or found[2]).lower() if found is not None else None
+
+
+class Proxies:
+    """The addresses of trusted proxies."""
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        self._networks = [ipaddress.ip_network(network) for network in networks]
+
+    def include(self, host: str) -> bool:
+        """Whether this is the address of one of them."""
+        address = _address(host)
+        return address is not None and any(address in network for network in self._networks)
+
+    def client(self, host: str, forwarded_for: Iterable[str]) -> str:
+        """Who asks through the proxy at `host`: the last of `X-Forwarded-For` that is not a trusted proxy itself.
+
+        What is not an IP address, and all before it, is not believed: then it is the last address that is.
+        """
+        for value in reversed([each.strip() for line in forwarded_for for each in line.split(",")]):
+            address = _address(value)
+            if address is None:
+                break
+            host = str(address)
+            if not self.include(host):
+                break
+        return host
+
+
+class ProxyMiddleware:
+    """The application, for which a request from a trusted proxy is one of its client, with the client's scheme."""
+
+    def __init__(self, app: ASGIApp, proxies: Proxies) -> None:
+        self._app = app
+        self._proxies = proxies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        client = scope.get("client")
+        if client is not None and self._proxies.include(client[0]):
+            headers = Headers(scope=scope)
+            who = self._proxies.client(client[0], headers.getlist("x-forwarded-for"))
+            scheme = headers.get("x-forwarded-proto", "").strip().lower()
+            scope = {**scope, "client": (who, client[1]), "scheme": scheme if scheme == "https" else scope["scheme"]}
+        await self._app(scope, receive, send)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
