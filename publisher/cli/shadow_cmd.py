@@ -89,7 +89,7 @@ def _require_shadow(publisher: Publisher, target: str, compared: bool, until: in
         )
     if until is None and not compared:
         raise UsageError("--take-over needs --against or --delivered-until", hint="They say what was sent")
-    if until is None and settings.records not in {"ogf-ur", "emi-car", "apel-job"}:
+    if until is None and settings.format.is_snapshot:
         raise UsageError(
             f"messages of {settings.records} do not say which jobs they contain", hint="Add --delivered-until"
         )

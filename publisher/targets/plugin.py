@@ -51,13 +51,13 @@ class AddedTarget:
 
     def payload_limit_bytes(self) -> int | None:
         """See `publisher.targets.base.Target`."""
-        with self._blaming():
+        with self._explained():
             return msgspec.convert(self._made.payload_limit_bytes(), int | None)
 
     def post(self, message: Message) -> Outcome:
         """See `publisher.targets.base.Target`."""
         try:
-            with self._blaming():
+            with self._explained():
                 return _sound(self._made.post(message))
         except CredentialError:
             raise
@@ -66,26 +66,26 @@ class AddedTarget:
 
     def check(self) -> list[Finding]:
         """See `publisher.targets.base.Target`."""
-        with self._blaming():
+        with self._explained():
             return msgspec.convert(list(self._made.check()), list[Finding])
 
     def close(self) -> None:
         """See `publisher.targets.base.Target`."""
-        with self._blaming():
+        with self._explained():
             self._made.close()
 
-    def _blaming(self) -> AbstractContextManager[None]:
+    def _explained(self) -> AbstractContextManager[None]:
         return blamed("target", self._added_as, TargetError)
 
 
 class _WithSums(AddedTarget):
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
-        with self._blaming():
+        with self._explained():
             given: list[DaySum] | EvidenceUnavailable = self._made.usage(machine, first_day, until_day)
             return given if isinstance(given, EvidenceUnavailable) else msgspec.convert(list(given), list[DaySum])
 
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
-        with self._blaming():
+        with self._explained():
             given: float | EvidenceUnavailable | None = self._made.last_registration_s(machine)
             return given if isinstance(given, EvidenceUnavailable) else msgspec.convert(given, float | None)
 
@@ -93,13 +93,13 @@ class _WithSums(AddedTarget):
 class _WithMessages(AddedTarget):
     @property
     def taken_away(self) -> bool:
-        with self._blaming():
+        with self._explained():
             return bool(self._made.taken_away)
 
     def kept(self) -> Iterator[KeptMessage]:
         messages: Iterator[KeptMessage] | None = None
         while True:
-            with self._blaming():
+            with self._explained():
                 messages = iter(self._made.kept()) if messages is None else messages
                 message = next(messages, None)
             if message is None:
@@ -107,7 +107,7 @@ class _WithMessages(AddedTarget):
             yield message
 
     def keeps(self, name: str) -> bool:
-        with self._blaming():
+        with self._explained():
             return bool(self._made.keeps(name))
 
 
