@@ -13,7 +13,7 @@ from typing import Final
 from formats.base import Note
 from formats.fit import shown
 from formats.job import Benchmark, Job
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.view import View
 
 BENCHMARKS: Final = ("HEPscore23", "HEPSPEC", "Si2k")

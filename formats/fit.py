@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from formats.base import Note
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import NameRule, NumberRule, TextRule, is_host_name
 from formats.text import FIRST_INSTANT, LAST_INSTANT, date_time, escape, is_plain, without_forbidden
 

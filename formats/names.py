@@ -29,7 +29,7 @@ from typing import Final
 import msgspec
 
 from formats.job import Job
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import compared
 from formats.view import View
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.reason import RuleCode
+from formats.rule_codes import RuleCode
 
 ENCRYPTED_TYPES: Final = (b"application/pkcs7-mime", b"application/x-pkcs7-mime")
 """What SSM looks for; upper and lower case differ."""
@@ -34,7 +34,7 @@ def looks_encrypted(payload: bytes) -> bool:
 def why_not_signable(payload: bytes) -> RuleCode | None:
     """Why the receiver would reject a signed message with this in it, or stop at it; None: it takes it.
 
-    The code is one of `formats.reason.UNSIGNABLE`.
+    The code is one of `formats.rule_codes.UNSIGNABLE`.
     Line ends may be LF or CRLF.
     """
     if not payload.isascii():

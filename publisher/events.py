@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 
 
 class PageStored(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ import msgspec
 from formats import registry
 from formats.base import Format, RecordFormat, Rendered
 from formats.job import Job
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.signed_text import why_not_signable
 from formats.view import View
 from publisher.errors import ConfigError, PublisherError, TargetError, UsageError

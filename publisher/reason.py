@@ -1,6 +1,6 @@
 """Why a delivery is in its state: codes with parameters, as they are stored, and the sentences that people are shown.
 
-What `formats` says of a record that it cannot render is a reason too (`formats.reason.RuleCode`). A service's answer,
+What `formats` says of a record that it cannot render is a reason too (`rule_codes.RuleCode`). A service's answer,
 the text of a waiver, and what went wrong in an add-on are the words of others: parameters, never looked at.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from formats.reason import RULE_SENTENCES, Reason
+from formats.rule_codes import RULE_SENTENCES, Reason
 from publisher.text import utf8
 
 
@@ -76,11 +76,11 @@ SENTENCES: Final[Mapping[str, str]] = {
     ReasonCode.CHANGED_AFTER_PURGE: _PURGED + "the job changed after it was delivered and purged from the store",
     ReasonCode.FILE_DISAPPEARED: _NOT_WHOLE
     + "of source {source}, {file} disappeared before it was read to its end, and may have held jobs of {interval}; "
-    "`usage-publisher collect --unreadable` tells what to do",
+    "`usage-publisher collect --unreadable` says what to do",
     ReasonCode.KEPT_UNDER_OTHER_ID: "the service keeps it under the id {record_id}",
     ReasonCode.KEY_CHANGED: (
         "the end time or local id changed after delivery, and both are in the service's key: sent again, the job "
-        "would count twice. Let the service's administrator remove the first record, then name this one to `held "
+        "would count twice. Let the service's administrator remove the first record, then name this one to `records "
         "retry`, or waive it"
     ),
     ReasonCode.MONTH_PURGED: _NOT_WHOLE + "jobs of {month} were purged from the store",
@@ -88,9 +88,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     ReasonCode.NOT_IN_ANSWER: "the service's answer did not name this record; it is sent again",
     ReasonCode.NO_GRID_LOG_ENTRY: "{field}: no grid log entry yet: see sources.{source}.grid_log",
     ReasonCode.NO_LONGER_SELECTED: (
-        "the run changed after it was, or may have been, delivered and is no longer wanted"
+        "the run changed after it was, or may have been, delivered and is no longer selected"
     ),
-    ReasonCode.NO_VO: "{field}: unknown, and this target wants it told: add a rule [[sources.{source}.map]]",
+    ReasonCode.NO_VO: "{field}: unknown, and this target needs it: add a rule [[sources.{source}.map]]",
     ReasonCode.PERIOD_NOT_OVER: (
         "it is not over, or its sources were not read beyond its end: its report is sent when it is complete"
     ),

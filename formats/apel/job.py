@@ -19,7 +19,7 @@ from formats.fit import shown
 from formats.hosts import infrastructure_description, infrastructure_of, machine_name
 from formats.identity import run_record_id
 from formats.job import Benchmark, Infrastructure, Job
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
 from formats.view import View
 

@@ -14,7 +14,7 @@ from formats.fit import shown, unreported
 from formats.hosts import apel_submit_host
 from formats.job import Job
 from formats.names import dn_for, parse_fqan, vo_of
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
 from formats.text import duration_seconds
 from formats.view import View

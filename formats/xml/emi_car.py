@@ -19,7 +19,7 @@ from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, s
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
 from formats.names import counts_as, dn_for, parse_fqan, vo_of
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
 from formats.rules import CarRules as Rules
 from formats.text import LAST_INSTANT, date_time

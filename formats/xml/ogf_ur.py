@@ -16,7 +16,7 @@ from formats.benchmark import noted_benchmark, score_text
 from formats.hosts import machine_name
 from formats.job import Job, Transfer
 from formats.names import distinct_fqans, dn_for, sgas_group, vo_of
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import SgasRules as Rules
 from formats.text import is_plain
 from formats.view import View

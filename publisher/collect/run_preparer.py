@@ -10,7 +10,7 @@ import msgspec
 
 from formats.job import Job
 from formats.names import vo_of
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config, Target
 from publisher.reason import ReasonCode

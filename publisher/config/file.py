@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ValidationError
 
 from publisher import plugins
+from publisher.config.operation import Serve
 from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
 from publisher.config.schema import (
     ADD_ON,
@@ -32,7 +33,6 @@ from publisher.config.schema import (
     TargetSettings,
     When,
 )
-from publisher.config.services import Serve
 from publisher.errors import ConfigError, UsageError
 from publisher.text import mistake
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
+from publisher.config.operation import Log, Metrics, Notices, Serve, SpoolContext
 from publisher.config.reports import Charges, Node
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
-from publisher.config.services import Log, Metrics, Notices, Serve, SpoolContext
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
 from publisher.config.targets import (
     ADD_ON,

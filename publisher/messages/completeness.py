@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.config.schema import Config
 from publisher.config.schema import Target as TargetSettings
 from publisher.reason import ReasonCode

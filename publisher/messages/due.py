@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from formats.text import FIRST_INSTANT
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings

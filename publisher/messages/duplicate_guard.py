@@ -34,7 +34,7 @@ from formats.apel.key import job_key
 from formats.base import RecordFormat
 from formats.fit import shown
 from formats.job import Job
-from formats.reason import CannotRenderError, Reason
+from formats.rule_codes import CannotRenderError, Reason
 from formats.view import View
 from publisher.collect.run_preparer import RunPreparer
 from publisher.config.schema import Config

@@ -14,7 +14,7 @@ from formats.apel.fold import Group
 from formats.apel.values import user_name
 from formats.calendar import Month
 from formats.job import Job
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from formats.view import View
 from publisher.reason import ReasonCode
 from publisher.store.admin import erase

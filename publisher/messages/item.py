@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from formats.base import Note
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from formats.view import View
 from publisher.config.schema import Config, Target
 from publisher.store.groups import GroupRow

@@ -23,8 +23,8 @@ import msgspec
 
 from formats.base import RecordFormat
 from formats.calendar import Month, month_bounds
-from formats.reason import CannotRenderError, Reason
 from formats.registry import summary_format
+from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages.background import BackgroundRenderer, RenderOrder
 from publisher.messages.due import first_waiting, sent_in
 from publisher.messages.item import Item, ItemPage, MessageFormat

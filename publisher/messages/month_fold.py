@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from formats.apel.fold import Fold, Sums
 from formats.calendar import Month, month_bounds
-from formats.reason import CannotRenderError, Reason
+from formats.rule_codes import CannotRenderError, Reason
 from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.due import held_in
 from publisher.messages.item import Members

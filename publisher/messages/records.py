@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats.base import RecordFormat
-from formats.reason import CannotRenderError, Reason
+from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages import duplicate_guard
 from publisher.messages.duplicate_guard import DuplicateGuard
 from publisher.messages.item import Held, Item, ItemPage, Members, Place

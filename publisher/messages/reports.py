@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from formats.calendar import LONGEST_S, Month, Period, month_of, period_numbered, period_of, periods_between
-from formats.reason import CannotRenderError, Reason
 from formats.registry import report_format
+from formats.rule_codes import CannotRenderError, Reason
 from formats.text import LAST_INSTANT
 from formats.utilization.measure import Bin, Bins, Ran, Tally
 from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from formats.calendar import Month, Period
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.messages.item import ItemPage, MessageFormat
 from publisher.sources.base import Window
 from publisher.store.deliveries import WHOLE, Shard

@@ -16,8 +16,8 @@ from formats.apel.fold import Fold, Group, GroupKey
 from formats.apel.summary import SummaryFormat
 from formats.calendar import Month, month_bounds, month_numbered, month_of, period_of
 from formats.job import Job
-from formats.reason import CannotRenderError, Reason
 from formats.registry import summary_format
+from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages import erased_groups
 from publisher.messages.completeness import why_not_whole
 from publisher.messages.due import ended_in, held_periods, month_of_run, month_runs, months_touched

@@ -12,8 +12,8 @@ import msgspec
 
 from formats.apel.fold import SyncCount, SyncFold
 from formats.calendar import Month, month_bounds, period_of
-from formats.reason import CannotRenderError, Reason
 from formats.registry import sync_format
+from formats.rule_codes import CannotRenderError, Reason
 from publisher.collect.enrich import Enrichers
 from publisher.messages.completeness import why_not_whole
 from publisher.messages.due import month_of_run, month_runs, months_touched

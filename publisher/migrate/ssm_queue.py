@@ -18,8 +18,8 @@ from formats.apel.summary import read_count, read_group
 from formats.apel.text import parse
 from formats.calendar import Month
 from formats.check.message import Inspection, inspect_message
-from formats.reason import UNSIGNABLE
 from formats.registry import FORMATS
+from formats.rule_codes import UNSIGNABLE
 from formats.signed_text import why_not_signable
 from publisher.config.schema import Target as TargetSettings
 from publisher.errors import PublisherError

@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 
 import structlog
 
-from publisher.config.services import Log
+from publisher.config.operation import Log
 from publisher.errors import ConfigError
 from publisher.events import (
     BatchAnswered,

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from publisher.config.services import Notices, address_of
+from publisher.config.operation import Notices, address_of
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.store import registry
 from publisher.store.database import Store

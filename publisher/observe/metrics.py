@@ -24,7 +24,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from publisher import subprocess_worker
-from publisher.config.services import address_of
+from publisher.config.operation import address_of
 from publisher.errors import ConfigError, PublisherError
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Event, RetryPlanned
 from publisher.observe import metrics_listener

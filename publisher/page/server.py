@@ -15,8 +15,8 @@ from cryptography import x509
 from starlette.types import ASGIApp
 
 from publisher.api import Publisher
+from publisher.config.operation import Serve
 from publisher.config.schema import Config
-from publisher.config.services import Serve
 from publisher.errors import PublisherError, StoreMissingError, UsageError
 from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions

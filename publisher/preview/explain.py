@@ -15,8 +15,8 @@ import msgspec
 from formats.apel.fold import GroupKey
 from formats.base import Note
 from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_of
-from formats.reason import Reason
 from formats.registry import record_format
+from formats.rule_codes import Reason
 from publisher.collect.enrich import Enrichers
 from publisher.collect.target_filter import why_unwanted
 from publisher.config.schema import Config

@@ -15,8 +15,8 @@ import msgspec
 
 from formats.base import Note
 from formats.check.message import inspect_message
-from formats.reason import Reason
 from formats.registry import FORMATS
+from formats.rule_codes import Reason
 from publisher.config.schema import Config
 from publisher.errors import CredentialError, UsageError
 from publisher.messages.due import ended_in, held_in

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
 from publisher.encoded_run import run_key

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
 from publisher.messages.item import Item, uid_of
 from publisher.messages.steps import Section

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.messages.item import Item
 from publisher.publish.context import StopSending
 from publisher.reason import ReasonCode

@@ -20,7 +20,7 @@ from publisher.messages.item import Item, Limits, halves
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Release, Scope, Section
-from publisher.publish import steps
+from publisher.publish import bookkeeping
 from publisher.publish.context import StopSending, Tools
 from publisher.publish.dispatcher import DeliveryContext, Dispatcher, InFlightBatch, Settlement, Settlements
 from publisher.publish.queue import Batch, SendQueue, after_acceptance, after_refusal
@@ -93,16 +93,16 @@ class Sender:
         scope = Scope(part=context.part, backlog=self._tools.backlog)
         try:
             if self._sends_groups:
-                steps.put_back(context)  # of what was in flight when a run ended, the month is folded anew
+                bookkeeping.put_back(context)  # of what was in flight when a run ended, the month is folded anew
             with self._workers:
                 for step in items(self._recipient, scope, now=context.clock(), limit_bytes=self._limit_bytes):
                     match step:
                         case Release():
-                            steps.release(context, step)
+                            bookkeeping.release(context, step)
                         case Section():
                             self._send(step)
                         case Finished():
-                            steps.finish(context, step)
+                            bookkeeping.finish(context, step)
                         case _:
                             pass  # nothing is sent of a period that is not due
         except StopSending as stop:
@@ -110,11 +110,11 @@ class Sender:
             context.observer(TargetPaused(context.target, str(stop)))
         finally:
             self._settlements.commit()
-            steps.put_back(context, self._left)
+            bookkeeping.put_back(context, self._left)
 
     def _send(self, section: Section) -> None:
         """Send the items of a section, and settle them all."""
-        steps.prepare_section(self._context, section)
+        bookkeeping.prepare_section(self._context, section)
         limits = Limits(
             section.most or self._most, self._limit_bytes, section.form.overhead_bytes, section.form.separator_bytes
         )
@@ -126,7 +126,7 @@ class Sender:
 
         def next_page() -> Sequence[Item] | None:
             page = next(section.pages, None)
-            return None if page is None else steps.items_of(self._context, section, page)
+            return None if page is None else bookkeeping.items_of(self._context, section, page)
 
         with closing(section):
             if replaces:
@@ -135,7 +135,7 @@ class Sender:
             else:
                 with Prefetcher(next_page, self._context.target) as pages:
                     queue = SendQueue(limits, pages.next, self._tools.backlog.loaded)
-                    again = steps.recovered(self._context, self._recipient, limits)
+                    again = bookkeeping.recovered(self._context, self._recipient, limits)
                     SectionSender(self._context, dispatcher, queue, policy, self._workers.count, pages.begin).run(again)
         self._settlements.commit()
 

@@ -23,7 +23,7 @@ from formats.calendar import SECONDS_A_DAY, month_bounds
 from formats.hosts import machine_name
 from formats.job import Job
 from formats.names import dn_for, vo_of
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.rules import SgasRules
 from formats.view import View
 from publisher.reason import sentence

@@ -17,7 +17,7 @@ from formats.apel.fold import Group, SyncCount, group_without_score
 from formats.base import Format
 from formats.calendar import Month
 from formats.hosts import infrastructure_of
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 from publisher.messages import erased_groups
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from formats import fit
 from formats.calendar import Month, month_bounds
 from formats.job import Job
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.text import duration_seconds
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config

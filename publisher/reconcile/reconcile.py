@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
 from publisher.config.schema import Config, Target

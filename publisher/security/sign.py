@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 
-from formats.reason import UNSIGNABLE
+from formats.rule_codes import UNSIGNABLE
 from formats.signed_text import why_not_signable
 from publisher.errors import CredentialError, SigningError
 from publisher.security.credentials import ClientCredentials, load_certificates, require_valid

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.config.schema import Config
 from publisher.reason import ReasonCode, from_stored
 from publisher.sources.base import Window

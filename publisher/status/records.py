@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.store import deliveries, queries, registry
 from publisher.store.database import Store
 from publisher.store.schema import State

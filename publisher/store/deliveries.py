@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, null, select, update
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.reason import stored
 from publisher.store import dialect
 from publisher.store.runs import UpsertedRun

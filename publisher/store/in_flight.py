@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal_column, null, or_, select, update
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.reason import ReasonCode
 from publisher.store import dialect
 from publisher.store.deliveries import EVER, WHOLE, Shard, in_state

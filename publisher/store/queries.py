@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.encoded_run import run_key
 from publisher.reason import from_stored
 from publisher.store import dialect

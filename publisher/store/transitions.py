@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.reason import ReasonCode, stored
 from publisher.store import dialect
 from publisher.store.runs import UpsertedRun

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic.fields import FieldInfo
 
+from publisher.config.operation import Serve
 from publisher.config.reports import Adjustment, Amount, Charges, Factor, Node, Price
 from publisher.config.schema import (
     TARGET_KINDS,
@@ -32,7 +33,6 @@ from publisher.config.schema import (
     When,
     ZoneName,
 )
-from publisher.config.services import Serve
 from publisher.config.types import Patterns
 from publisher.text import duration_s, instant_s, months_of_age
 

@@ -11,8 +11,8 @@ from lxml import etree
 from formats.base import RecordFormat, Rendered
 from formats.check.grammar import standard_part, validate
 from formats.job import Benchmark, Job
-from formats.reason import CannotRenderError
 from formats.registry import record_format
+from formats.rule_codes import CannotRenderError
 from formats.rules import is_host_name
 from formats.signed_text import why_not_signable
 from formats.text import duration_seconds

@@ -9,8 +9,8 @@ from formats.benchmark import choose_benchmark, require_benchmark
 from formats.hosts import apel_submit_host, car_submit_host
 from formats.job import Benchmark, Job
 from formats.names import Fqan, distinct_fqans, parse_fqan, vo_of
-from formats.reason import CannotRenderError
 from formats.registry import UnknownFormatError, record_format
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 
 

@@ -16,7 +16,7 @@ from formats.apel.job import ApelJobFormat
 from formats.base import RecordFormat
 from formats.check.grammar import validate
 from formats.job import Benchmark, Host, Job
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 from formats.xml.emi_car import NAMESPACES as CAR
 from formats.xml.emi_car import ComputeRecordFormat

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from formats.job import Job
 from formats.names import dn_for, to_rfc2253, to_slash
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 
 ADA = "/DC=org/DC=example/O=Grid/CN=Ada Lovelace"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from formats.apel.fold import Fold, Group, Month, SyncCount, SyncFold, month_bounds, month_of, normalised_seconds
 from formats.calendar import month_numbered
 from formats.job import Benchmark, Job
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 from tests.strategies import jobs, plain_jobs
 

@@ -17,8 +17,8 @@ from formats.base import Note
 from formats.benchmark import has_usable_benchmark
 from formats.calendar import period_of
 from formats.job import Benchmark, Job
-from formats.reason import CannotRenderError
 from formats.registry import FORMATS, record_format, report_format, summary_format, sync_format
+from formats.rule_codes import CannotRenderError
 from formats.utilization.measure import Bins, Tally
 from formats.utilization.report import UtilizationReport
 from formats.view import View

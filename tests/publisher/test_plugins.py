@@ -12,7 +12,7 @@ import pytest
 
 from formats.base import Rendered
 from formats.job import Job
-from formats.reason import CannotRenderError, RuleCode
+from formats.rule_codes import CannotRenderError, RuleCode
 from formats.view import View
 from publisher import plugins, sources
 from publisher.config import schema

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.reason import RULE_SENTENCES, Reason, RuleCode
+from formats.rule_codes import RULE_SENTENCES, Reason, RuleCode
 from formats.rules import BY_KEY, key_of
 from publisher.reason import INCOMPLETE, ONLY_A_PERSON_RELEASES, SENTENCES, ReasonCode, from_stored, sentence, stored
 

@@ -36,7 +36,7 @@ from sqlalchemy import (
 )
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.grid_identity import local_id

@@ -16,8 +16,8 @@ from formats.apel.summary import SummaryFormat, SyncFormat, read_count, read_gro
 from formats.apel.text import carried, parse
 from formats.check.apel import check_text
 from formats.job import Benchmark, Job
-from formats.reason import CannotRenderError
 from formats.registry import UnknownFormatError, names_of, record_format, summary_format, sync_format
+from formats.rule_codes import CannotRenderError
 from formats.text import duration_seconds
 from formats.view import View
 from tests.formats.apel import apel_server

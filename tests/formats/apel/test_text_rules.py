@@ -16,7 +16,7 @@ from formats.apel.text import parse
 from formats.check.apel import check_text
 from formats.check.message import inspect_message
 from formats.job import Benchmark, Job
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.rules import (
     JOB_03,
     JOB_04,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from formats.apel.fold import Fold
 from formats.base import Rendered
 from formats.job import Benchmark, Job
-from formats.reason import CannotRenderError
 from formats.registry import record_format
+from formats.rule_codes import CannotRenderError
 from formats.rules import compared
 from formats.view import View
 from formats.xml.emi_car import ComputeRecordFormat

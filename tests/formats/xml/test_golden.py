@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from formats.reason import CannotRenderError
 from formats.registry import record_format
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 from tests.formats.golden_jobs import CREATED, GOLDEN
 

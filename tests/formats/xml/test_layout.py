@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.base import Note
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.rules import NumberRule, TextRule
 from formats.xml.layout import Call, Duration, Instant, Number, Text, compiled, text_element, together
 from tests.strategies import any_int, any_text

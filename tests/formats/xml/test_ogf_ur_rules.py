@@ -12,7 +12,7 @@ import pytest
 from formats.base import Rendered
 from formats.check.message import inspect_message
 from formats.job import Benchmark, Host, Job, Transfer
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 from formats.xml.ogf_ur import UsageRecordFormat
 from publisher.simulator.sgas_records import read, usage_record

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from formats.job import Job
-from formats.reason import CannotRenderError
 from formats.registry import record_format
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 from formats.xml.read import CAR, UR, NotAMessageError, read, read_sums
 from publisher.encoded_run import cpu_total_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from formats.base import Note
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.cli.render_cmd import held_lines, note_lines
 from publisher.preview.render import HeldPreview, Noted
 from publisher.reason import ReasonCode

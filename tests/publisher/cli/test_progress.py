@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.cli import output, progress
 from publisher.events import (
     BatchSettled,

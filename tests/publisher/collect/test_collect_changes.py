@@ -87,7 +87,7 @@ def test_a_run_that_nobody_wants_any_more_is_superseded_where_it_was_sent(tmp_pa
     site.sources["ce1"].add(make_job(1, status="aborted"))
     site.collect()
     assert site.in_state("neic", State.SUPERSEDED) == {make_job(1).record_id}
-    assert "no longer wanted" in (site.reasons("neic")[make_job(1).record_id] or "")
+    assert "no longer selected" in (site.reasons("neic")[make_job(1).record_id] or "")
     site.assert_counters_right()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from formats.apel.fold import SyncFold
 from formats.job import Benchmark, Host, Job
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from formats.view import View
 from publisher.collect.enrich import Enrichers
 from publisher.collect.target_filter import TargetFilter

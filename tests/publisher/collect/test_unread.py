@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from publisher.collect.collect import Collected
-from publisher.config.services import Notices
+from publisher.config.operation import Notices
 from publisher.observe.mail import problems
 from publisher.sources.base import Cursor, Page, Recovered, Unreadable, Window
 from publisher.status.check_host import collected

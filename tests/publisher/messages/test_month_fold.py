@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from formats.apel.fold import LATEST_END, LONGEST_MS, Fold
 from formats.calendar import Month, month_bounds
 from formats.job import Benchmark, Host, Job
-from formats.reason import CannotRenderError
+from formats.rule_codes import CannotRenderError
 from publisher.collect.run_preparer import RunPreparer
 from publisher.config.file import parse
 from publisher.config.schema import Config

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from formats.reason import Reason
-from publisher.config.services import Log
+from formats.rule_codes import Reason
+from publisher.config.operation import Log
 from publisher.errors import ConfigError
 from publisher.events import BatchInFlight, BatchSettled, RecordSettled, RetryPlanned, TargetPaused
 from publisher.observe.log import LogFile

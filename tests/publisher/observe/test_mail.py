@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from aiosmtpd.controller import Controller
 
-from publisher.config.services import Notices
+from publisher.config.operation import Notices
 from publisher.observe.mail import MailError, problems, send_notices
 from publisher.status.status import Status
 from publisher.store.database import Store, open_store

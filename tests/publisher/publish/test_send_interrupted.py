@@ -157,7 +157,7 @@ def test_a_run_that_is_no_longer_wanted_while_it_is_in_flight_is_superseded(tmp_
     service.fault = lambda _message: None
     site.publish()
     assert site.states("neic")[gone.record_id] is State.SUPERSEDED
-    assert "no longer wanted" in (site.reasons("neic")[gone.record_id] or "")
+    assert "no longer selected" in (site.reasons("neic")[gone.record_id] or "")
     assert site.counted("neic") == {State.ACCEPTED: 3, State.SUPERSEDED: 1}
     site.assert_counters_right()
 

@@ -9,7 +9,7 @@ import pytest
 
 from publisher.cli import exit_code
 from publisher.cli.status_cmd import show_status, status_json
-from publisher.config.services import Notices
+from publisher.config.operation import Notices
 from publisher.observe.mail import problems
 from publisher.page.auth import Sessions
 from publisher.store.report_queries import state_of

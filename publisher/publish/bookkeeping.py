@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from formats.reason import Reason
+from formats.rule_codes import Reason
 from publisher.events import RecordSettled
 from publisher.messages.item import Held, Item, ItemPage, Limits, cut
 from publisher.messages.items import records_of
