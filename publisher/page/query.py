@@ -1,6 +1,6 @@
 """What is asked of the page: a query of its address becomes a request, and the fields of the form that asked it.
 
-The fields are those of DQS' qusage (start, days, queue, host, complex, group, owner, job), and some of our views.
+The fields are those of DQS' qusage (start, days, queue, host, complex, group, user, job), and some of our views.
 Nothing in a query names a file or anything else of this host.
 """
 
