@@ -96,10 +96,8 @@ def _more(count: int, limit: int, what: str) -> None:
 
 def _layer_text(layer: MessageLayer) -> str:
     if layer.kind == "signed":
-        trust = {None: "its certificate was not checked", True: "its certificate is trusted", False: "not trusted"}[
-            layer.trusted
-        ]
-        return f"signed by {layer.signer}; the signature is valid; {trust}"
+        trust = {None: "not checked", True: "trusted", False: "not trusted"}[layer.trusted]
+        return f"signed by {layer.signer}; the signature is valid; the signer's certificate is {trust}"
     if layer.attributes:
         return f"{layer.kind}: " + ", ".join(f"{name} {value}" for name, value in sorted(layer.attributes.items()))
     return layer.kind

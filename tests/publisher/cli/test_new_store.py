@@ -33,7 +33,7 @@ def test_a_new_store_is_announced_once(fixtures: Path, tmp_path: Path, command: 
     assert f"created a new store: sqlite:///{tmp_path}/store.db" in site(command).err
     assert "a new store" not in site(command).err
     site.configure(WHOLE.replace("store.db", "stoer.db"))
-    assert "look at store.url" in site(command).err
+    assert "check store.url" in site(command).err
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_what_agrees_is_reported_in_one_line_a_month(published: Program) -> None
     assert all(target["confirmed"] == target["accepted"] > 0 for target in status.values())
     assert status["summaries"]["groups"]["confirmed"] == status["summaries"]["groups"]["accepted"]
     ((name,), *_) = published.rows("SELECT record_id FROM deliveries JOIN runs ON runs.id = run_id")
-    assert ", seen there 20" in published("jobs", name).ok().out
+    assert ", confirmed 20" in published("jobs", name).ok().out
 
 
 def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:

@@ -104,6 +104,6 @@ def test_a_program_that_keeps_running_notifies_its_manager_reads_its_configurati
             told(channel, "STOPPING=1")
             _, messages = process.communicate(timeout=60)
             assert process.returncode == 0
-            assert messages.count(b"The configuration was read anew") == 1
-            assert b"The configuration before stays in force" in messages
+            assert messages.count(b"The configuration was read again") == 1
+            assert b"The previous configuration stays in use" in messages
             assert messages.count(b"usage-publisher: the listener for metrics ended: signal 9.") == 1

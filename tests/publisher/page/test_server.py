@@ -80,8 +80,8 @@ def test_what_is_not_safe_or_not_there_is_refused(
 def test_a_port_that_is_taken_is_reported(site: Program) -> None:
     with Served(site) as served:
         done = site("serve", "--port", served.url.rpartition(":")[2])
-        assert done.code == 1
-        assert "cannot be listened on" in done.err
+        assert done.code == 2
+        assert "cannot listen on" in done.err
 
 
 def test_before_anything_was_collected_there_is_a_page(tmp_path: Path, month: Program) -> None:
