@@ -186,6 +186,8 @@ class Settlements:
                 groups.settle(connection, target_id, batch_id, State.ACCEPTED, now)
                 settled = accepted
             self._accepted = named if is_record else accepted
+        elif isinstance(outcome, Accepted) and not is_record:  # a group that the service had: it took it again
+            batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
         else:
             if is_record and not isinstance(outcome, Unknown):
                 in_flight.not_taken(connection, target_id, batch_id, settlement.earlier)

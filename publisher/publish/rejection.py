@@ -204,6 +204,8 @@ class RejectionPolicy:
         if len(items) == 1:
             self._refused[items[0].key] = RefusedRecord(items[0], batch_id, answer, certain or self._replaces)
             self._last_answer = answer
+        if self._replaces:
+            return  # what is refused of a month is decided on when the rest of the month was sent
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
             yield from self._doubt(answer, since)

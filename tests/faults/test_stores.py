@@ -28,7 +28,7 @@ MIDWAY = 4
 def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
     site = SimulatedSite(tmp_path, simulator)
     site.reopen()
-    with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 6}"):
+    with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 4}"):
         with pytest.raises(StoreFullError):
             site.collect()
         site.reopen()

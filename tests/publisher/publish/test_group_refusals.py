@@ -9,7 +9,7 @@ import pytest
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Oversized, Refused
 from tests.publisher.receivers import SummaryReceiver, always
-from tests.publisher.site import ListSource, Site, make_job
+from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 REFUSED = Refused("HTTP 400", certain=True)
 
@@ -47,6 +47,22 @@ def test_a_service_that_falls_ill_during_the_run_rejects_none(tmp_path: Path) ->
     service.fault = ill_after_two
     assert site.publish_to("apel").sent.rejected == 0
     assert site.counted("apel") == {State.ACCEPTED: 2, State.WAITING: 2}
+
+
+def test_many_bad_groups_of_a_month_are_rejected_in_one_run_and_later_months_are_sent(tmp_path: Path) -> None:
+    """More of them than refusals of records by which the service is doubted."""
+    source = ListSource("ce1")
+    october = [f"/DC=org/CN={'Bad' if number > 2 else 'Good'} {number:02d}" for number in range(1, 61)]
+    source.add(*(make_job(number, user_dn=name, end=OCTOBER) for number, name in enumerate(october, 1)))
+    source.add(*(make_job(number, user_dn=f"/DC=org/CN=Good {number}", end=NOVEMBER) for number in range(61, 64)))
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", batch_records=1)
+    site.collect()
+    service.fault = lambda message: REFUSED if b"CN=Bad" in message.payload else None
+    assert site.publish_to("apel").sent.rejected == 58
+    assert site.counted("apel") == {State.ACCEPTED: 5, State.REJECTED: 58}
+    site.assert_counters_right()
 
 
 def test_one_bad_group_is_rejected_after_another_was_taken(tmp_path: Path) -> None:
