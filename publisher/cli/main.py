@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -36,7 +37,7 @@ from publisher.cli import (
     store_cmd,
 )
 from publisher.cli.command_group import CommandGroup, OneValueGroup
-from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say
+from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say, unwritten
 from publisher.cli.session import session
 from publisher.errors import OutputError, PublisherError
 
@@ -143,6 +144,7 @@ def main() -> None:
 _CommandLineError: Final[type[Any]] = typer.BadParameter.__mro__[2]
 """What a wrong command line raises: click's class, or that of the copy of click in typer."""
 _INTERRUPTED: Final = 130
+_DEVICE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 _VALIDATION_PREFIX: Final = "Value error, "
 """What pydantic puts before the messages of our own types."""
 
@@ -171,8 +173,10 @@ def _done(arguments: list[str]) -> int:
     try:
         try:
             return int(app(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
-        except OSError:
+        except OSError as error:
             flush()  # raises if it was standard output to which typer could not write its help
+            if error.filename is None and error.errno in _DEVICE_ERRORS:  # a long help, of which a part was discarded
+                raise unwritten(error) from error
             raise
     except PublisherError as error:
         return _failed(arguments, str(error), [f"usage-publisher: {error}"], error.exit_code)

@@ -67,8 +67,13 @@ def _to_reader() -> Iterator[None]:
         raise OutputClosedError from None
     except OSError as error:
         _discard(sys.stdout)
-        hint = "Free space on the device, or send the output elsewhere"
-        raise OutputError(f"standard output cannot be written: {error.strerror}", hint=hint) from error
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> OutputError:
+    """That standard output cannot be written."""
+    hint = "Free space on the device, or send the output elsewhere"
+    return OutputError(f"standard output cannot be written: {error.strerror}", hint=hint)
 
 
 def _discard(stream: TextIO) -> None:

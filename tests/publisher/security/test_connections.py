@@ -116,11 +116,11 @@ def test_at_the_end_nobody_is_kept_waiting(stack: ExitStack) -> None:
 
 
 def test_networks_of_ipv6_count_as_one_address(stack: ExitStack) -> None:
-    from publisher.security.connections import _party
+    from publisher.security.connections import _client
 
-    assert _party("2001:db8::1") == _party("2001:db8::ffff:2") != _party("2001:db8:0:1::1")
-    assert _party("::ffff:192.0.2.1") == _party("192.0.2.1") != _party("192.0.2.2")
-    assert _party("fe80::1%eth0") == _party("fe80::2")
+    assert _client("2001:db8::1") == _client("2001:db8::ffff:2") != _client("2001:db8:0:1::1")
+    assert _client("::ffff:192.0.2.1") == _client("192.0.2.1") != _client("192.0.2.2")
+    assert _client("fe80::1%eth0") == _client("fe80::2")
 
 
 def test_there_are_fewer_where_few_files_can_be_open(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
