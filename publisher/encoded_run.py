@@ -279,10 +279,6 @@ def _class_defaults(local_user: bool, hosts: bool) -> dict[str, Any]:
     return {field.name: field.default for field in fields}
 
 
-def _own(job: Job) -> bytes:
-    return _compressed(OWN, _encode(own_facts(job)), job.record_id)
-
-
 def encode_whole(job: Job) -> bytes:
     """A run in a form that needs no class. Raises as `encode_run`."""
     return _compressed(WHOLE, _encode(job), job.record_id)

@@ -11,7 +11,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -201,8 +201,6 @@ def _wrong(one: Bin, edge: tuple[int, int], size_s: int) -> Iterator[tuple[str, 
     if one.queue_mean > one.jobs * (1 + 1e-9):
         yield "queue", "is more than the jobs could have used"
 
-
-MEASURES: Final[tuple[str, ...]] = get_args(Measure)
 
 FORMAT: Final = Format(
     name=UtilizationFormat.name,

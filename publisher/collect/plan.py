@@ -48,7 +48,7 @@ from publisher.store.classes import all_classes, classes_by_id
 from publisher.store.database import Store
 from publisher.store.in_flight import NO_LONGER_SELECTED
 from publisher.store.schema import State, deliveries, runs
-from publisher.store.transitions import ASSUMED, Change, enqueue_from, remove_where, transition
+from publisher.store.transitions import ASSUMED, StateChange, enqueue_from, remove_where, transition
 from publisher.text import iso
 
 
@@ -170,12 +170,12 @@ def _take_back(connection: Connection, target_id: int, selection: TargetFilter, 
             ends = connection.execute(select(deliveries.c.end_time).where(mine, sent)).scalars()
             groups.mark_due(connection, target_id, groups.DueFor.FOLD, ends)
         else:
-            transition(connection, Change(target_id, state, State.SUPERSEDED, now, NO_LONGER_SELECTED), sent)
+            transition(connection, StateChange(target_id, state, State.SUPERSEDED, now, NO_LONGER_SELECTED), sent)
         remove_where(connection, target_id, state, unwanted)
 
 
 def _release(connection: Connection, target_id: int, now: int) -> None:
-    transition(connection, Change(target_id, State.HELD, State.WAITING, now), purge.not_held_for_good())
+    transition(connection, StateChange(target_id, State.HELD, State.WAITING, now), purge.not_held_for_good())
 
 
 def _fill(

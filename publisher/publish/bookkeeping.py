@@ -21,7 +21,7 @@ from publisher.store import batches, deliveries, groups, in_flight, runs
 from publisher.store.deliveries import WHOLE
 from publisher.store.queries import PendingDelivery
 from publisher.store.schema import BatchState, State
-from publisher.store.transitions import Change
+from publisher.store.transitions import StateChange
 
 _MOVED_AT_ONCE: Final = 10_000
 
@@ -65,7 +65,7 @@ def hold(context: DeliveryContext, held: Sequence[Held], before: State) -> None:
 def _hold_one(context: DeliveryContext, connection: Connection, held: Held, before: State) -> int:
     if held.bounds is None:
         return _move(context, connection, held.members, before, State.HELD, held.reason)
-    change = Change(context.target_id, before, State.HELD, context.clock(), held.reason)
+    change = StateChange(context.target_id, before, State.HELD, context.clock(), held.reason)
     return deliveries.move_between(connection, held.bounds, change)
 
 
@@ -92,7 +92,7 @@ def release(context: DeliveryContext, step: Release) -> None:
         return
     with context.store.write() as connection:
         for period in step.periods:
-            change = Change(context.target_id, State.HELD, State.WAITING, context.clock())
+            change = StateChange(context.target_id, State.HELD, State.WAITING, context.clock())
             deliveries.move_between(connection, (period.start, period.stop), change, only=INCOMPLETE)
 
 

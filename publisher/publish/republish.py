@@ -24,7 +24,7 @@ from publisher.store.admin import purge
 from publisher.store.batches import Resend
 from publisher.store.database import Store
 from publisher.store.schema import ARE_ASSUMED, State, deliveries, runs
-from publisher.store.transitions import Change, transition
+from publisher.store.transitions import StateChange, transition
 from publisher.text import iso
 
 
@@ -150,7 +150,7 @@ def let_wait_again(
             .join(runs, deliveries.c.run_id == runs.c.id)
             .where(_in_window(target.target_id, plan.from_, plan.until), condition)
         )
-        change = Change(target.target_id, state, State.WAITING, now)
+        change = StateChange(target.target_id, state, State.WAITING, now)
         transition(connection, change, deliveries.c.run_id.in_(chosen))
     if target.filter.is_snapshot:
         numbers = target.filter.numbers_between(plan.from_, plan.until)

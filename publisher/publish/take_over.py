@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, and_, true
 from publisher.store import dialect, registry
 from publisher.store.admin import purge
 from publisher.store.schema import State, deliveries
-from publisher.store.transitions import ASSUMED, Change, transition
+from publisher.store.transitions import ASSUMED, StateChange, transition
 from publisher.text import iso
 
 
@@ -45,5 +45,5 @@ def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool],
             chosen,
             purge.not_held_for_good() if state is State.HELD else true(),
         )
-        total += transition(connection, Change(target_id, state, State.ACCEPTED, now, ASSUMED), theirs)
+        total += transition(connection, StateChange(target_id, state, State.ACCEPTED, now, ASSUMED), theirs)
     return total

@@ -25,7 +25,7 @@ from publisher.reason import stored
 from publisher.store import dialect
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries
-from publisher.store.transitions import CONFIRMED, ONE_RUN, ONE_UNCHANGED, Change, Selection, transition
+from publisher.store.transitions import CONFIRMED, ONE_RUN, ONE_UNCHANGED, DeliverySelection, StateChange, transition
 
 EVER: Final = -(2**63)
 
@@ -115,7 +115,7 @@ def move_if_unchanged(
 def _move(
     connection: Connection,
     target_id: int,
-    which: Selection,
+    which: DeliverySelection,
     moves: Iterable[tuple[int, State, State, Reason | None, tuple[int, ...]]],
     now: int,
 ) -> int:
@@ -123,7 +123,7 @@ def _move(
     for run_id, before, after, reason, more in moves:
         by_change[before, after, reason].append((run_id, *more))
     return sum(
-        transition(connection, Change(target_id, before, after, now, reason), which, rows)
+        transition(connection, StateChange(target_id, before, after, now, reason), which, rows)
         for (before, after, reason), rows in by_change.items()
     )
 
@@ -131,7 +131,7 @@ def _move(
 def move_between(
     connection: Connection,
     bounds: tuple[int, int],
-    change: Change,
+    change: StateChange,
     *,
     only: Collection[str] | None = None,
 ) -> int:

@@ -18,7 +18,7 @@ from publisher.store.deliveries import EVER, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
 from publisher.store.runs import stored_run
 from publisher.store.schema import OPEN, State, deliveries
-from publisher.store.transitions import ONE, ZERO, Change, Selection, transition
+from publisher.store.transitions import ONE, ZERO, DeliverySelection, StateChange, transition
 
 NO_LONGER_SELECTED: Final = Reason.of(ReasonCode.NO_LONGER_SELECTED)
 CHANGED_AFTER_DELIVERY: Final = Reason.of(ReasonCode.CHANGED_AFTER_DELIVERY)
@@ -34,12 +34,12 @@ _SENT: Final = {
     "may_be_one_of_several": case((_may_have_another, ONE), else_=ZERO),
 }
 _one_run: Final = deliveries.c.run_id == bindparam("run")
-_leaving: Final = Selection(
+_leaving: Final = DeliverySelection(
     and_(_one_run, deliveries.c.revision == bindparam("revision_read"), deliveries.c.unwanted == ZERO),
     ("batch", "keeps_first", "digest", "run", "revision_read"),
     _SENT,
 )
-_leaving_again: Final = Selection(
+_leaving_again: Final = DeliverySelection(
     _one_run,
     ("batch", "keeps_first", "digest", "run"),
     {**_SENT, "revision": deliveries.c.revision, "unwanted": deliveries.c.unwanted},
@@ -48,9 +48,9 @@ _leaving_again: Final = Selection(
 _of_batch: Final = and_(
     OPEN, deliveries.c.end_time >= literal_column(str(EVER + 1)), deliveries.c.batch_id == bindparam("batch")
 )
-_batch: Final = Selection(_of_batch, ("batch",))
-_batch_wanted: Final = Selection(and_(_of_batch, deliveries.c.unwanted == ZERO), ("batch",))
-_batch_unchanged: Final = Selection(
+_batch: Final = DeliverySelection(_of_batch, ("batch",))
+_batch_wanted: Final = DeliverySelection(and_(_of_batch, deliveries.c.unwanted == ZERO), ("batch",))
+_batch_unchanged: Final = DeliverySelection(
     and_(
         _of_batch,
         deliveries.c.revision == ZERO,
@@ -89,7 +89,7 @@ def mark_in_flight(
     read are left waiting. Where the service keeps first versions and may have another one, it may have one of several
     until it is certain that it did not take this one.
     """
-    change = Change(target_id, before, State.IN_FLIGHT, now)
+    change = StateChange(target_id, before, State.IN_FLIGHT, now)
     first = int(keeps_first)
     if before is State.IN_FLIGHT:
         again = ((batch_id, first, digest, run_id) for run_id, digest, _revision in leaving)
@@ -147,13 +147,13 @@ def mark_accepted(
     superseded.
     """
     batch = [(batch_id,)]
-    accepted = Change(target_id, State.IN_FLIGHT, State.ACCEPTED, now)
+    accepted = StateChange(target_id, State.IN_FLIGHT, State.ACCEPTED, now)
     settled = transition(connection, accepted, _batch_unchanged, batch)
     if expected is None or settled < expected:
         changed = (
-            Change(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, CHANGED_AFTER_DELIVERY)
+            StateChange(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, CHANGED_AFTER_DELIVERY)
             if keeps_first
-            else Change(target_id, State.IN_FLIGHT, State.WAITING, now)
+            else StateChange(target_id, State.IN_FLIGHT, State.WAITING, now)
         )
         settled += transition(connection, changed, _batch_wanted, batch)
         settled += _supersede(connection, target_id, batch_id, now)
@@ -179,21 +179,21 @@ def mark_not_accepted(
     connection: Connection, target_id: int, batch_id: int, after: State, reason: Reason | None, now: int
 ) -> int:
     """Settle the deliveries in flight in a batch that the service did not take; gives how many."""
-    change = Change(target_id, State.IN_FLIGHT, after, now, reason)
+    change = StateChange(target_id, State.IN_FLIGHT, after, now, reason)
     settled = transition(connection, change, _batch_wanted, [(batch_id,)])
     return settled + _supersede(connection, target_id, batch_id, now)
 
 
 def _supersede(connection: Connection, target_id: int, batch_id: int, now: int) -> int:
     """Settle what is left in flight in a batch: what is no longer wanted."""
-    change = Change(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, NO_LONGER_SELECTED)
+    change = StateChange(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, NO_LONGER_SELECTED)
     return transition(connection, change, _batch, [(batch_id,)])
 
 
 def settle_unwanted(connection: Connection, target_id: int, now: int, shard: Shard = WHOLE) -> None:
     """Supersede what is in flight and no longer wanted: the service may have it."""
     unwanted = and_(in_state(State.IN_FLIGHT), deliveries.c.unwanted == 1, shard.has(deliveries.c.run_id))
-    change = Change(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, NO_LONGER_SELECTED)
+    change = StateChange(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, NO_LONGER_SELECTED)
     transition(connection, change, unwanted)
 
 
@@ -202,4 +202,4 @@ def let_wait(connection: Connection, target_id: int, before: State, now: int, sh
     if before is State.IN_FLIGHT:
         settle_unwanted(connection, target_id, now, shard)
     chosen: ColumnElement[bool] = and_(in_state(before), shard.has(deliveries.c.run_id))
-    return transition(connection, Change(target_id, before, State.WAITING, now), chosen)
+    return transition(connection, StateChange(target_id, before, State.WAITING, now), chosen)

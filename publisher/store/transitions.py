@@ -52,7 +52,7 @@ _WITHOUT_REASON: Final = {**_MOVED, **{name: null() for name in _REASON}}
 _CONFIRMED: Final = deliveries.c.confirmed_at.is_not(None)
 
 
-class Change(msgspec.Struct, frozen=True):
+class StateChange(msgspec.Struct, frozen=True):
     """What happens to deliveries of a target that are in the state `before`, at an instant, and why."""
 
     target_id: int
@@ -62,7 +62,7 @@ class Change(msgspec.Struct, frozen=True):
     reason: Reason | None = None
 
 
-class Selection:
+class DeliverySelection:
     """Which deliveries change, prepared: those for which a condition with these parameters holds."""
 
     def __init__(
@@ -82,9 +82,11 @@ class Selection:
         self.withdrawing = dialect.Bulk(withdrawing, of)
 
 
-ONE_RUN: Final = Selection(and_(deliveries.c.run_id == bindparam("run"), deliveries.c.unwanted == ZERO), ("run",))
+ONE_RUN: Final = DeliverySelection(
+    and_(deliveries.c.run_id == bindparam("run"), deliveries.c.unwanted == ZERO), ("run",)
+)
 """A run, unless it is in flight and no longer wanted."""
-ONE_UNCHANGED: Final = Selection(
+ONE_UNCHANGED: Final = DeliverySelection(
     and_(
         deliveries.c.run_id == bindparam("run"),
         deliveries.c.revision == bindparam("seen"),
@@ -97,13 +99,13 @@ ONE_UNCHANGED: Final = Selection(
 
 def transition(
     connection: Connection,
-    change: Change,
-    which: Selection | ColumnElement[bool],
+    change: StateChange,
+    which: DeliverySelection | ColumnElement[bool],
     rows: Iterable[tuple[Any, ...]] = ((),),
 ) -> int:
     """Change the state of deliveries; gives of how many. `rows`: values of the parameters of a prepared selection."""
     before, after = int(change.before), int(change.after)
-    if isinstance(which, Selection):
+    if isinstance(which, DeliverySelection):
         listed = list(rows)
         if change.before is State.ACCEPTED:
             withdrawn = which.withdrawing.run(connection, [(change.target_id, before, *row) for row in listed])

@@ -262,10 +262,6 @@ class ArcDatabase:
         found = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
         return None if found is None else str(found)
 
-    def highest_record(self) -> int:
-        """The highest RecordID; 0 in an empty database."""
-        return int(self._one("SELECT max(RecordID) FROM AAR") or 0)
-
     def newest_end(self) -> int:
         """The latest EndTime; 0 where no job has ended."""
         return int(self._one("SELECT EndTime FROM AAR WHERE EndTime < 9e18 ORDER BY EndTime DESC LIMIT 1") or 0)

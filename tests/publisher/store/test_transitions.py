@@ -8,7 +8,7 @@ from pathlib import Path
 
 import publisher
 from publisher.store.schema import State, deliveries
-from publisher.store.transitions import ASSUMED, Change, confirm, transition
+from publisher.store.transitions import ASSUMED, StateChange, confirm, transition
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import ListSource, Site, make_jobs
 
@@ -99,7 +99,7 @@ def test_what_leaves_the_accepted_loses_its_confirmation(tmp_path: Path) -> None
     site.publish()
     with site.publisher.store.write() as connection:
         assert confirm(connection, 1, [1, 2, 3, 99], 5) == 3
-        changed = Change(1, State.ACCEPTED, State.SUPERSEDED, 7, ASSUMED)
+        changed = StateChange(1, State.ACCEPTED, State.SUPERSEDED, 7, ASSUMED)
         assert transition(connection, changed, deliveries.c.run_id <= 2) == 2
         assert transition(connection, changed, deliveries.c.run_id <= 2) == 0
     site.assert_counters_right()
