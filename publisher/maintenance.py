@@ -100,7 +100,7 @@ class StoreMaintenance:
             return
         count = spooler.count(connection)
         if not self._config.spool:
-            text = f"no context is configured any more, and {count} changes are put down for one"
+            text = f"no context is configured any more, and {count} changes are still recorded for one"
             yield Finding("spooling", "yellow", text, "`usage-publisher store check --repair` stops that")
         elif count:
             text = f"{count} changes are not written to every context yet"

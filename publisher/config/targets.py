@@ -84,7 +84,7 @@ class TargetSettings(Settings):
     shadow: KeepsPlan[Switch] = Field(
         default=False, description="Plan, render and sign everything, and send nothing: beside an earlier publisher."
     )
-    every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish not oftener than this.")
+    every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish not more often than this.")
     unknown_vo: PlansAgain[Literal["hold", "send", "skip"] | None] = Field(
         default=None,
         description="Jobs whose VO is unknown. Default: held until a mapping gives it if `vo` is given, else sent.",

@@ -120,7 +120,7 @@ def require_cells(cores: int, periods: int) -> None:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view. Keys beside `core` are those of occupation."""
     if request.resource != "cores":
-        raise UsageError(f"{request.resource} is not given by core", hint="Leave --resource away, or `core` in --by")
+        raise UsageError(f"{request.resource} is not given by core", hint="Omit --resource, or `core` in --by")
     held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
     held.read(held=cores.add)
