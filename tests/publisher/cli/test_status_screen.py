@@ -28,6 +28,12 @@ TARGET = TargetStatus(
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal on which every row is one line."""
+    monkeypatch.setenv("COLUMNS", "500")
+
+
 def screen(capsys: pytest.CaptureFixture[str], source: dict[str, Any], target: dict[str, Any]) -> str:
     status = Status(
         complete=False,
