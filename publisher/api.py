@@ -381,7 +381,7 @@ class Publisher:
     # --- the store itself, and the spooling contexts that follow it
 
     @property
-    def keeper(self) -> StoreMaintenance:
+    def maintenance(self) -> StoreMaintenance:
         """Upkeep of the store itself. Raises `UsageError` where there is no store."""
         from publisher.maintenance import StoreMaintenance  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What keeps the store itself in order, as a library: `Publisher.keeper` gives it.
+"""What keeps the store itself in order, as a library: `Publisher.maintenance` gives it.
 
 Every method that changes the store as a whole holds all of its locks, and raises `UsageError` where a publisher is at
 work in it.
@@ -28,7 +28,7 @@ from publisher.store.admin import backup, engine, erase, integrity, purge
 from publisher.store.admin.backup import Backup, TableCopied, exclusive
 from publisher.store.admin.erase import Forgotten, Shown
 from publisher.store.admin.integrity import Miscounted
-from publisher.store.admin.purge import MonthPlan, Owed
+from publisher.store.admin.purge import GroupKinds, MonthPlan
 from publisher.store.classes import JobClass
 from publisher.store.database import Store, open_store
 
@@ -155,10 +155,10 @@ class StoreMaintenance:
                 "nothing says what to purge",
                 hint="Give --before MONTH, or set store.keep_jobs, store.keep_messages or store.keep_receipts",
             )
-        owed = {name: Owed(plan.filter.is_snapshot, plan.filter.sync) for name, plan in plans.items()}
+        configured = {name: GroupKinds(plan.filter.is_snapshot, plan.filter.sync) for name, plan in plans.items()}
         jobs_before = before or _ago(present, settings.keep_jobs)
         with self._store.read() as connection:
-            months = purge.months_before(connection, jobs_before, owed) if jobs_before is not None else []
+            months = purge.months_before(connection, jobs_before, configured) if jobs_before is not None else []
             messages_before, receipts_before = self._limits(before, present)
             messages = purge.old_messages(connection, messages_before) if messages_before is not None else 0
             receipts = purge.old_receipts(connection, receipts_before) if receipts_before is not None else 0

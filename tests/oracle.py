@@ -2,7 +2,7 @@
 
 For every target, however the program was treated:
 
-    finished runs in the sources = unwanted (status, filter, local)
+    finished runs in the sources = deselected (status, filter, local)
                                  + accepted at the receiver, each counted once
                                  + those the ledger lists as waiting, in flight, rejected, held, waived or superseded
 
@@ -106,11 +106,11 @@ def stored(rows: Rows) -> dict[str, Job]:
 
 
 def balance(
-    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], unwanted: Collection[str] = frozenset()
+    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
 ) -> Balance:
     """Hold a target's ledger against the sources and the receiver.
 
-    `wanted`: record ids of the finished runs that the target is to have; `unwanted`: finished runs that it is not to
+    `wanted`: record ids of the finished runs that the target is to have; `deselected`: finished runs that it is not to
     have (it may have got them while they were wanted); `arrived`: how often each record came to the receiver and was
     taken. Raises `AssertionError` where the ledger is not sound; what is lost or came twice is for the caller to judge.
     """
@@ -118,7 +118,7 @@ def balance(
     assert books.counters == Counter(states.values()), f"{name}: counters are not what counting gives"
     left_over = {states[record_id] for record_id in states.keys() - set(wanted)}
     assert left_over <= LEFT_OVER, f"{name}: runs that it does not want are {left_over}"
-    unknown = arrived.keys() - states.keys() - set(unwanted)
+    unknown = arrived.keys() - states.keys() - set(deselected)
     assert not unknown, f"{name}: the receiver has what the ledger does not know: {sorted(unknown)[:5]}"
     lost = {
         record_id
@@ -130,10 +130,10 @@ def balance(
 
 
 def assert_conserved(
-    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], unwanted: Collection[str] = frozenset()
+    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
 ) -> Balance:
     """The same; nothing may be lost."""
-    found = balance(wanted, books, arrived, unwanted)
+    found = balance(wanted, books, arrived, deselected)
     assert not found.lost, f"{books.target}: lost {sorted(found.lost)[:5]} and {len(found.lost)} in all"
     missing = set(wanted) - books.states.keys()
     assert not missing, f"{books.target}: wanted runs that the ledger does not know: {sorted(missing)[:5]}"

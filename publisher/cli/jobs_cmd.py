@@ -116,7 +116,7 @@ def show_run(known: KnownRun) -> None:
     for name, value in facts(known).items():
         for number, line in enumerate(_lines(value)):
             data(f"  {'' if number else name:<22} {safe(line)}")
-    if not known.whereabouts and not known.unwanted:
+    if not known.whereabouts and not known.not_selected:
         data("  not for any target")
     for place in known.whereabouts:
         line = f"  -> {safe(place.target)}: {place.state.word} since {iso(place.changed_at)}"
@@ -127,10 +127,10 @@ def show_run(known: KnownRun) -> None:
         line += f", confirmed {iso(place.confirmed_at)}" if place.confirmed_at is not None else ""
         why = sentence(place.reason)
         data(line + (f"\n     {safe(why)}" if why else ""))
-        if place.target in known.unwanted:
-            data(f"     no longer selected: {safe(known.unwanted[place.target])}")
-    for target in sorted(known.unwanted.keys() - {place.target for place in known.whereabouts}):
-        data(f"  -> {safe(target)}: not selected: {safe(known.unwanted[target])}")
+        if place.target in known.not_selected:
+            data(f"     no longer selected: {safe(known.not_selected[place.target])}")
+    for target in sorted(known.not_selected.keys() - {place.target for place in known.whereabouts}):
+        data(f"  -> {safe(target)}: not selected: {safe(known.not_selected[target])}")
 
 
 def facts(known: KnownRun) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def run_json(known: KnownRun) -> dict[str, Any]:
             }
             for place in known.whereabouts
         },
-        "not_selected": dict(known.unwanted),
+        "not_selected": dict(known.not_selected),
     }
 
 

@@ -34,7 +34,7 @@ _MOST_REASONS = 20
 
 def observer(*, verbose: bool, quiet: bool, terminal: bool, clock: Callable[[], float] = time.monotonic) -> Observer:
     """The observer for these options; `clock` gives seconds that never go back."""
-    return _Progress(verbose=verbose, quiet=quiet, terminal=terminal, clock=clock)
+    return _ProgressDisplay(verbose=verbose, quiet=quiet, terminal=terminal, clock=clock)
 
 
 class _Alike:
@@ -65,7 +65,7 @@ class _Sending:
         return f"{text}, {_rate_text(rate)}, {left} left"
 
 
-class _Progress:
+class _ProgressDisplay:
     """Shows events. Called from several threads."""
 
     def __init__(self, *, verbose: bool, quiet: bool, terminal: bool, clock: Callable[[], float]) -> None:

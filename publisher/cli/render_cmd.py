@@ -283,8 +283,8 @@ def _show_explanations(explanations: list[Explanation]) -> None:
 
 def _show_explanation(explanation: Explanation) -> None:
     data(safe(f"{explanation.record_id}, from source {explanation.source}"))
-    if explanation.unwanted is not None:
-        data("  " + safe(f"not selected by the target: {explanation.unwanted}; this is what it would get"))
+    if explanation.not_selected is not None:
+        data("  " + safe(f"not selected by the target: {explanation.not_selected}; this is what it would get"))
     if explanation.held is not None:
         data("  " + safe(f"held: {explanation.held}"))
     else:

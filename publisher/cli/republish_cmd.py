@@ -78,8 +78,8 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
         say(f"  {plan.kept:,} changed and are no longer selected: not sent")
     same_means = "the service recognises their record ids and ignores them" if keeps_first else "replaced by the same"
     say(f"  {plan.unchanged:,} unchanged: {same_means}")
-    if plan.rekeyed:
-        say(f"  {plan.rekeyed:,} would count twice: held (`usage-publisher records list --state held`)")
+    if plan.key_changed:
+        say(f"  {plan.key_changed:,} would count twice: held (`usage-publisher records list --state held`)")
     if plan.held:
         say(f"  {plan.held:,} held (`usage-publisher records list --state held`): sent where the reason is gone")
     if plan.waived:
@@ -103,7 +103,7 @@ def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
         "kept_by_the_service": plan.kept,
         "waived": plan.waived,
         "assumed": plan.assumed,
-        "rekeyed": plan.rekeyed,
+        "key_changed": plan.key_changed,
         "held": plan.held,
         "busy": plan.busy,
         "resumes": iso(plan.resumes),

@@ -59,9 +59,9 @@ def check(
 ) -> None:
     """Check the store for damage and contradictions, and say how to fix them. Exit code 5 if there are any."""
     with session.publisher() as publisher:
-        keeper = publisher.keeper
-        repaired = keeper.repair() if repair else []
-        findings = keeper.check()
+        maintenance = publisher.maintenance
+        repaired = maintenance.repair() if repair else []
+        findings = maintenance.check()
     if session.json:
         json_object(
             {
@@ -96,7 +96,7 @@ def backup(
     if is_url(file):
         raise UsageError("a backup is a file, not a URL", hint="`store copy URL URL` copies into another database")
     with session.publisher() as publisher:
-        done = publisher.keeper.backup(Path(file))
+        done = publisher.maintenance.backup(Path(file))
     if session.json:
         json_object({"file": str(done.file), "bytes": done.bytes, "runs": done.runs, "deliveries": done.deliveries})
     else:
@@ -114,20 +114,20 @@ def purge(
     """Remove whole months of jobs that every target has. Without --before: what the retention settings expire."""
     month = _month(before) if before is not None else None
     with session.publisher() as publisher:
-        keeper = publisher.keeper
-        plan = keeper.plan_purge(month)
+        maintenance = publisher.maintenance
+        plan = maintenance.plan_purge(month)
         if not (session.json or session.quiet) or dry_run:
             _explain(plan)
         if dry_run or (plan.empty and not vacuum):
             if not dry_run:
-                keeper.tidy()
+                maintenance.tidy()
             if session.json:
                 json_object({"plan": _plan_json(plan)})
             return
         confirm("Purge? This cannot be undone.", yes=yes)
-        done = keeper.purge(month)
+        done = maintenance.purge(month)
         if vacuum:
-            keeper.vacuum()
+            maintenance.vacuum()
     if session.json:
         counts = {key: getattr(done, key) for key in ("runs", "classes", "messages", "receipts")}
         json_object({"plan": _plan_json(plan), "purged": counts})
@@ -176,9 +176,9 @@ def forget(
 ) -> None:
     """Replace a person's name by a pseudonym everywhere in the store. Nothing is sent again because of this."""
     with session.publisher() as publisher:
-        keeper = publisher.keeper
+        maintenance = publisher.maintenance
         confirm("Forget this person? This cannot be undone.", yes=yes)
-        done = keeper.forget(person, pseudonym)
+        done = maintenance.forget(person, pseudonym)
     keys = ("pseudonym", "runs", "versions", "classes", "summaries", "entries")
     if session.json:
         json_object({key: getattr(done, key) for key in keys})
@@ -195,7 +195,7 @@ def export(
 ) -> None:
     """Write the whole store into files, in a format of the spooling contexts."""
     with session.publisher() as publisher:
-        manifest = publisher.keeper.export(directory, form)
+        manifest = publisher.maintenance.export(directory, form)
     _show_objects(manifest.objects, "everything was exported")
 
 

@@ -18,7 +18,7 @@ from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
-from publisher.sources.base import Cursor, Page, Reader, Recognising, SealedPage, Window, sealed
+from publisher.sources.base import Cursor, EncodedPage, Page, Reader, Recognising, Window, encode_page
 from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs, transitions
 from publisher.store.admin import erase, purge
 from publisher.store.admin.erase import PseudonymMap
@@ -74,7 +74,7 @@ def collect(
     """
     with store.write() as connection:
         row = registry.source(connection, source.name, source.kind)
-        pseudonyms = erase.veil(connection)
+        pseudonyms = erase.pseudonyms(connection)
         joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
     now = clock()
     follow = partial(enqueue_runs, plans=plans, now=now, identity_only=True)
@@ -92,7 +92,7 @@ def collect(
                 interner,
                 pseudonyms,
                 join,
-                sealed(page, classed=not again),
+                encode_page(page, classed=not again),
                 plans,
                 clock(),
                 again=again,
@@ -116,7 +116,7 @@ def collect(
         return msgspec.structs.replace(total, error=unread_error(connection, row.id))
 
 
-def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | SealedPage]:
+def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | EncodedPage]:
     """The pages of a source; of a window, without what the source recognises as stored as it is."""
     if window is None or not isinstance(source, Recognising):
         return source.pages(cursor, window)
@@ -146,18 +146,18 @@ def _store_page(
     interner: Interner,
     pseudonyms: PseudonymMap,
     join: GridJoin | None,
-    page: SealedPage,
+    page: EncodedPage,
     plans: Sequence[TargetPlan],
     now: int,
     *,
     again: bool,
 ) -> Collected:
     with store.write() as connection:
-        sifted = purge.drop_purged(connection, page.runs, pseudonyms)
-        upserted = runs.upsert(connection, interner, pseudonyms.over(sifted.runs), now)
+        unpurged = purge.drop_purged(connection, page.runs, pseudonyms)
+        upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now)
         first = None if row.first_read_done else row.name
         enqueue_runs(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
-        back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, sifted.changed, now)
+        back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
         if join is not None:
             join.note(connection, upserted.put)
         unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now, again=again)
@@ -181,7 +181,7 @@ def _store_page(
         read=page.read,
         new=upserted.new - back,
         changed=upserted.changed + back,
-        unchanged=upserted.unchanged + sifted.unchanged + page.recognised.unchanged,
+        unchanged=upserted.unchanged + unpurged.unchanged + page.recognised.unchanged,
         skipped=page.skipped + upserted.running,
         unreadable=len(page.unreadable),
     )
@@ -275,14 +275,14 @@ def _follow_changes(
         elif state in {State.ACCEPTED, State.SUPERSEDED}:
             after = (State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY) if plan.keeps_first else (State.WAITING, None)
             moves.append((item.run_id, state, *after))
-    unwanted: list[int] = []
+    deselected: list[int] = []
     removed: list[tuple[int, State]] = []
     for item in gone:
         standing = known.get(item.run_id)
         if standing is None or standing.state in {State.WAIVED, State.SUPERSEDED}:
             continue
         if standing.state is State.IN_FLIGHT:
-            unwanted.append(item.run_id)
+            deselected.append(item.run_id)
         elif not plan.filter.is_snapshot and (standing.state is State.ACCEPTED or standing.sent):
             moves.append((item.run_id, standing.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
         else:
@@ -296,7 +296,7 @@ def _follow_changes(
     deliveries.set_end_times(connection, plan.target_id, [item for item in followed if item.end_time is not None])
     deliveries.mark_changed(connection, plan.target_id, in_motion)
     _know_assumed(connection, plan, changed)
-    deliveries.mark_unwanted(connection, plan.target_id, unwanted)
+    deliveries.mark_deselected(connection, plan.target_id, deselected)
     deliveries.move(connection, plan.target_id, moves, now)
     transitions.remove(connection, plan.target_id, removed)
 

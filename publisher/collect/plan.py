@@ -158,20 +158,20 @@ def _follow(
 
 
 def _take_back(connection: Connection, target_id: int, selection: TargetFilter, now: int) -> None:
-    unwanted: ColumnElement[bool] = not_(
+    deselected: ColumnElement[bool] = not_(
         deliveries.c.run_id.in_(select(runs.c.id).join(_wanted, runs.c.class_id == _wanted.c.id))
     )
     if selection.since is not None:
-        unwanted = or_(unwanted, deliveries.c.end_time < selection.since)
+        deselected = or_(deselected, deliveries.c.end_time < selection.since)
     for state in (State.WAITING, State.HELD):
-        sent = and_(unwanted, deliveries.c.sent_digest.is_not(None))
+        sent = and_(deselected, deliveries.c.sent_digest.is_not(None))
         if selection.is_snapshot:
             mine = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state))
             ends = connection.execute(select(deliveries.c.end_time).where(mine, sent)).scalars()
             groups.mark_due(connection, target_id, groups.DueFor.FOLD, ends)
         else:
             transition(connection, StateChange(target_id, state, State.SUPERSEDED, now, NO_LONGER_SELECTED), sent)
-        remove_where(connection, target_id, state, unwanted)
+        remove_where(connection, target_id, state, deselected)
 
 
 def _release(connection: Connection, target_id: int, now: int) -> None:

@@ -138,17 +138,17 @@ def _planning(settings: Settings) -> dict[str, Any]:
     return settings.model_dump(mode="json", include=set(planning_settings(type(settings))))
 
 
-def why_unwanted(
+def why_not_selected(
     connection: Connection, config: Config, names: Iterable[str], runs: Sequence[StoredRun]
 ) -> dict[int, dict[str, str]]:
     """By run id, of each of these targets that does not select the run as both are now, why."""
     filters = [TargetFilter(name, config.targets[name], config) for name in names]
     ids = class_ids(connection, [run.run_id for run in runs])
     classes = {each.id: each for each in classes_by_id(connection, sorted(set(ids.values())))}
-    return {run.run_id: _why_unwanted(run, filters, classes[ids[run.run_id]]) for run in runs}
+    return {run.run_id: _why_not_selected(run, filters, classes[ids[run.run_id]]) for run in runs}
 
 
-def _why_unwanted(run: StoredRun, filters: Iterable[TargetFilter], job_class: JobClass) -> dict[str, str]:
+def _why_not_selected(run: StoredRun, filters: Iterable[TargetFilter], job_class: JobClass) -> dict[str, str]:
     end = run.job.end if run.job.finished else None
     found: dict[str, str] = {}
     for each in filters:

@@ -6,7 +6,7 @@ The first is the one that the service has, or may have; else the one that was st
 several publishers none holds both.
 
 One that cannot be rendered, and so is held, does not stand in the way of the other. One that the service has counts
-with the key that it was sent with, also where it has another one since (`rekeyed`).
+with the key that it was sent with, also where it has another one since (`key_changed`).
 
 Runs are looked up by their local ids and ends, a page at a time: as they are spelt, and in upper and lower case. A
 store with one source asks for nothing.
@@ -16,10 +16,10 @@ Delivered runs whose key at the service changed afterwards: held, or they would 
 APEL replaces a job record by site, local id and end (facts on formats, 4.8). A run that was delivered and then turns
 out to have ended at another time, or to have another local id, would stand beside its first version. Only a person can
 have that one removed. Summaries need no such care, because a group that vanished is sent with zero jobs; neither does
-SGAS, which knows a record by its id alone. Settings in the key are guarded by `key_guard`.
+SGAS, which knows a record by its id alone.
 
-Every page is looked through when it is rendered (`is_rekeyed`): a run may change while others are sent, or between a
-kill and the run that settles what was in flight. `waiting` counts them beforehand.
+Each page is checked when it is rendered (`is_key_changed`): a run may change while others are sent, or between a kill
+and the run that settles what was in flight. `waiting` counts them before.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def _is_keyed_by_local_id(records: str) -> bool:
     return format_of(records).key == "local id"
 
 
-class Rekeyed(NamedTuple):
-    """A run that waits and would count twice. `seen`: how often it had changed."""
+class KeyChanged(NamedTuple):
+    """A run that waits and would count twice. `revision`: how often it had changed."""
 
     run_id: int
     record_id: str
-    seen: int
+    revision: int
     end_time: int
 
 
-def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeyed]:
+def waiting(connection: Connection, target_id: int, records: str) -> list[KeyChanged]:
     """What waits for a target and is to be held. `records` is the format that it is sent."""
     if not _is_keyed_by_local_id(records):
         return []
@@ -91,13 +91,13 @@ def waiting(connection: Connection, target_id: int, records: str) -> list[Rekeye
         )
     )
     return [
-        Rekeyed(*row)
+        KeyChanged(*row)
         for *row, now_blob, facts, sent_blob in connection.execute(query)
         if _key(decode(now_blob, facts, row[1])) != _key(decode(sent_blob, b"", row[1]))
     ]
 
 
-def is_rekeyed(connection: Connection, records: str, run: StoredRun, sent: SentVersion | None) -> bool:
+def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: SentVersion | None) -> bool:
     """Whether a run has another key than the version that was sent, which the service has, or may have."""
     if not _is_keyed_by_local_id(records) or sent is None or sent.may_be_one_of_several or sent.digest == run.digest:
         return False

@@ -85,7 +85,7 @@ class MonthFolder:
                 waiting[job_class.id] = folded.members.setdefault(key, Members.packed())
         if waiting:
             for run in sums.waiting(connection, self._target_id, bounds, self._page):
-                waiting[run.class_id].add(run.run_id, run.seen)
+                waiting[run.class_id].add(run.run_id, run.revision)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         after: tuple[int, int] | None = None

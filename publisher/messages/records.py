@@ -101,6 +101,6 @@ class PageRenderer:
             to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])
             for each in page:  # corrections alone, of which there are few
                 is_changed = each.sent is not None and not each.sent.is_known_as(each.run.digest)
-                if is_changed and duplicate_guard.is_rekeyed(connection, self._format.name, each.run, each.sent):
+                if is_changed and duplicate_guard.is_key_changed(connection, self._format.name, each.run, each.sent):
                     to_hold[each.run.run_id] = duplicate_guard.KEY_CHANGED
         return to_hold

@@ -66,8 +66,8 @@ class SyncCounts:
             kept = groups.kept_sync_counts(connection, target_id, month)
             if not kept and month.number in purge.months(connection):
                 return []  # purged before the service had a count: what is left is not what the site owes
-            owed = sums.owed_by_class(connection, target_id, bounds)
-            for job_class in classes_by_id(connection, list(owed)):
+            due = sums.due_by_class(connection, target_id, bounds)
+            for job_class in classes_by_id(connection, list(due)):
                 if awaits_grid_log(job_class.facts):
                     continue  # held; counted when it is known through which submit host it came
                 job = self._enrichers.apply(job_class.source, job_class.facts)
@@ -77,7 +77,7 @@ class SyncCounts:
                 except CannotRenderError:
                     continue  # no site or submit host: such runs are held, and there is no count they could stand in
                 for counted in one.counts():
-                    total.merge_count(msgspec.structs.replace(counted, jobs=owed[job_class.id]))
+                    total.merge_count(msgspec.structs.replace(counted, jobs=due[job_class.id]))
             for count in kept:
                 total.merge_count(SyncCount.from_json(count))
         return list(total.counts())

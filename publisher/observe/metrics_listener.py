@@ -98,7 +98,7 @@ class _Exchange:
         return bool(self.answer)
 
 
-class _Server:
+class _MetricsServer:
     def __init__(self, listener: Listener, channel: socket.socket) -> None:
         self._listener = listener
         self._channel = _Channel(channel)
@@ -189,7 +189,7 @@ def main() -> None:
     listener = Listener(listening, most=_MOST_CONNECTIONS, most_of_address=_MOST_OF_ADDRESS, wait_s=_WAIT_S)
     listener.setblocking(False)
     with suppress(EOFError, OSError):
-        _Server(listener, channel).run()
+        _MetricsServer(listener, channel).run()
 
 
 if __name__ == "__main__":

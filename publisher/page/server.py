@@ -83,13 +83,13 @@ class PageServer:
         with suppress(PublisherError):  # the page says so
             self._reports.reports()
         try:
-            _Server(config, self._listener, self._stopping).run(sockets=[self._listener])
+            _PageServer(config, self._listener, self._stopping).run(sockets=[self._listener])
         finally:
             self._listener.close()
             self._reports.close()
 
 
-class _Server(uvicorn.Server):
+class _PageServer(uvicorn.Server):
     """Closes connections that wait too long, and stops also for a signal that came before it watched for signals."""
 
     def __init__(self, config: uvicorn.Config, listener: Listener, stopping: Callable[[], bool]) -> None:

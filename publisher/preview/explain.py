@@ -18,7 +18,7 @@ from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_
 from formats.registry import record_format
 from formats.rule_codes import Reason
 from publisher.collect.enrich import Enrichers
-from publisher.collect.target_filter import why_unwanted
+from publisher.collect.target_filter import why_not_selected
 from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.messages.item import Item, MessageFormat
@@ -88,7 +88,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """A record of a run: its values, what was altered in it (`notes`), or why it is `held`.
 
     `added` are the facts that the configuration gave and the source did not; `rules` the mapping and benchmark rules
-    that gave something. `group`: of a summary, what else is in it. `unwanted`: why the target does not want the run.
+    that gave something. `group`: of a summary, what else is in it. `not_selected`: why the target does not select it.
     """
 
     record_id: str
@@ -99,7 +99,7 @@ class Explanation(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
     held: str | None = None
     group: ExplainedGroup | None = None
-    unwanted: str | None = None
+    not_selected: str | None = None
 
 
 def explanations(
@@ -119,16 +119,16 @@ def explanations(
     enrichers = Enrichers(config)
     with store.read() as connection:
         found = [run for run in jobs.found(connection, name, config.local_id_prefixes) if not run.job.slave]
-        unwanted = why_unwanted(connection, config, [target] if target is not None else [], found)
+        not_selected = why_not_selected(connection, config, [target] if target is not None else [], found)
     if not found:
         raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
     explained = []
     for run in found:
         met = enrichers.apply(run.source, run.job)
         added = tuple(fact for fact in run.job.__struct_fields__ if getattr(run.job, fact) != getattr(met, fact))
-        why = unwanted[run.run_id].get(target) if target is not None else None
+        why = not_selected[run.run_id].get(target) if target is not None else None
         rules = enrichers.used_by(run.source, run.job)
-        one = Explanation(run.record_id, run.source, (), added, rules, unwanted=why)
+        one = Explanation(run.record_id, run.source, (), added, rules, not_selected=why)
         group: ExplainedGroup | None = None
         if format_name in GROUP_RULES:
             summary = summary_of(recipient, run, now)

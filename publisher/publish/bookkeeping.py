@@ -109,7 +109,7 @@ def finish(context: DeliveryContext, step: Finished) -> None:
 def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) -> Iterator[Batch]:
     """Batches of records that were in flight when a run ended without an answer: to be sent again under their ids."""
     with context.store.write() as connection:
-        in_flight.settle_unwanted(connection, context.target_id, context.clock(), context.part)
+        in_flight.settle_deselected(connection, context.target_id, context.clock(), context.part)
         if not context.keeps_first:
             in_flight.forget_changes(connection, context.target_id, context.part)
         found = in_flight.in_flight(connection, context.target_id, context.part)

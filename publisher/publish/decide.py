@@ -57,10 +57,10 @@ def retry(
 
 def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
     wanted = still_wanted(connection, plan.filter, list(named))
-    unwanted = [record_id for run_id, record_id in named.items() if run_id not in wanted]
-    if unwanted:
+    deselected = [record_id for run_id, record_id in named.items() if run_id not in wanted]
+    if deselected:
         raise UsageError(
-            f"{target} no longer wants {', '.join(unwanted)} as it is now: nothing of it is to be sent",
+            f"{target} no longer wants {', '.join(deselected)} as it is now: nothing of it is to be sent",
             hint="When the service's administrator removed its version: `usage-publisher records waive RECORD "
             f"--state superseded --target {target} --reason TEXT`",
         )

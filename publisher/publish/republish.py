@@ -35,7 +35,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
     `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
     import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
-    what is left of it. `rekeyed`: they would count twice, and are held until somebody names them to `records retry`.
+    what is left of it. `key_changed`: they would count twice, and are held until `records retry` names them.
     `held`: held for another reason; they are tried again, and stay held where the reason still holds. `busy`: another
     run is at work for the target, so that nothing can be sent again now. `elsewhere`: waiting or in flight, and ended
     outside the window; they are sent with it.
@@ -50,7 +50,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     waived: int
     assumed: int
     resumes: int | None = None
-    rekeyed: int = 0
+    key_changed: int = 0
     held: int = 0
     busy: bool = False
     elsewhere: int = 0

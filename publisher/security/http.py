@@ -123,7 +123,7 @@ class HttpClient:
         self._timeout_s = timeout_s
         self._proxy_url = proxy
         self._proxy = None if proxy is None else _proxy_url(proxy)
-        self._progress = _Progress(stopping, timing)
+        self._progress = _Exchange(stopping, timing)
         self._client: httpx.Client | None = None
 
     def request(
@@ -188,7 +188,7 @@ class _TooLargeError(httpcore.NetworkError):
     """The answer has more bytes than any answer may have."""
 
 
-class _Progress:
+class _Exchange:
     """The progress of the present exchange, and its deadline."""
 
     def __init__(self, stopping: Callable[[], bool], timing: Timing) -> None:
@@ -239,7 +239,7 @@ class _Progress:
 class _Stream(httpcore.NetworkStream):
     """A connection whose reads and writes end at the deadline of the exchange, to a server that is not revoked."""
 
-    def __init__(self, stream: httpcore.NetworkStream, progress: _Progress, lists: RevocationLists) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, progress: _Exchange, lists: RevocationLists) -> None:
         self._stream = stream
         self._progress = progress
         self._lists = lists
@@ -281,7 +281,7 @@ class _Stream(httpcore.NetworkStream):
 class _Backend(httpcore.SyncBackend):
     """Opens connections that keep to the deadline."""
 
-    def __init__(self, progress: _Progress, lists: RevocationLists) -> None:
+    def __init__(self, progress: _Exchange, lists: RevocationLists) -> None:
         self._progress = progress
         self._lists = lists
 
@@ -373,7 +373,7 @@ def _read(response: httpx.Response) -> Reply:
     return Reply(status=response.status_code, headers=dict(response.headers), body=bytes(body[:limit]))
 
 
-def _classified(error: Exception, progress: _Progress, peer: httpx.URL, *, plain: bool) -> Failure:
+def _classified(error: Exception, progress: _Exchange, peer: httpx.URL, *, plain: bool) -> Failure:
     """`plain`: the URL begins with http://; a service that expects TLS answers that with nothing that can be read."""
     hint = ". The URL begins with http://: if the service uses TLS, write https://" if plain else ""
     if isinstance(error, httpcore.TimeoutException) and progress.stopped:

@@ -21,7 +21,7 @@ from publisher.config import schema
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
-from publisher.sources.base import Cursor, Known, Recognising, SealedPage, Window, cursor_of, sealed, text_of
+from publisher.sources.base import Cursor, EncodedPage, Known, Recognising, Window, cursor_of, encode_page, text_of
 
 PAGES_HERE: Final = 3
 PAGES_OF_WINDOW: Final = 2
@@ -31,7 +31,7 @@ PAGES_OF_WINDOW: Final = 2
 class _PageRead(msgspec.Struct):
     """A page from the worker; `cursor`: as it is stored."""
 
-    page: SealedPage
+    page: EncodedPage
     cursor: str
     complete_since: int | None
 
@@ -54,18 +54,18 @@ class BackgroundReader:
         self.name = name
         self.kind = self._here.kind
 
-    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[SealedPage]:
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[EncodedPage]:
         """See `publisher.sources.base.Source`."""
         yield from self._pages(cursor, window, None)
 
-    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[SealedPage]:
+    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[EncodedPage]:
         """See `publisher.sources.base.Recognising`; a source that is not one reads the whole window."""
         yield from self._pages(cursor, window, known)
 
-    def _pages(self, cursor: Cursor, window: Window | None, known: Known | None) -> Iterator[SealedPage]:
+    def _pages(self, cursor: Cursor, window: Window | None, known: Known | None) -> Iterator[EncodedPage]:
         self._worker_read = False
         here = not self._may_use_worker
-        kept: list[SealedPage] = []
+        kept: list[EncodedPage] = []
         with closing(self._pages_here(cursor, window, known)) as pages:
             for count, page in enumerate(pages, 1):
                 here = here or (count == 1 and 0 < page.read <= 2 * page.recognised.count)
@@ -97,13 +97,13 @@ class BackgroundReader:
 
     def _pages_here(
         self, cursor: Cursor, window: Window | None, known: Known | None
-    ) -> Generator[SealedPage, None, None]:
+    ) -> Generator[EncodedPage, None, None]:
         if window is not None and known is not None and isinstance(self._here, Recognising):
             pages = self._here.window_pages(cursor, window, known)
         else:
             pages = self._here.pages(cursor, window)
         for page in pages:
-            yield sealed(page, classed=window is None)
+            yield encode_page(page, classed=window is None)
 
     def complete_since(self) -> int | None:
         """See `publisher.sources.base.Source`; as the process knows it that read last."""
@@ -118,7 +118,7 @@ def _read(order: _Order, send: subprocess_worker.Send) -> None:
     name, settings, cursor, window = order
     source = make_source(name, settings)
     for page in source.pages(cursor, window):
-        encoded = msgspec.structs.replace(sealed(page, classed=window is None), cursor={})
+        encoded = msgspec.structs.replace(encode_page(page, classed=window is None), cursor={})
         send(_encoder.encode(_PageRead(encoded, text_of(page.cursor), source.complete_since())))
 
 

@@ -243,7 +243,7 @@ class PageBuilder:
         return self._window is None or self._window.holds(end)
 
 
-class SealedPage(msgspec.Struct, frozen=True):
+class EncodedPage(msgspec.Struct, frozen=True):
     """A page whose runs are in the form in which they are stored."""
 
     runs: tuple[EncodedRun, ...]
@@ -256,14 +256,14 @@ class SealedPage(msgspec.Struct, frozen=True):
     recovered: tuple[Recovered, ...] = ()
 
 
-def sealed(page: Page | SealedPage, *, classed: bool) -> SealedPage:
-    """A page with its runs sealed; `classed`: with the keys of their classes."""
-    if isinstance(page, SealedPage):
+def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
+    """A page with its runs encoded; `classed`: with the keys of their classes."""
+    if isinstance(page, EncodedPage):
         return page
     marks = page.marks or (None,) * len(page.jobs)
     unreadable = tuple([msgspec.structs.replace(each, file=utf8(each.file)) for each in page.unreadable])
     runs = tuple([encode_run(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
-    return SealedPage(
+    return EncodedPage(
         runs, page.cursor, page.read, page.skipped, unreadable, page.at_end, page.recognised, page.recovered
     )
 
@@ -291,7 +291,7 @@ class Reader(Protocol):
     name: str
     kind: str
 
-    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page | SealedPage]:
+    def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page | EncodedPage]:
         """See `Source.pages`."""
         ...
 
@@ -304,7 +304,7 @@ class Reader(Protocol):
 class Recognising(Protocol):
     """What a source of this program has besides that recognises by its mark what is stored, without reading it."""
 
-    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[Page | SealedPage]:
+    def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[Page | EncodedPage]:
         """The pages of a window as `Source.pages` gives them, without the runs that `known` knows with their marks.
 
         A page is looked up when it is asked for: what came before it must be stored by then.

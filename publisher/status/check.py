@@ -134,10 +134,10 @@ def targets_without_jobs(config: Config, store: Store, found: Status) -> Iterato
     with store.read() as connection:
         known = [(each.source, each.facts) for each in all_classes(connection)]
     for name in empty:
-        wish = TargetFilter(name, config.targets[name], config)
-        reasons = {wish.why_not(source, facts) for source, facts in known}
+        selection = TargetFilter(name, config.targets[name], config)
+        reasons = {selection.why_not(source, facts) for source, facts in known}
         if None in reasons:
-            why = wish.why_not_end(max(ends))
+            why = selection.why_not_end(max(ends))
             if why is None:
                 continue  # planned by the next publish
             reasons = {why}

@@ -41,11 +41,11 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 
 class KnownRun(msgspec.Struct, frozen=True):
-    """A run as stored, and its whereabouts. `unwanted`: why each target that does not want it does not, if asked."""
+    """A run as stored, and its whereabouts. `not_selected`: by target, why it does not select the run, if asked."""
 
     run: StoredRun
     whereabouts: list[Whereabouts]
-    unwanted: Mapping[str, str] = {}
+    not_selected: Mapping[str, str] = {}
 
 
 class JobFilter(msgspec.Struct, frozen=True):
@@ -126,17 +126,17 @@ def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
 
 def named(store: Store, config: Config, name: str) -> list[KnownRun]:
     """The runs that `found` gives for a name, with why each target that does not want them does not."""
-    from publisher.collect.target_filter import why_unwanted  # noqa: PLC0415 - loads the rules, which lists need not
+    from publisher.collect.target_filter import why_not_selected  # noqa: PLC0415 - loads the rules, which lists need not
 
     with store.read() as connection:
         matching = found(connection, name, config.local_id_prefixes)
-        unwanted = why_unwanted(connection, config, config.targets, matching)
-        return [known(connection, run, unwanted[run.run_id]) for run in matching]
+        not_selected = why_not_selected(connection, config, config.targets, matching)
+        return [known(connection, run, not_selected[run.run_id]) for run in matching]
 
 
-def known(connection: Connection, run: StoredRun, unwanted: Mapping[str, str] | None = None) -> KnownRun:
+def known(connection: Connection, run: StoredRun, not_selected: Mapping[str, str] | None = None) -> KnownRun:
     """A run and its whereabouts."""
-    return KnownRun(run, whereabouts(connection, run.run_id), unwanted or {})
+    return KnownRun(run, whereabouts(connection, run.run_id), not_selected or {})
 
 
 def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: int = 100) -> list[StoredRun]:

@@ -1,7 +1,7 @@
 """Classes: the facts that many runs share, interned.
 
 Who, where, and with which benchmark decides what a run is worth to a target and into which summary it folds; the run
-itself only adds its times. Runs therefore point to their class, wishes are decided once a class, and a month is folded
+itself only adds its times. Runs therefore point to their class, filters decide once a class, and a month is folded
 from sums by class. A class is stored as a `Job` that has only these facts (`formats.identity` encodes it).
 
 Jobs as stored, read back: what a later program stored, or what is damaged, is an error of the store.

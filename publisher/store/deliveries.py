@@ -2,7 +2,7 @@
 
 A run may change, or be no longer wanted, while it is being sent: collecting does not wait for sending. `revision`
 counts the changes of the run since the delivery got its state, so that nothing which was decided from an earlier
-version settles a later one; `unwanted` is 1 for a run in flight that is no longer wanted. `sent_digest` is that of
+version settles a later one; `deselected` is 1 for a run in flight that is no longer wanted. `sent_digest` is that of
 the version which the service has, or may have, the last one sent; `may_be_one_of_several` is 1 where the service
 keeps the first version that reaches it, and that may be an earlier one.
 
@@ -168,14 +168,14 @@ def set_end_times(connection: Connection, target_id: int, runs: Iterable[Upserte
 def mark_changed(connection: Connection, target_id: int, run_ids: Iterable[int]) -> None:
     """Remember that runs changed that wait or of which an earlier version is in flight."""
     for run_id in run_ids:
-        values = {"revision": deliveries.c.revision + 1, "unwanted": 0}
+        values = {"revision": deliveries.c.revision + 1, "deselected": 0}
         connection.execute(update(deliveries).where(_is(target_id, run_id)).values(values))
 
 
-def mark_unwanted(connection: Connection, target_id: int, run_ids: Iterable[int]) -> None:
+def mark_deselected(connection: Connection, target_id: int, run_ids: Iterable[int]) -> None:
     """Remember that runs in flight are no longer wanted; settled with the batch's answer."""
     for run_id in run_ids:
-        connection.execute(update(deliveries).where(_is(target_id, run_id)).values(unwanted=1))
+        connection.execute(update(deliveries).where(_is(target_id, run_id)).values(deselected=1))
 
 
 def set_reasons(connection: Connection, target_id: int, reasons: Mapping[int, Reason]) -> None:

@@ -31,7 +31,7 @@ def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
 
 def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]) -> None:
     """Keep entries; those that are there already stay as they are. Persons who were erased stay erased."""
-    veil = erase.veil(connection)
+    pseudonyms = erase.pseudonyms(connection)
     rows = [
         {
             "source_id": source_id,
@@ -44,7 +44,7 @@ def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]
             "token_subject": entry.token_subject,
             "token_issuer": entry.token_issuer,
         }
-        for entry in map(veil.entry, entries)
+        for entry in map(pseudonyms.entry, entries)
     ]
     dialect.insert_missing(connection, grid_jobs, rows)
 

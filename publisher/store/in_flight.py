@@ -1,7 +1,7 @@
 """Deliveries in flight in a batch, from the moment before it leaves until its outcome is recorded.
 
-Their states change in `publisher.store.transitions` alone. See `publisher.store.deliveries` for `revision`, `unwanted`
-and `may_be_one_of_several`.
+Their states change in `publisher.store.transitions` alone. See `publisher.store.deliveries` for `revision`,
+`deselected`, and `may_be_one_of_several`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from publisher.store.transitions import ONE, ZERO, DeliverySelection, StateChang
 
 NO_LONGER_SELECTED: Final = Reason.of(ReasonCode.NO_LONGER_SELECTED)
 CHANGED_AFTER_DELIVERY: Final = Reason.of(ReasonCode.CHANGED_AFTER_DELIVERY)
-_FLIGHT: Final = int(State.IN_FLIGHT)
 
 _may_have_another = and_(
     bindparam("keeps_first") == ONE,
@@ -35,32 +34,34 @@ _SENT: Final = {
 }
 _one_run: Final = deliveries.c.run_id == bindparam("run")
 _leaving: Final = DeliverySelection(
-    and_(_one_run, deliveries.c.revision == bindparam("revision_read"), deliveries.c.unwanted == ZERO),
+    and_(_one_run, deliveries.c.revision == bindparam("revision_read"), deliveries.c.deselected == ZERO),
     ("batch", "keeps_first", "digest", "run", "revision_read"),
     _SENT,
 )
 _leaving_again: Final = DeliverySelection(
     _one_run,
     ("batch", "keeps_first", "digest", "run"),
-    {**_SENT, "revision": deliveries.c.revision, "unwanted": deliveries.c.unwanted},
+    {**_SENT, "revision": deliveries.c.revision, "deselected": deliveries.c.deselected},
 )
 
 _of_batch: Final = and_(
     OPEN, deliveries.c.end_time >= literal_column(str(EVER + 1)), deliveries.c.batch_id == bindparam("batch")
 )
 _batch: Final = DeliverySelection(_of_batch, ("batch",))
-_batch_wanted: Final = DeliverySelection(and_(_of_batch, deliveries.c.unwanted == ZERO), ("batch",))
+_batch_selected: Final = DeliverySelection(and_(_of_batch, deliveries.c.deselected == ZERO), ("batch",))
 _batch_unchanged: Final = DeliverySelection(
     and_(
         _of_batch,
         deliveries.c.revision == ZERO,
-        deliveries.c.unwanted == ZERO,
+        deliveries.c.deselected == ZERO,
         deliveries.c.may_be_one_of_several == ZERO,
     ),
     ("batch",),
 )
 _in_batch: Final = and_(
-    deliveries.c.target_id == bindparam("target"), deliveries.c.state == literal_column(str(_FLIGHT)), _of_batch
+    deliveries.c.target_id == bindparam("target"),
+    deliveries.c.state == literal_column(str(int(State.IN_FLIGHT))),
+    _of_batch,
 )
 _none_sent: Final = dialect.Bulk(
     update(deliveries).where(_in_batch).values(sent_digest=null(), may_be_one_of_several=ZERO), ("target", "batch")
@@ -113,7 +114,7 @@ def forget_changes(connection: Connection, target_id: int, shard: Shard = WHOLE)
         deliveries.c.target_id == target_id,
         in_state(State.IN_FLIGHT),
         deliveries.c.revision > 0,
-        deliveries.c.unwanted == 0,
+        deliveries.c.deselected == 0,
         shard.has(deliveries.c.run_id),
     )
     connection.execute(update(deliveries).where(chosen).values(revision=0))
@@ -155,7 +156,7 @@ def mark_accepted(
             if keeps_first
             else StateChange(target_id, State.IN_FLIGHT, State.WAITING, now)
         )
-        settled += transition(connection, changed, _batch_wanted, batch)
+        settled += transition(connection, changed, _batch_selected, batch)
         settled += _supersede(connection, target_id, batch_id, now)
     return settled
 
@@ -180,7 +181,7 @@ def mark_not_accepted(
 ) -> int:
     """Settle the deliveries in flight in a batch that the service did not take; gives how many."""
     change = StateChange(target_id, State.IN_FLIGHT, after, now, reason)
-    settled = transition(connection, change, _batch_wanted, [(batch_id,)])
+    settled = transition(connection, change, _batch_selected, [(batch_id,)])
     return settled + _supersede(connection, target_id, batch_id, now)
 
 
@@ -190,16 +191,16 @@ def _supersede(connection: Connection, target_id: int, batch_id: int, now: int) 
     return transition(connection, change, _batch, [(batch_id,)])
 
 
-def settle_unwanted(connection: Connection, target_id: int, now: int, shard: Shard = WHOLE) -> None:
+def settle_deselected(connection: Connection, target_id: int, now: int, shard: Shard = WHOLE) -> None:
     """Supersede what is in flight and no longer wanted: the service may have it."""
-    unwanted = and_(in_state(State.IN_FLIGHT), deliveries.c.unwanted == 1, shard.has(deliveries.c.run_id))
+    deselected = and_(in_state(State.IN_FLIGHT), deliveries.c.deselected == 1, shard.has(deliveries.c.run_id))
     change = StateChange(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, NO_LONGER_SELECTED)
-    transition(connection, change, unwanted)
+    transition(connection, change, deselected)
 
 
 def let_wait(connection: Connection, target_id: int, before: State, now: int, shard: Shard = WHOLE) -> int:
     """Let all deliveries in an open state wait again; gives how many. What is no longer wanted is superseded."""
     if before is State.IN_FLIGHT:
-        settle_unwanted(connection, target_id, now, shard)
+        settle_deselected(connection, target_id, now, shard)
     chosen: ColumnElement[bool] = and_(in_state(before), shard.has(deliveries.c.run_id))
     return transition(connection, StateChange(target_id, before, State.WAITING, now), chosen)

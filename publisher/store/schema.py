@@ -212,7 +212,7 @@ deliveries = Table(
     Column("end_time", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False),
     Column("revision", SmallInteger, nullable=False, server_default="0"),
-    Column("unwanted", SmallInteger, nullable=False, server_default="0"),
+    Column("deselected", SmallInteger, nullable=False, server_default="0"),
     Column("confirmed_at", BigInteger),
     Column("batch_id", BigInteger, ForeignKey("batches.id")),
     Column("sent_digest", LargeBinary),

@@ -31,7 +31,7 @@ from publisher.store import dialect
 from publisher.store.schema import OPEN, State, deliveries, runs
 
 PAGE: Final = 20_000
-_NOT_OWED: Final = frozenset({State.WAIVED, State.SUPERSEDED})
+_NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
 _BEFORE_ALL: Final = -1
 """Less than every id."""
 
@@ -51,11 +51,11 @@ class ClassSums(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """A run that waits and is in the sums. `seen`: how often it had changed."""
+    """A run that waits and is in the sums. `revision`: how often it had changed."""
 
     run_id: int
     class_id: int
-    seen: int
+    revision: int
 
 
 def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool] | None) -> Select[Any]:
@@ -127,13 +127,13 @@ def _pages(
         place = None if last is None else {"end": last[0], "run": last[1]}
 
 
-def owed_by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> dict[int, int]:
-    """How many runs of each class the site owes a target, that ended within bounds: all but waived and superseded."""
-    owed: dict[int, int] = {}
+def due_by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> dict[int, int]:
+    """How many runs of each class is due to a target, that ended within bounds: all but waived and superseded."""
+    due: dict[int, int] = {}
     for class_id, state, jobs in _pages(connection, _counted, target_id, bounds, page):
-        if State(state) not in _NOT_OWED:
-            owed[class_id] = owed.get(class_id, 0) + jobs
-    return owed
+        if State(state) not in _NOT_DUE:
+            due[class_id] = due.get(class_id, 0) + jobs
+    return due
 
 
 def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> Iterator[Member]:
@@ -153,6 +153,6 @@ def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], pag
     )
     with closing(dialect.streamed(connection, query, page)) as pages:
         for rows in pages:
-            for run_id, class_id, seen, is_summed in rows:
+            for run_id, class_id, revision, is_summed in rows:
                 if is_summed:
-                    yield Member(run_id, class_id, seen)
+                    yield Member(run_id, class_id, revision)

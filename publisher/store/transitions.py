@@ -44,7 +44,7 @@ _MOVED: Final[Mapping[str, ColumnElement[Any]]] = {
     "state": bindparam("after"),
     "changed_at": bindparam("now"),
     "revision": ZERO,
-    "unwanted": ZERO,
+    "deselected": ZERO,
 }
 _REASON: Final = ("reason", "reason_parameters")
 _WITH_REASON: Final = {**_MOVED, **{name: bindparam(name) for name in _REASON}}
@@ -83,16 +83,16 @@ class DeliverySelection:
 
 
 ONE_RUN: Final = DeliverySelection(
-    and_(deliveries.c.run_id == bindparam("run"), deliveries.c.unwanted == ZERO), ("run",)
+    and_(deliveries.c.run_id == bindparam("run"), deliveries.c.deselected == ZERO), ("run",)
 )
 """A run, unless it is in flight and no longer wanted."""
 ONE_UNCHANGED: Final = DeliverySelection(
     and_(
         deliveries.c.run_id == bindparam("run"),
-        deliveries.c.revision == bindparam("seen"),
-        deliveries.c.unwanted == ZERO,
+        deliveries.c.revision == bindparam("at_revision"),
+        deliveries.c.deselected == ZERO,
     ),
-    ("run", "seen"),
+    ("run", "at_revision"),
 )
 """A run at a revision."""
 

@@ -103,16 +103,16 @@ def _copy(publisher: Publisher, task: Task) -> None:
 def _purge(publisher: Publisher, task: Task) -> None:
     from formats.calendar import month_numbered
 
-    publisher.keeper.purge(month_numbered(int(task.what)))
+    publisher.maintenance.purge(month_numbered(int(task.what)))
 
 
 _KEEPING: Mapping[str, Callable[[Publisher, Task], object]] = {
     "purge": _purge,
-    "forget": lambda publisher, task: publisher.keeper.forget(task.what, PSEUDONYM),
-    "export": lambda publisher, task: publisher.keeper.export(Path(task.what), task.form),
+    "forget": lambda publisher, task: publisher.maintenance.forget(task.what, PSEUDONYM),
+    "export": lambda publisher, task: publisher.maintenance.export(Path(task.what), task.form),
     "import": lambda publisher, task: publisher.import_store(Path(task.what)),
     "copy": _copy,
-    "backup": lambda publisher, task: publisher.keeper.backup(Path(task.what)),
+    "backup": lambda publisher, task: publisher.maintenance.backup(Path(task.what)),
 }
 
 

@@ -44,25 +44,25 @@ class Kept:
         self.folder = folder
         self.command = command
         self.place = folder / {"export": "export", "backup": "backup.db"}.get(command, "new.db")
-        self.site.publisher.keeper.export(folder / "before", "json-lines")
+        self.site.publisher.maintenance.export(folder / "before", "json-lines")
         self.site.reopen()
 
     def do(self) -> None:
         """The command, in a process of its own as it were."""
-        site, keeper = self.site, self.site.publisher.keeper
+        site, maintenance = self.site, self.site.publisher.maintenance
         try:
             if self.command == "purge":
-                keeper.purge(Month(2026, 11))
+                maintenance.purge(Month(2026, 11))
             elif self.command == "forget":
-                keeper.forget("/DC=org/CN=Ada", f"/CN={'erased' * 200}")  # takes more room than the name
+                maintenance.forget("/DC=org/CN=Ada", f"/CN={'erased' * 200}")  # takes more room than the name
             elif self.command == "export":
-                keeper.export(self.place, "json-lines")
+                maintenance.export(self.place, "json-lines")
             elif self.command == "import":
                 self._import(self.folder / "before")
             elif self.command == "copy":
                 copy_store(site.config.store.url, f"sqlite:///{self.place}", 1, lambda _table: None)
             else:
-                keeper.backup(self.place)
+                maintenance.backup(self.place)
         finally:
             site.reopen()
 

@@ -309,12 +309,12 @@ class Conservation(RuleBasedStateMachine):
             if self.site.in_state(name, State.REJECTED):
                 self.site.publisher.retry(State.REJECTED, name)
                 self.site.publish(name)
-        rekeyed = sorted(self.site.in_state("last", State.HELD))
-        if rekeyed:  # their first versions are removed by hand
-            for record_id in rekeyed:
+        key_changed = sorted(self.site.in_state("last", State.HELD))
+        if key_changed:  # their first versions are removed by hand
+            for record_id in key_changed:
                 self.receivers["last"].held.pop(record_id, None)
                 self.receivers["last"].keys.pop(record_id, None)
-            self.site.publisher.retry(State.HELD, "last", rekeyed)
+            self.site.publisher.retry(State.HELD, "last", key_changed)
             self.site.publish("last")
         self.the_ledger_is_right()
         self._the_sources_are_stored()

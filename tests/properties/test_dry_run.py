@@ -59,7 +59,7 @@ class Services:
 
     def erase(self, user: str) -> None:
         with suppress(UsageError):  # nobody of that name is known, or not any more
-            self.site.publisher.keeper.forget(f"/CN={user}", f"/CN=erased {USERS.index(user)}")
+            self.site.publisher.maintenance.forget(f"/CN={user}", f"/CN=erased {USERS.index(user)}")
 
     def retry(self, name: str, state: State) -> None:
         with suppress(UsageError):  # no longer wanted

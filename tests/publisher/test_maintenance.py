@@ -48,7 +48,7 @@ def everything(url: str) -> dict[str, set[tuple[object, ...]]]:
 
 def reds(site: Site) -> dict[str, str]:
     """What `store check` finds wrong, by subject."""
-    return {found.subject: found.message for found in site.publisher.keeper.check() if found.level == "red"}
+    return {found.subject: found.message for found in site.publisher.maintenance.check() if found.level == "red"}
 
 
 @pytest.fixture
@@ -179,13 +179,13 @@ with Publisher.from_file(Path(config)) as publisher:
         copy_store(publisher.config.store.url, f"sqlite:///{place}", 1, lambda table: None)
     if what == "backup":
         engine.finish_backup = die
-        publisher.keeper.backup(Path(place))
+        publisher.maintenance.backup(Path(place))
     if what == "purge":
         purge.registry.record_action = die
-        publisher.keeper.purge(Month(2026, 11))
+        publisher.maintenance.purge(Month(2026, 11))
     if what == "forget":
         erase.registry.record_action = die
-        publisher.keeper.forget("/DC=org/CN=Ada")
+        publisher.maintenance.forget("/DC=org/CN=Ada")
 """
 
 
@@ -212,11 +212,11 @@ def test_killed_before_it_is_done_it_has_done_nothing(tmp_path: Path, what: str)
         copy_store(site.config.store.url, f"sqlite:///{place}", 1, lambda _table: None)
     elif what == "backup":
         assert not place.exists()
-        assert site.publisher.keeper.backup(place).runs == 6
+        assert site.publisher.maintenance.backup(place).runs == 6
     elif what == "purge":
-        assert site.publisher.keeper.purge(Month(2026, 11)).runs == 1
+        assert site.publisher.maintenance.purge(Month(2026, 11)).runs == 1
     else:
-        assert site.publisher.keeper.forget("/DC=org/CN=Ada").runs == 6
+        assert site.publisher.maintenance.forget("/DC=org/CN=Ada").runs == 6
     assert reds(site) == {}
 
 
@@ -239,7 +239,7 @@ def damaged(folder: Path, *statements: str) -> Site:
 @pytest.mark.either_store
 def test_a_sound_store_has_nothing_red(tmp_path: Path) -> None:
     site = fill(tmp_path)
-    assert {found.level for found in site.publisher.keeper.check()} <= {"green"}
+    assert {found.level for found in site.publisher.maintenance.check()} <= {"green"}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_what_does_not_agree_is_reported(tmp_path: Path, statement: str, subject
     site = damaged(tmp_path, statement)
     found = reds(site)
     assert told in found[subject]
-    assert all(each.hint for each in site.publisher.keeper.check() if each.level == "red")
+    assert all(each.hint for each in site.publisher.maintenance.check() if each.level == "red")
 
 
 def test_pages_that_are_damaged_are_reported(tmp_path: Path) -> None:
@@ -293,12 +293,12 @@ def test_counters_are_set_right_and_it_is_recorded(tmp_path: Path) -> None:
     with site.publisher.store.write() as connection:
         connection.exec_driver_sql("UPDATE counters SET jobs = jobs + 3")
     assert "counters" in reds(site)
-    repaired = site.publisher.keeper.repair()
+    repaired = site.publisher.maintenance.repair()
     assert repaired
     assert site.publisher.status() == before
     assert reds(site) == {}
     assert {entry.action for entry in site.publisher.audit()} >= {"repair"}
-    assert site.publisher.keeper.repair() == []
+    assert site.publisher.maintenance.repair() == []
 
 
 def test_a_batch_in_flight_is_not_damage(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_batch_in_flight_is_not_damage(tmp_path: Path) -> None:
     site.sources["ce1"].add(*make_jobs(3))
     site.collect()
     assert site.killed_at(1, site.publish)
-    found = {each.subject: each.level for each in site.publisher.keeper.check() if each.level != "green"}
+    found = {each.subject: each.level for each in site.publisher.maintenance.check() if each.level != "green"}
     assert found == {"batches": "yellow"}
 
 
@@ -316,7 +316,7 @@ def test_a_batch_in_flight_is_not_damage(tmp_path: Path) -> None:
 def test_a_backup_is_one_private_file_that_a_publisher_continues_from(tmp_path: Path) -> None:
     site = fill(tmp_path)
     file = tmp_path / "backup.db"
-    done = site.publisher.keeper.backup(file)
+    done = site.publisher.maintenance.backup(file)
     assert done.bytes == file.stat().st_size
     assert file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir() if "backup" in path.name] == ["backup.db"]
@@ -335,7 +335,7 @@ def test_a_backup_is_made_while_somebody_writes(tmp_path: Path) -> None:
     site = fill(tmp_path)
     with Publisher(site.config, site.publisher.tools) as other, other.store.write() as connection:
         connection.exec_driver_sql("UPDATE counters SET jobs = jobs + 1")
-        done = site.publisher.keeper.backup(tmp_path / "backup.db")
+        done = site.publisher.maintenance.backup(tmp_path / "backup.db")
     assert done.runs == 10
     assert everything(f"sqlite:///{tmp_path}/backup.db")["counters"] != everything(site.config.store.url)["counters"]
 
@@ -346,14 +346,14 @@ def test_a_backup_replaces_nothing(tmp_path: Path) -> None:
         file = tmp_path / name
         file.symlink_to("nowhere") if name == "link" else file.write_text("precious")
         with pytest.raises(UsageError, match="something at"):
-            site.publisher.keeper.backup(file)
+            site.publisher.maintenance.backup(file)
     assert (tmp_path / "there").read_text() == "precious"
 
 
 def test_a_damaged_store_has_no_backup(tmp_path: Path) -> None:
     site = damaged(tmp_path, "UPDATE counters SET jobs = jobs + 3")
     with pytest.raises(StoreCorruptError, match="was not kept"):
-        site.publisher.keeper.backup(tmp_path / "backup.db")
+        site.publisher.maintenance.backup(tmp_path / "backup.db")
     assert not list(tmp_path.glob("*backup*"))
 
 
@@ -362,7 +362,7 @@ def test_a_backup_that_finds_the_disk_full_leaves_nothing(tmp_path: Path) -> Non
     site.sources["ce1"].add(*make_jobs(500))
     site.collect()
     with files_no_larger_than(40_960), pytest.raises(StoreFullError):
-        site.publisher.keeper.backup(tmp_path / "backup.db")
+        site.publisher.maintenance.backup(tmp_path / "backup.db")
     assert not list(tmp_path.glob("*backup*"))
 
 
@@ -372,7 +372,7 @@ def test_a_store_on_a_server_names_the_command_for_it(tmp_path: Path, bare: str)
     site.sources["ce1"].add(make_job(1))
     site.collect()
     with pytest.raises(UsageError, match="pg_dump --format=custom"):
-        site.publisher.keeper.backup(tmp_path / "backup")
+        site.publisher.maintenance.backup(tmp_path / "backup")
     site.reopen()
 
 
@@ -391,8 +391,8 @@ def test_space_is_given_back(tmp_path: Path) -> None:
     site.sources["ce1"].add(*(make_job(number, end=OCTOBER + number) for number in range(2000)))
     site.collect()
     site.publish()
-    assert site.publisher.keeper.purge(Month(2026, 11)).runs == 2000
+    assert site.publisher.maintenance.purge(Month(2026, 11)).runs == 2000
     size = _size(site)
-    site.publisher.keeper.vacuum()
+    site.publisher.maintenance.vacuum()
     assert not size or _size(site) < size / 2
     assert reds(site) == {}

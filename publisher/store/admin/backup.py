@@ -5,7 +5,7 @@ copy: everything from one store into another, of either kind: all of it, the sam
 Read in one transaction, so it is one state; written in one transaction, so a copy that is killed, or finds the disk
 full, leaves an empty store behind. Before it is committed, every table is read back and compared.
 
-All of the store's locks at once: nothing is collected and nothing sent while its keeper works on it as a whole.
+All of the store's locks at once: nothing is collected and nothing sent while maintenance works on it as a whole.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def backup(store: Store, file: Path) -> Backup:
             wrong = engine.damage(connection)
             wrong += [f"counter of {each.target} ({each.word})" for each in integrity.miscounted(connection)]
             count = connection.execute(select(func.count()).select_from(runs)).scalar_one()
-            owed = connection.execute(select(func.count()).select_from(deliveries)).scalar_one()
+            delivery_count = connection.execute(select(func.count()).select_from(deliveries)).scalar_one()
         _require_sound(wrong)
         size = part.stat().st_size
         engine.finish_backup(file)
     except BaseException:
         engine.remove_file(part)
         raise
-    return Backup(file, size, count, owed)
+    return Backup(file, size, count, delivery_count)
 
 
 def _require_sound(wrong: list[str]) -> None:

@@ -79,7 +79,7 @@ def rows(connection: Connection) -> list[ErasedRow]:
     return [ErasedRow(row[0], bytes(row[1]), bytes(row[2]), row[3]) for row in connection.execute(query)]
 
 
-def veiled(job: Job, names: Iterable[str], pseudonym: str) -> Job:
+def pseudonymized(job: Job, names: Iterable[str], pseudonym: str) -> Job:
     """A job with a pseudonym in place of these names wherever they stand, and of the local user where it tells nothing.
 
     Local users stay where mapping rules may look at them: who is paid for a job does not change with its user's name.
@@ -137,7 +137,7 @@ class PseudonymMap:
         for name in (job.user_dn, job.token_subject):
             row = self._row_of(name, job.end)
             if row is not None and name is not None:
-                job = veiled(job, [name], row.pseudonym)
+                job = pseudonymized(job, [name], row.pseudonym)
         return job
 
     def entry(self, entry: GridLogEntry) -> GridLogEntry:
@@ -162,7 +162,7 @@ class PseudonymMap:
         return next((row for row in self._known[name] if at <= row.erased_at), None)
 
 
-def veil(connection: Connection) -> PseudonymMap:
+def pseudonyms(connection: Connection) -> PseudonymMap:
     """Of everybody who was erased until now."""
     return PseudonymMap(rows(connection))
 
@@ -218,7 +218,7 @@ def forget(
         raise UsageError("the store has no jobs of a person of this name", hint="Spell it as `jobs ID` shows it")
     _require_new(connection, pseudonym)
     for each in found:
-        why = same(each, veiled(each.facts, _names(each.facts, person), pseudonym))
+        why = same(each, pseudonymized(each.facts, _names(each.facts, person), pseudonym))
         if why is not None:
             raise UsageError(why, hint="Choose a pseudonym that the rule takes as well, with --as; nothing was changed")
     _require_sent(connection, [each.id for each in found], shown)
@@ -292,7 +292,7 @@ def _require_sent(connection: Connection, class_ids: Collection[int], shown: Map
 def _rename_classes(connection: Connection, found: Iterable[JobClass], person: str, pseudonym: str) -> int:
     count = 0
     for each in found:
-        blob = encode(veiled(each.facts, _names(each.facts, person), pseudonym))
+        blob = encode(pseudonymized(each.facts, _names(each.facts, person), pseudonym))
         source_id = connection.execute(select(classes.c.source_id).where(classes.c.id == each.id)).scalar_one()
         digest = facts_digest(blob)
         alike = connection.execute(
@@ -321,7 +321,7 @@ def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
         for run_id, record_id, mark, blob, facts in page:
             job = decode(blob, facts, record_id)
             if names := _names(job, person):
-                job = veiled(job, names, pseudonym)
+                job = pseudonymized(job, names, pseudonym)
                 fresh = digest(job)
                 values = {"job": encode_whole(job), "digest": fresh, "mark": None}  # a mark is of the name too
                 connection.execute(update(runs).where(runs.c.id == run_id).values(values))
@@ -342,7 +342,7 @@ def _rename_versions(connection: Connection, person: str, pseudonym: str) -> int
         names = _names(job, person)
         if not names:
             continue
-        job = veiled(job, names, pseudonym)
+        job = pseudonymized(job, names, pseudonym)
         fresh = digest(job)
         connection.execute(delete(versions).where(one))
         there = (versions.c.run_id == run_id) & (versions.c.digest == fresh)

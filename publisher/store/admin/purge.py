@@ -89,10 +89,10 @@ def runs_of_months(connection: Connection) -> dict[Month, int]:
     return {month_numbered(number): runs for number, runs in connection.execute(query)}
 
 
-def drop_purged(connection: Connection, found: Sequence[EncodedRun], veil: PseudonymMap) -> UnpurgedRuns:
+def drop_purged(connection: Connection, found: Sequence[EncodedRun], pseudonyms: PseudonymMap) -> UnpurgedRuns:
     """Leave out what was purged and is unchanged, be it in an earlier version: a log has all of them.
 
-    `veil` gives a run as it is stored where its person was erased.
+    `pseudonyms` gives a run as it is stored where its person was erased.
     """
     if not found or not months(connection):
         return UnpurgedRuns(found)
@@ -107,7 +107,7 @@ def drop_purged(connection: Connection, found: Sequence[EncodedRun], veil: Pseud
         marks = known.get(run.key)
         if marks is None or not run.finished:
             kept.append(run)
-        elif marks.isdisjoint({run.digest, veil.encoded(run).digest}):
+        elif marks.isdisjoint({run.digest, pseudonyms.encoded(run).digest}):
             kept.append(run)
             changed.add(run.record_id)
     return UnpurgedRuns(kept, len(found) - len(kept), frozenset(changed))
@@ -212,7 +212,7 @@ UNDELIVERED: Final = (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED
 _PAGE: Final = 1000
 
 
-class Owed(msgspec.Struct, frozen=True):
+class GroupKinds(msgspec.Struct, frozen=True):
     """What a configured target is sent besides the records of jobs: summaries, sync counts."""
 
     summaries: bool
@@ -227,14 +227,14 @@ class MonthPlan(msgspec.Struct, frozen=True):
     kept: str | None
 
 
-def months_before(connection: Connection, before: Month, owed: Mapping[str, Owed]) -> list[MonthPlan]:
-    """The months of the store that end before a month, oldest first. `owed`: the configured targets by their names."""
+def months_before(connection: Connection, before: Month, configured: Mapping[str, GroupKinds]) -> list[MonthPlan]:
+    """The months of the store that end before a month, oldest first. `configured`: the targets by name."""
     known = [(row[0], row[1]) for row in connection.execute(select(targets.c.id, targets.c.name).order_by("name"))]
     found = []
     for month in _months(connection, month_bounds(before)[0]):
         inside = _within(runs.c.end_time, month)
         count = connection.execute(select(func.count()).select_from(runs).where(inside)).scalar_one()
-        reasons = [why for target in known if (why := _why_kept(connection, *target, owed, month))]
+        reasons = [why for target in known if (why := _why_kept(connection, *target, configured, month))]
         held = connection.execute(
             select(func.count())
             .select_from(grid_waits)
@@ -265,7 +265,9 @@ def _within(column: ColumnElement[Any], month: Month) -> ColumnElement[bool]:
     return and_(column >= first, column < end)
 
 
-def _why_kept(connection: Connection, target_id: int, name: str, owed: Mapping[str, Owed], month: Month) -> str | None:
+def _why_kept(
+    connection: Connection, target_id: int, name: str, configured: Mapping[str, GroupKinds], month: Month
+) -> str | None:
     query = (
         select(deliveries.c.state, func.count())
         .where(
@@ -281,7 +283,7 @@ def _why_kept(connection: Connection, target_id: int, name: str, owed: Mapping[s
     number = groups_table.c.month  # of a month; for reports of days that of a day
     in_month = or_(number == month.number, number.between(month.number * 100, month.number * 100 + 99))
     of_month = and_(groups_table.c.target_id == target_id, in_month)
-    settings = owed.get(name)
+    settings = configured.get(name)
     if settings is not None:
         kinds = [groups.SUMMARY, groups.UTILIZATION] if settings.summaries else []
         kinds += [groups.SYNC] if settings.sync else []

@@ -40,7 +40,7 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
     (record,) = (
         collected("render", "ogf-ur", "--explain", "1000001", "--target", "files", "--json").ok().object["records"]
     )
-    assert record["unwanted"] == job["not_selected"]["files"]
+    assert record["not_selected"] == job["not_selected"]["files"]
     shown = collected("render", "ogf-ur", "--explain", "1000001", "--target", "files").ok().out
     assert "not selected by the target: ended before its `since`" in shown
 

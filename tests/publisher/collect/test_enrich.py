@@ -209,11 +209,11 @@ _BENCHMARK = {"type": "HEPscore23", "value": 1.5, "since": "2026-01-01", "host":
 
 @given(jobs(), _TOLD, _RULES, _RULES, st.sampled_from(({}, {"vo": ["atlas"]}, {"vo": ["cms"], "unknown_vo": "skip"})))
 def test_a_class_is_given_what_its_runs_are(
-    job: Job, told: dict[str, Any], rules: list[Any], common: list[Any], wishes: dict[str, Any]
+    job: Job, told: dict[str, Any], rules: list[Any], common: list[Any], settings: dict[str, Any]
 ) -> None:
     job = msgspec.structs.replace(job, **told)
     config = config_of(
-        {"map": rules, "benchmarks": [_BENCHMARK], "submit_host": "ce0"}, common=common, local_jobs="skip", **wishes
+        {"map": rules, "benchmarks": [_BENCHMARK], "submit_host": "ce0"}, common=common, local_jobs="skip", **settings
     )
     enrichers = Enrichers(config)
     facts = _facts_of(job, None)

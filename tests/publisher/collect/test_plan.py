@@ -1,4 +1,4 @@
-"""The outbox follows the wishes: filled once for a new target, planned anew where nothing was delivered yet."""
+"""The outbox follows the filters: filled once for a new target, planned anew where nothing was delivered yet."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_settings_that_say_only_where_and_how_plan_nothing_anew(tmp_path: Path) 
     assert site.rows("SELECT filter_settings FROM targets") == before
 
 
-wishes = st.fixed_dictionaries(
+selections = st.fixed_dictionaries(
     {},
     optional={
         "vo": st.sampled_from((["atlas"], ["cms"], [])),
@@ -184,7 +184,7 @@ some_jobs = st.lists(
 
 
 @settings(max_examples=15)
-@given(steps=st.lists(st.tuples(wishes, some_jobs, st.booleans()), min_size=1, max_size=4))
+@given(steps=st.lists(st.tuples(selections, some_jobs, st.booleans()), min_size=1, max_size=4))
 def test_counters_equal_counts_with_any_filter(steps: list[tuple[dict[str, object], list[Job], bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         site, service = site_of(Path(folder))

@@ -58,7 +58,7 @@ def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: R
 def test_selected_again_it_may_be_sent(site: Site, service: Receiver) -> None:
     site.configure("service", statuses=["completed", "aborted"])
     site.publish()
-    assert service.posted().count(UNWANTED.record_id) == 1, "not by a change of wishes"
+    assert service.posted().count(UNWANTED.record_id) == 1, "not by a change of settings"
     site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
     assert site.publish_to("service").sent.accepted == 1
     assert service.posted().count(UNWANTED.record_id) == 2

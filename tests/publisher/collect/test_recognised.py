@@ -224,7 +224,7 @@ def test_a_window_by_the_batch_systems_end_counts_as_if_all_was_read(site: Site,
 @pytest.mark.either_store
 def test_a_person_who_was_erased_leaves_no_mark_and_stays_erased(site: Site, made: Made) -> None:
     person = _user_of(site, 5)
-    site.publisher.keeper.forget(person)
+    site.publisher.maintenance.forget(person)
     forgotten = {name for name, mark in marks(site).items() if mark is None}
     assert forgotten
     made.since()
@@ -252,7 +252,7 @@ def test_what_was_purged_is_read_and_known_again(tmp_path: Path, made: Made) -> 
     site.collect()
     site.publish()
     before = len(marks(site))
-    assert site.publisher.keeper.purge(Month(2026, 10)).runs > 0
+    assert site.publisher.maintenance.purge(Month(2026, 10)).runs > 0
     left = len(marks(site))
     assert 0 < left < before
     made.since()

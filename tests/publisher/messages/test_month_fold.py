@@ -219,7 +219,7 @@ def fill(store: Store, known: Sequence[Known]) -> None:
         rows = [
             {
                 "target_id": TARGET, "run_id": ids[one.job.record_id], "state": int(one.state),
-                "end_time": one.job.end, "changed_at": 0, "revision": one.seen,
+                "end_time": one.job.end, "changed_at": 0, "revision": one.revision,
             }
             for one in known if one.state is not None
         ]  # fmt: skip
@@ -230,13 +230,13 @@ def fill(store: Store, known: Sequence[Known]) -> None:
 def folded_one_by_one(
     store: Store, demand: RunPreparer, month: Month, fold: Fold
 ) -> tuple[dict[str, Members], dict[str, Members], int]:
-    """The month folded from the record of each run, and how many of its runs are owed."""
+    """The month folded from the record of each run, and how many of its runs are due."""
     members: dict[str, Members] = {}
     held: dict[str, Members] = {}
-    owed = 0
+    due = 0
     for state, delivery in ended_in(store, TARGET, month_bounds(month)):
         assert state not in NOT_DUE
-        owed += 1
+        due += 1
         if state is State.HELD:
             continue
         run = delivery.run
@@ -248,7 +248,7 @@ def folded_one_by_one(
             some = members.setdefault(name, Members.packed())
         if state is State.WAITING:
             some.add(run.run_id, delivery.revision)
-    return members, held, owed
+    return members, held, due
 
 
 def sorted_members(members: dict[str, Members]) -> dict[str, list[tuple[int, int]]]:
@@ -263,14 +263,14 @@ def assert_folds_alike(store: Store, site: tuple[Month, Config, list[Known]]) ->
     normalised = settings.records == "apel-normalised-summary"
     quick = MonthFolder(store, TARGET, demand, page=PAGE).fold(month, Fold(view, normalised=normalised))
     plain = Fold(view, normalised=normalised)
-    members, held, owed = folded_one_by_one(store, demand, month, plain)
+    members, held, due = folded_one_by_one(store, demand, month, plain)
     assert list(quick.fold.groups()) == list(plain.groups())
     assert sorted_members(quick.members) == sorted_members(members)
     assert sorted_members({sentence(why): some for why, some in quick.held.items()}) == sorted_members(held)
     with store.read() as connection:
-        by_class = sums.owed_by_class(connection, TARGET, month_bounds(month), PAGE)
+        by_class = sums.due_by_class(connection, TARGET, month_bounds(month), PAGE)
         of_runs = {row[0]: row[1] for row in connection.execute(select(runs.c.id, runs.c.class_id))}
-    assert sum(by_class.values()) == owed
+    assert sum(by_class.values()) == due
     counted = Counter(of_runs[delivery.run.run_id] for _, delivery in ended_in(store, TARGET, month_bounds(month)))
     assert by_class == counted
 

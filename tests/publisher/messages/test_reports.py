@@ -57,12 +57,12 @@ def ran(number: int, start: int, stop: int, **facts: Any) -> Job:
     return make_job(number, start=start, submit=start, wall_s=max(0, stop - start), **facts)
 
 
-def site_of(folder: Path, *jobs: Job, complete_since: int | None = 0, **wishes: Any) -> tuple[Site, Portal]:
+def site_of(folder: Path, *jobs: Job, complete_since: int | None = 0, **settings: Any) -> tuple[Site, Portal]:
     source = ListSource("ce1", complete_since=complete_since)
     source.add(*jobs)
     portal = Portal()
     site = Site(folder, [source], [portal])
-    site.configure("portal", records="utilization", **wishes)
+    site.configure("portal", records="utilization", **settings)
     site.collect()
     return site, portal
 

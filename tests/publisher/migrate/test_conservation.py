@@ -1,6 +1,6 @@
 """Whatever order a move goes in: each job is delivered by the one before or by us, by one of them at least, and once.
 
-Jobs are found before and after the first reading, wishes change, shadows come and go, somebody takes over by time. The
+Jobs are found before and after the first reading, filters change, shadows come and go, somebody takes over by time. The
 oracle: accepted from here = at the receiver, once; assumed are never sent unless asked for; nothing else disappears.
 """
 

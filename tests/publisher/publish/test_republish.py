@@ -119,7 +119,7 @@ def test_what_is_held_is_counted_by_itself(tmp_path: Path) -> None:
     held = site.in_state("apel", State.HELD)
     assert len(held) == 3
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.new, plan.unchanged, plan.held, plan.rekeyed, plan.to_send) == (0, JOBS + 1, 3, 0, JOBS + 1)
+    assert (plan.new, plan.unchanged, plan.held, plan.key_changed, plan.to_send) == (0, JOBS + 1, 3, 0, JOBS + 1)
     done = site.publisher.plan_republish("apel", WINDOW, only_missing=True)
     assert (done.held, done.to_send) == (3, 0)
     again(site)
@@ -135,7 +135,7 @@ def test_what_will_be_held_before_it_leaves_is_not_counted_as_sent(tmp_path: Pat
     site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000), make_job(3, wall_s=7), make_job(60))
     site.collect()
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.new, plan.unchanged, plan.held, plan.rekeyed, plan.to_send) == (2, JOBS - 2, 0, 1, JOBS)
+    assert (plan.new, plan.unchanged, plan.held, plan.key_changed, plan.to_send) == (2, JOBS - 2, 0, 1, JOBS)
     before = len(service.posted())
     again(site)
     assert len(service.posted()) - before == plan.to_send
@@ -154,7 +154,7 @@ def test_what_a_person_alone_releases_stays_held(tmp_path: Path) -> None:
             {"why": purge.LATE.code},
         )
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.held, plan.rekeyed, plan.to_send) == (0, 1, JOBS)
+    assert (plan.held, plan.key_changed, plan.to_send) == (0, 1, JOBS)
     again(site)
     assert site.in_state("apel", State.HELD) == {make_job(60).record_id}
     assert site.reasons("apel")[make_job(60).record_id] == sentence(purge.LATE)

@@ -55,12 +55,12 @@ def test_an_administrators_list_of_records_names_each_one(simulator: Simulator, 
 def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_distinguished(
     simulator: Simulator, pki: Pki, tmp_path: Path
 ) -> None:
-    early, unwanted = make_job(1, end=OCTOBER + 5), make_job(2, vo="alice")
-    site = site_of(tmp_path, pki, [early, unwanted, make_job(3)], neic=sgas(simulator, vo=["atlas"]))
+    early, deselected = make_job(1, end=OCTOBER + 5), make_job(2, vo="alice")
+    site = site_of(tmp_path, pki, [early, deselected, make_job(3)], neic=sgas(simulator, vo=["atlas"]))
     file = tmp_path / "held.json"
-    file.write_text(json.dumps([{"record_id": job.record_id} for job in (early, unwanted, make_job(3))]))
+    file.write_text(json.dumps([{"record_id": job.record_id} for job in (early, deselected, make_job(3))]))
     found, differences = reconciled(site, file=file)
-    assert kinds(differences) == {"foreign": {unwanted.record_id}}
+    assert kinds(differences) == {"foreign": {deselected.record_id}}
     assert differences[0].detail == "known here, and this target does not want it"
     assert (month(found).confirmed, found.foreign) == (1, 1)
 

@@ -75,7 +75,7 @@ def test_a_change_takes_back_the_confirmation_of_its_group(tmp_path: Path) -> No
 
 def test_the_summary_of_somebody_who_was_forgotten_is_never_sent_under_the_pseudonym(tmp_path: Path) -> None:
     site = site_of(tmp_path, None, of_two_users(), apel=summaries())
-    site.publisher.keeper.forget("/DC=org/CN=Bo")
+    site.publisher.maintenance.forget("/DC=org/CN=Bo")
     found, differences = reconciled(site, OCT, NOV)
     assert kinds(differences).keys() == {"foreign"}, "the service knows the name"
     assert (month(found).unsettled, found.again_groups) == (1, 0)

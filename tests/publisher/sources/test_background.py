@@ -17,7 +17,7 @@ from publisher.encoded_run import encode_run
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources import background, make_source
 from publisher.sources.background import BackgroundReader
-from publisher.sources.base import PAGE_RECORDS, Recognising, SealedPage, Window, waiting_in
+from publisher.sources.base import PAGE_RECORDS, EncodedPage, Recognising, Window, waiting_in
 from tests.generators import arc_database
 
 ROWS = 9_000
@@ -175,7 +175,7 @@ def _children() -> set[int]:
     return {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()}
 
 
-def _read_into_the_child(settings: schema.SourceSettings) -> tuple[object, list[SealedPage], int]:
+def _read_into_the_child(settings: schema.SourceSettings) -> tuple[object, list[EncodedPage], int]:
     before = _children()
     pages = BackgroundReader("ce1", settings, cores=2).pages({})
     read = [next(pages) for _ in range(background.PAGES_HERE + 1)]

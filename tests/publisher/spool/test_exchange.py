@@ -37,8 +37,8 @@ def rich_site(folder: Path) -> Site:
             ids = sorted(found & site.in_state(name, state))
             if ids:
                 publisher.waive(state, name, ids, "a test")
-    publisher.keeper.purge(site_month())
-    publisher.keeper.forget("/CN=Bob")
+    publisher.maintenance.purge(site_month())
+    publisher.maintenance.forget("/CN=Bob")
     source.add(make_job(40))
     site.collect()
     return site
@@ -64,7 +64,7 @@ def texts(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("form", FILE_FORMATS)
 def test_what_is_exported_comes_back_equal(tmp_path: Path, form: str) -> None:
     site = rich_site(tmp_path)
-    manifest = site.publisher.keeper.export(tmp_path / "one", form)
+    manifest = site.publisher.maintenance.export(tmp_path / "one", form)
     assert manifest.objects["jobs"] == site.rows("SELECT count(*) FROM runs")[0][0] > 5
     kinds = {
         "versions",
@@ -100,11 +100,11 @@ def test_what_a_grid_log_gave_is_read_back(tmp_path: Path, form: str) -> None:
     site.log(*(torque_line(number, NOW - 3600) for number in (1, 2, 3)))
     site.run()
     with site.publisher() as publisher:
-        publisher.keeper.export(tmp_path / "one", form)
+        publisher.maintenance.export(tmp_path / "one", form)
     with Cluster(tmp_path / "other").publisher() as other:
         other.import_store(tmp_path / "one")
         known = {number: other.job(number)[0].run for number in ("1", "2", "3")}
-        other.keeper.export(tmp_path / "two", form)
+        other.maintenance.export(tmp_path / "two", form)
     assert [(run.job.token_subject, run.job.token_issuer, run.job.user_dn) for run in known.values()] == [
         ("ada-7", "https://iam.example.org", None), (None, None, "/CN=Bob"), (None, None, None)
     ]  # fmt: skip
@@ -139,7 +139,7 @@ def _without_serials(text: str) -> str:
 
 def test_a_site_continues_from_what_was_imported(tmp_path: Path) -> None:
     site = rich_site(tmp_path)
-    site.publisher.keeper.export(tmp_path / "out", "json-lines")
+    site.publisher.maintenance.export(tmp_path / "out", "json-lines")
     before = site.publisher.status()
     (tmp_path / "moved").mkdir()
     services = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("sums")]
@@ -149,22 +149,22 @@ def test_a_site_continues_from_what_was_imported(tmp_path: Path) -> None:
     other.publish()
     assert set(other.receivers["sgas"].held) == {make_job(40).record_id}
     assert other.collect()["ce1"].new == 0
-    assert all(found.level != "red" for found in other.publisher.keeper.check())
+    assert all(found.level != "red" for found in other.publisher.maintenance.check())
 
 
 def test_into_a_store_that_holds_something_nothing_is_imported(tmp_path: Path) -> None:
     site = rich_site(tmp_path)
-    site.publisher.keeper.export(tmp_path / "out", "json-lines")
+    site.publisher.maintenance.export(tmp_path / "out", "json-lines")
     with pytest.raises(UsageError, match="something in the store"):
         site.publisher.import_store(tmp_path / "out")
     with pytest.raises(UsageError, match="something in"):
-        site.publisher.keeper.export(tmp_path / "out", "json-lines")
+        site.publisher.maintenance.export(tmp_path / "out", "json-lines")
 
 
 @pytest.mark.parametrize("form", FILE_FORMATS)
 def test_an_altered_or_missing_job_is_not_imported(tmp_path: Path, form: str) -> None:
     site = rich_site(tmp_path)
-    site.publisher.keeper.export(tmp_path / "out", form)
+    site.publisher.maintenance.export(tmp_path / "out", form)
     altered = 0
     for file in (tmp_path / "out").rglob("*"):
         if file.is_file() and "/CN=Ada" in file.read_text() and not altered:
@@ -175,7 +175,7 @@ def test_an_altered_or_missing_job_is_not_imported(tmp_path: Path, form: str) ->
     with pytest.raises(SpoolError):
         import_(store, tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
-    site.publisher.keeper.export(tmp_path / "out", form)
+    site.publisher.maintenance.export(tmp_path / "out", form)
     _lose_one(tmp_path / "out", form)
     with pytest.raises(SpoolError):
         import_(store, tmp_path / "out")
@@ -195,10 +195,10 @@ def _lose_one(folder: Path, form: str) -> None:
 
 def test_an_export_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     site = rich_site(tmp_path)
-    site.publisher.keeper.export(tmp_path / "out", "classic")
+    site.publisher.maintenance.export(tmp_path / "out", "classic")
     (tmp_path / "out" / "context").unlink()
     for folder in (tmp_path / "out", tmp_path / "nothing"):
         with pytest.raises(UsageError, match="no export that is whole"):
             import_(fresh(tmp_path), folder)
     with pytest.raises(UsageError, match="no format"):
-        site.publisher.keeper.export(tmp_path / "new", "database")
+        site.publisher.maintenance.export(tmp_path / "new", "database")

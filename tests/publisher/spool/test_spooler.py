@@ -96,8 +96,8 @@ def test_purged_and_forgotten_leave_the_contexts(site: Site) -> None:
     site.sources["ce1"].add(make_job(50, end=OCTOBER))
     site.collect()
     site.publish()
-    assert site.publisher.keeper.purge(Month(2026, 11)).runs == 1
-    site.publisher.keeper.forget("/DC=org/CN=Ada")
+    assert site.publisher.maintenance.purge(Month(2026, 11)).runs == 1
+    site.publisher.maintenance.forget("/DC=org/CN=Ada")
     assert_all_the_same(site)
     site.publisher.spool()
     assert_all_the_same(site)
@@ -195,7 +195,7 @@ def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(site
 
 def test_check_reports_contexts_and_repair_stops_those_that_are_gone(site: Site) -> None:
     def found() -> list[tuple[str, str]]:
-        return [(each.level, each.message) for each in site.publisher.keeper.check() if each.subject == "spooling"]
+        return [(each.level, each.message) for each in site.publisher.maintenance.check() if each.subject == "spooling"]
 
     site.collect()
     assert found() == [("green", "every context has what the store has")]
@@ -205,7 +205,7 @@ def test_check_reports_contexts_and_repair_stops_those_that_are_gone(site: Site)
     ((level, message),) = found()
     assert level == "yellow"
     assert "no context is configured any more" in message
-    assert site.publisher.keeper.repair() == []
+    assert site.publisher.maintenance.repair() == []
     assert found() == []
     assert site.rows("SELECT count(*) FROM spool_changes") == [(0,)]
 

@@ -128,7 +128,7 @@ def test_a_summary_sent_by_a_wrong_clock_may_have_the_name_of_somebody_who_was_e
     site.collect()
     site.publish()
     site.now = NOVEMBER + DAY
-    site.publisher.keeper.forget(bob["user_dn"])
+    site.publisher.maintenance.forget(bob["user_dn"])
     site.sources["ce1"].add(make_job(2, **bob))
     site.collect()
     site.publish()

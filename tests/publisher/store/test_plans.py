@@ -61,7 +61,7 @@ ANY: Final[dict[str, Question]] = {
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),
     "fold, members": lambda connection: list(sums.waiting(connection, 1, WINDOW)),
     "fold, others": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
-    "sync counts": lambda connection: sums.owed_by_class(connection, 1, LAST, 10),
+    "sync counts": lambda connection: sums.due_by_class(connection, 1, LAST, 10),
     "report, what changed": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
     "reports, periods": lambda connection: queries.periods_from(connection, 1, "month", NOVEMBER),
     "reconcile, first page": lambda connection: queries.page(connection, 1, WINDOW, None, 10),

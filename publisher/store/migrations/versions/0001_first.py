@@ -104,7 +104,7 @@ def upgrade() -> None:
         sa.Column("end_time", sa.BigInteger(), nullable=False),
         sa.Column("changed_at", sa.BigInteger(), nullable=False),
         sa.Column("revision", sa.SmallInteger(), nullable=False, server_default="0"),
-        sa.Column("unwanted", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("deselected", sa.SmallInteger(), nullable=False, server_default="0"),
         sa.Column("confirmed_at", sa.BigInteger()),
         sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
         sa.Column("sent_digest", sa.LargeBinary()),

@@ -224,6 +224,6 @@ def test_two_rows_of_one_run_are_both_read(path: Path) -> None:
         place = rows.aar.index(first)
         rows.aar.append(first)
         marks.append(marks[place])
-        sifted = unchanged.compare(rows, marks, reader, knowing(known), ALWAYS)
-    assert sifted.rows.aar.count(first) == 2
-    assert sifted.recognised.count == len(known) - 1
+        unpurged = unchanged.compare(rows, marks, reader, knowing(known), ALWAYS)
+    assert unpurged.rows.aar.count(first) == 2
+    assert unpurged.recognised.count == len(known) - 1

@@ -62,7 +62,7 @@ def names_left(site: Site) -> list[str]:
 def test_no_name_is_left_and_nothing_counts_as_changed(site: Site) -> None:
     assert {"runs", "versions", "classes", "groups", "unreadable"} <= set(names_left(site))
     before, posts = site.publisher.status(), {name: each.posts for name, each in site.receivers.items()}
-    done = site.publisher.keeper.forget(BOB)
+    done = site.publisher.maintenance.forget(BOB)
     assert (done.runs, done.versions, done.summaries) == (6, 1, 2)
     assert names_left(site) == []
     assert site.publisher.status() == before
@@ -71,7 +71,7 @@ def test_no_name_is_left_and_nothing_counts_as_changed(site: Site) -> None:
     assert names_left(site) == [], "the log was read again"
     site.publish()
     assert {name: each.posts for name, each in site.receivers.items()} == posts
-    assert all(each.level == "green" for each in site.publisher.keeper.check())
+    assert all(each.level == "green" for each in site.publisher.maintenance.check())
     entry = site.publisher.audit()[0]
     assert entry.action == "forget"
     assert entry.subject == done.pseudonym
@@ -79,15 +79,15 @@ def test_no_name_is_left_and_nothing_counts_as_changed(site: Site) -> None:
 
 
 def test_no_byte_of_the_file_holds_the_name(site: Site) -> None:
-    site.publisher.keeper.forget(BOB)
-    site.publisher.keeper.vacuum()
+    site.publisher.maintenance.forget(BOB)
+    site.publisher.maintenance.vacuum()
     for file in site.store_file.parent.glob(f"{site.store_file.name}*"):
         assert b"bob" not in file.read_bytes().lower(), file
     assert names_left(site) == []
 
 
 def test_republish_sends_the_pseudonym_under_the_same_id(site: Site) -> None:
-    site.publisher.keeper.forget(BOB, "/CN=erased 1")
+    site.publisher.maintenance.forget(BOB, "/CN=erased 1")
     held = dict(site.receivers["apel"].held)
     site.republish("apel", OCTOBER, NOVEMBER + 86_400)
     assert set(site.receivers["apel"].held) == set(held)
@@ -96,7 +96,7 @@ def test_republish_sends_the_pseudonym_under_the_same_id(site: Site) -> None:
 
 
 def test_late_jobs_of_before_are_forgotten_too_and_later_ones_are_not(site: Site) -> None:
-    site.publisher.keeper.forget(BOB, "/CN=erased 1")
+    site.publisher.maintenance.forget(BOB, "/CN=erased 1")
     site.sources["ce1"].add(bobs(20), bobs(21, end=site.now + 100))
     site.collect()
     assert [site.publisher.job(bobs(number).record_id)[0].run.job.user_dn for number in (20, 21)] == [
@@ -107,7 +107,7 @@ def test_late_jobs_of_before_are_forgotten_too_and_later_ones_are_not(site: Site
 def test_a_summary_that_the_service_has_under_the_name_is_not_sent_beside_it(site: Site) -> None:
     sums = site.receivers["sums"]
     assert isinstance(sums, SummaryReceiver)
-    site.publisher.keeper.forget(BOB, "/CN=erased 1")
+    site.publisher.maintenance.forget(BOB, "/CN=erased 1")
     before = dict(sums.sums)
     site.sources["ce1"].add(bobs(20), bobs(30, end=OCTOBER - 86_400), make_job(31))
     site.now += 10
@@ -124,12 +124,12 @@ def test_a_summary_that_the_service_has_under_the_name_is_not_sent_beside_it(sit
 
 
 def test_what_is_purged_is_known_again_under_both_names(site: Site) -> None:
-    site.publisher.keeper.purge(Month(2026, 11))
-    site.publisher.keeper.forget(BOB)
+    site.publisher.maintenance.purge(Month(2026, 11))
+    site.publisher.maintenance.forget(BOB)
     site.now += 60 * 86_400
     found = site.collect(window=ALL)["ce1"]
     assert (found.new, found.changed) == (0, 0)
-    site.publisher.keeper.purge(Month(2027, 1))
+    site.publisher.maintenance.purge(Month(2027, 1))
     found = site.collect(window=ALL)["ce1"]
     assert (found.new, found.changed) == (0, 0)
     assert site.rows("SELECT count(*) FROM runs") == [(0,)]
@@ -142,16 +142,16 @@ def test_a_rule_that_matches_the_name_needs_a_pseudonym_that_it_matches(tmp_path
     site.collect()
     site.publish()
     with pytest.raises(UsageError, match="rule goes by this name"):
-        site.publisher.keeper.forget(BOB)
-    assert site.publisher.keeper.forget(BOB, "/DC=org/CN=somebody").runs == 1
+        site.publisher.maintenance.forget(BOB)
+    assert site.publisher.maintenance.forget(BOB, "/DC=org/CN=somebody").runs == 1
 
 
 def test_nobody_of_this_name_and_names_that_are_taken_are_refused(site: Site) -> None:
     for person, pseudonym in (("/CN=Nobody", None), (BOB, "/DC=org/CN=Ada")):
         with pytest.raises(UsageError):
-            site.publisher.keeper.forget(person, pseudonym)
+            site.publisher.maintenance.forget(person, pseudonym)
     site.sources["ce1"].add(bobs(20))
     site.collect()
     with pytest.raises(UsageError, match="publish sums"):
-        site.publisher.keeper.forget(BOB)
+        site.publisher.maintenance.forget(BOB)
     assert "runs" in names_left(site)

@@ -42,16 +42,16 @@ def site(tmp_path: Path) -> Site:
 
 def purge(site: Site, before: Month | None = THIS) -> int:
     """`store purge --yes`; how many runs went."""
-    return site.publisher.keeper.purge(before).runs
+    return site.publisher.maintenance.purge(before).runs
 
 
 def test_a_delivered_month_is_removed_with_all_that_refers_to_it(site: Site) -> None:
     assert purge(site) == 5
     assert site.rows("SELECT count(*) FROM runs") == [(4,)]
     assert site.rows("SELECT count(*) FROM deliveries") == [(8,)]
-    assert [str(month) for month in site.publisher.keeper.purged_months()] == ["2026-10"]
+    assert [str(month) for month in site.publisher.maintenance.purged_months()] == ["2026-10"]
     assert [entry.action for entry in site.publisher.audit()] == ["purge"]
-    assert all(found.level == "green" for found in site.publisher.keeper.check())
+    assert all(found.level == "green" for found in site.publisher.maintenance.check())
 
 
 def test_status_is_the_same_before_and_after(site: Site) -> None:
@@ -65,7 +65,7 @@ def test_the_last_sent_end_time_stays_even_where_no_message_is_kept(site: Site) 
     site.reopen()
     site.now += 100 * 86_400  # by then November is to go as well
     before = site.publisher.status().targets
-    done = site.publisher.keeper.purge()
+    done = site.publisher.maintenance.purge()
     assert done.runs == 9
     assert done.receipts
     assert site.rows("SELECT count(*) FROM batches WHERE receipt IS NOT NULL OR answer IS NOT NULL") == [(0,)]
@@ -95,7 +95,7 @@ def test_a_late_job_of_a_purged_month_is_held_with_the_reason(site: Site) -> Non
     for name in ("sgas", "sums"):
         assert site.in_state(name, State.HELD) == {late.record_id}
         assert "purged" in (site.reasons(name)[late.record_id] or "")
-    # other wishes do not release it, a person does
+    # other filters do not release it, a person does
     site.configure("sgas", vo=["atlas"])
     site.configure("sums", vo=["atlas"])
     site.publish()
@@ -181,7 +181,7 @@ def test_nothing_undelivered_is_purged_and_its_month_stays_whole(tmp_path: Path)
     site.publish("sgas")
     site.receivers["ams"].fault = always(Transient("the service is down"))
     site.publish("ams")
-    plan = site.publisher.keeper.plan_purge(THIS)
+    plan = site.publisher.maintenance.plan_purge(THIS)
     assert {str(each.month): each.kept for each in plan.months} == {
         "2026-09": "target ams: 1 waiting", "2026-10": "target ams: 3 waiting",
     }  # fmt: skip
@@ -199,7 +199,7 @@ def test_rejected_and_held_jobs_keep_their_month_and_waived_ones_do_not(tmp_path
     site.sources["ce1"].add(*jobs)
     site.collect()
     site.publish()
-    (month,) = site.publisher.keeper.plan_purge(THIS).months
+    (month,) = site.publisher.maintenance.plan_purge(THIS).months
     assert month.kept == "target sgas: 1 rejected"
     site.publisher.waive(State.REJECTED, "sgas", [jobs[0].record_id], "a test")
     assert purge(site) == 3
@@ -213,7 +213,7 @@ def test_what_is_due_to_a_target_that_is_no_longer_configured_stays(tmp_path: Pa
     site.collect()
     del site.table["targets"]["sgas"]
     site.reopen()
-    (month,) = site.publisher.keeper.plan_purge(THIS).months
+    (month,) = site.publisher.maintenance.plan_purge(THIS).months
     assert month.kept == "target sgas, which is not configured any more: 3 waiting"
     assert purge(site) == 0
 
@@ -299,14 +299,14 @@ def test_a_month_waits_for_its_grid_log_and_takes_its_entries_along(tmp_path: Pa
     cluster.source["grid_log"]["require"] = True
     cluster.run()
     with cluster.publisher() as publisher:
-        (month,) = publisher.keeper.plan_purge(THIS).months
+        (month,) = publisher.maintenance.plan_purge(THIS).months
         assert month.kept is not None
         assert "1 wait for their grid log" in month.kept
     cluster.blah(1, at=OCTOBER + 3600)
     cluster.blah(2, at=NOVEMBER + 3600)
     cluster.run()
     with cluster.publisher() as publisher:
-        assert publisher.keeper.purge(THIS).runs == 1
+        assert publisher.maintenance.purge(THIS).runs == 1
         with publisher.store.read() as connection:
             assert connection.exec_driver_sql("SELECT lrms_id FROM grid_jobs").scalars().all() == ["2"]
             assert connection.exec_driver_sql("SELECT count(*) FROM grid_waits").scalar_one() == 0

@@ -45,31 +45,31 @@ def test_a_run_that_a_target_does_not_want(
 ) -> None:
     site = site_of(tmp_path, settings=settings, facts=facts)
     (known,) = site.publisher.job(make_job(1).record_id)
-    assert said in known.unwanted["neic"]
+    assert said in known.not_selected["neic"]
     assert "neic" not in {place.target for place in known.whereabouts}
     everybody = "slave" in facts or facts.get("status") == "running"
-    assert ("other" in known.unwanted, "other" in {place.target for place in known.whereabouts}) == (
+    assert ("other" in known.not_selected, "other" in {place.target for place in known.whereabouts}) == (
         everybody,
         not everybody,
     )
     if "slave" not in facts:
         (told,) = site.publisher.explanations("ogf-ur", "neic", make_job(1).record_id)
-        assert told.unwanted == known.unwanted["neic"]
+        assert told.not_selected == known.not_selected["neic"]
         (told,) = site.publisher.explanations("ogf-ur", None, make_job(1).record_id)
-        assert told.unwanted is None
+        assert told.not_selected is None
 
 
 def test_it_is_the_rules_of_the_configuration_that_decide(tmp_path: Path) -> None:
     """A run whose VO a rule tells is of that VO, here as in planning."""
     site = site_of(tmp_path, settings={"vo": ["alice"]}, facts={"vo": None, "fqans": ()})
     (known,) = site.publisher.job("1")
-    assert known.unwanted == {}, "unknown VOs are held"
+    assert known.not_selected == {}, "unknown VOs are held"
     site.table["map"] = [{"when": {"queue": "main"}, "vo": "lhcb"}]
     site.reopen()
-    assert "not among its `vo`" in site.publisher.job("1")[0].unwanted["neic"]
+    assert "not among its `vo`" in site.publisher.job("1")[0].not_selected["neic"]
     site.table["map"] = [{"when": {"queue": "main"}, "vo": "alice"}]
     site.reopen()
-    assert site.publisher.job("1")[0].unwanted == {}
+    assert site.publisher.job("1")[0].not_selected == {}
 
 
 def test_what_was_sent_and_is_no_longer_wanted_has_both(tmp_path: Path) -> None:
@@ -79,4 +79,4 @@ def test_what_was_sent_and_is_no_longer_wanted_has_both(tmp_path: Path) -> None:
     site.collect()
     (known,) = site.publisher.job("1")
     assert {place.target: place.state for place in known.whereabouts}["neic"] is State.SUPERSEDED
-    assert known.unwanted["neic"] == "of a status that is not among its `statuses`"
+    assert known.not_selected["neic"] == "of a status that is not among its `statuses`"
