@@ -7,7 +7,6 @@ its digest, every kind with the number of objects that was written, and the stor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -151,7 +150,7 @@ class _Importer:
     def put(self, name: str, items: Iterator[Object]) -> int:
         """All objects of a kind; gives how many."""
         count = 0
-        while page := list(islice(items, _PAGE)):
+        for page in dialect.chunks(items, _PAGE):
             if name == JOBS.name:
                 self._put_jobs(page)
             elif name == VERSIONS.name:
@@ -191,13 +190,9 @@ class _Importer:
         return numbers[name]
 
     def _run_ids(self, names: Iterable[str]) -> dict[str, int]:
-        wanted = sorted(set(names))
-        found: dict[str, int] = {}
-        for start in range(0, len(wanted), _PAGE):
-            keys = [run_key(name) for name in wanted[start : start + _PAGE]]
-            query = select(runs.c.record_id, runs.c.id).where(runs.c.record_key.in_(keys))
-            found.update((row[0], row[1]) for row in self._connection.execute(query))
-        return found
+        keys = map(run_key, sorted(set(names)))
+        query = select(runs.c.record_id, runs.c.id)
+        return {row[0]: row[1] for row in dialect.rows_in(self._connection, query, runs.c.record_key, keys)}
 
     def _put_jobs(self, page: Sequence[Object]) -> None:
         by_source: dict[str, list[tuple[Object, Job]]] = {}

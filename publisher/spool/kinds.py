@@ -20,7 +20,7 @@ from formats.job import Benchmark, Job
 from publisher.encoded_run import run_key
 from publisher.grid_identity import TOLD
 from publisher.spool.base import Kind, Object, Scalar, key_of
-from publisher.store import schema
+from publisher.store import dialect, schema
 from publisher.store.admin import engine
 from publisher.store.classes import GRID_LOG, JOINED, decode, decode_facts
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, runs, sources, targets, versions
@@ -169,9 +169,6 @@ def _word(value: Any) -> object:
     return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
 
 
-_MANY: Final = 500
-
-
 def all_of(connection: Connection, kind: str) -> Iterator[Object]:
     """Every object of a kind."""
     if kind == JOBS.name:
@@ -198,8 +195,7 @@ def all_of(connection: Connection, kind: str) -> Iterator[Object]:
 def some_of(connection: Connection, kind: str, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Object | None]]:
     """These jobs (by record id), deliveries (by record id and target) or messages (by number): by key, None if gone."""
     found: dict[str, Object] = {}
-    for start in range(0, len(keys), _MANY):
-        part = keys[start : start + _MANY]
+    for part in dialect.chunks(keys):
         words = [word for word, _ in part]
         if kind == JOBS.name:
             rows = connection.execute(_jobs().where(runs.c.record_key.in_([*map(run_key, words)])))

@@ -185,14 +185,9 @@ class Interner:
 
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
         by_digest = {facts_digest(blob): blob for blob in blobs}
-        digests = list(by_digest)
-        found: dict[bytes, int] = {}
-        for start in range(0, len(digests), 500):
-            query = select(classes.c.digest, classes.c.id).where(
-                classes.c.source_id == self._source_id, classes.c.digest.in_(digests[start : start + 500])
-            )
-            found.update({by_digest[bytes(digest)]: class_id for digest, class_id in connection.execute(query)})
-        return found
+        query = select(classes.c.digest, classes.c.id).where(classes.c.source_id == self._source_id)
+        rows = dialect.rows_in(connection, query, classes.c.digest, by_digest)
+        return {by_digest[bytes(digest)]: class_id for digest, class_id in rows}
 
 
 def facts_digest(facts: bytes) -> bytes:
@@ -212,10 +207,8 @@ def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobCla
     if not ids:
         return
     names = _source_names(connection)
-    for start in range(0, len(ids), 1000):
-        query = _STORED.where(classes.c.id.in_(ids[start : start + 1000]))
-        for class_id, source_id, facts in connection.execute(query):
-            yield JobClass(class_id, names[source_id], decode_facts(facts, class_id))
+    for class_id, source_id, facts in dialect.rows_in(connection, _STORED, classes.c.id, ids):
+        yield JobClass(class_id, names[source_id], decode_facts(facts, class_id))
 
 
 def all_classes(connection: Connection) -> Iterator[JobClass]:

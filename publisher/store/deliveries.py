@@ -155,8 +155,9 @@ def record_assumed_versions(connection: Connection, target_id: int, digests: Map
 
 def forget_sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """The service no longer has any version of these runs."""
-    chosen = and_(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids))
-    connection.execute(update(deliveries).where(chosen).values(sent_digest=null(), may_be_one_of_several=0))
+    no_version = update(deliveries).values(sent_digest=null(), may_be_one_of_several=0)
+    for some in dialect.chunks(run_ids):
+        connection.execute(no_version.where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(some)))
 
 
 def set_end_times(connection: Connection, target_id: int, runs: Iterable[UpsertedRun]) -> None:

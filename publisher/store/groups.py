@@ -127,11 +127,9 @@ def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> li
 
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
     """Forget groups of a month: others replaced them."""
-    connection.execute(
-        delete(groups).where(
-            groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key.in_(keys)
-        )
-    )
+    of_month = delete(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month)
+    for some in dialect.chunks(keys):
+        connection.execute(of_month.where(groups.c.key.in_(some)))
 
 
 def reaches(connection: Connection, target_id: int) -> dict[int, bytes]:

@@ -407,12 +407,9 @@ def states_of_records(connection: Connection, target_id: int, record_ids: Sequen
     Records that are not known at all are left out.
     """
     joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
-    query = (
-        select(runs.c.record_id, deliveries.c.state)
-        .select_from(joined)
-        .where(runs.c.record_key.in_([*map(run_key, record_ids)]))
-    )
-    return {name: None if state is None else State(state) for name, state in connection.execute(query)}
+    query = select(runs.c.record_id, deliveries.c.state).select_from(joined)
+    rows = dialect.rows_in(connection, query, runs.c.record_key, map(run_key, record_ids))
+    return {name: None if state is None else State(state) for name, state in rows}
 
 
 def last_taken(connection: Connection, target_id: int) -> int | None:

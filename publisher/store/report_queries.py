@@ -84,7 +84,7 @@ Numbers = npt.NDArray[np.int64]
 
 ENDS: Final = (func.min(runs.c.end_time), func.max(runs.c.end_time))
 _LENGTH_FACTOR, _CLASS_FACTOR = -0x61C8864680B583EB, -0x3D4D51C2D82B14B1
-_IN_A_QUERY: Final = 1000
+_CLASSES_AT_ONCE: Final = 1000
 _RECENT_S: Final = 2
 
 
@@ -113,7 +113,7 @@ def state_of(connection: Connection, now: int) -> State:
 def class_marks(connection: Connection) -> dict[int, int]:
     """A mark of each class by its id, within this process."""
     found: dict[int, int] = {}
-    with closing(dialect.streamed(connection, select(classes.c.id, classes.c.facts), _IN_A_QUERY)) as pages:
+    with closing(dialect.streamed(connection, select(classes.c.id, classes.c.facts), _CLASSES_AT_ONCE)) as pages:
         for page in pages:
             found.update((class_id, hash(bytes(facts))) for class_id, facts in page)
     return found
@@ -160,9 +160,9 @@ def _marked(
 
 def runs_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[tuple[list[int], Rows]]:
     """Ids, and what is stored, of these runs."""
-    for start in range(0, len(ids), _IN_A_QUERY):
-        query = select(runs.c.id, runs.c.class_id, runs.c.job).where(runs.c.id.in_(ids[start : start + _IN_A_QUERY]))
-        page = connection.execute(query).all()
+    query = select(runs.c.id, runs.c.class_id, runs.c.job)
+    for some in dialect.chunks(ids):
+        page = connection.execute(query.where(runs.c.id.in_(some))).all()
         yield [row[0] for row in page], [(row[0], row[1], row[2]) for row in page]
 
 

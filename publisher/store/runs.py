@@ -49,7 +49,6 @@ _with_facts: Final = (
     .select_from(runs.join(classes, runs.c.class_id == classes.c.id))
     .where(runs.c.id.in_(bindparam("ids", expanding=True)))
 )
-_IN_A_QUERY: Final = 1000
 _MOST_REMEMBERED: Final = 20_000
 _versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 
@@ -238,8 +237,8 @@ def _keep_versions(connection: Connection, run_ids: list[int]) -> None:
 
 def _rows_with_facts(connection: Connection, run_ids: Sequence[int]) -> Iterator[Sequence[Any]]:
     """Id, record id, digest, time of storing, record, and the facts of the class of these runs."""
-    for start in range(0, len(run_ids), _IN_A_QUERY):
-        yield from connection.execute(_with_facts, {"ids": run_ids[start : start + _IN_A_QUERY]}).all()
+    for some in dialect.chunks(run_ids):
+        yield from connection.execute(_with_facts, {"ids": some}).all()
 
 
 def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
@@ -355,19 +354,14 @@ def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple
 
 def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
     """These runs."""
-    found: list[StoredRun] = []
-    for start in range(0, len(run_ids), _IN_A_QUERY):
-        part = run_ids[start : start + _IN_A_QUERY]
-        query = select(*RUN_COLUMNS).select_from(_joined).where(runs.c.id.in_(part))
-        found += [stored_run(row) for row in connection.execute(query)]
-    return found
+    query = select(*RUN_COLUMNS).select_from(_joined)
+    return [stored_run(row) for row in dialect.rows_in(connection, query, runs.c.id, run_ids)]
 
 
 def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
     """The record ids of these runs."""
-    for start in range(0, len(run_ids), _IN_A_QUERY):
-        query = select(runs.c.record_id).where(runs.c.id.in_(run_ids[start : start + _IN_A_QUERY])).order_by(runs.c.id)
-        yield from connection.execute(query).scalars()
+    query = select(runs.c.record_id).order_by(runs.c.id)
+    return (row[0] for row in dialect.rows_in(connection, query, runs.c.id, run_ids))
 
 
 def digests_of(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:

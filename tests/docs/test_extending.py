@@ -51,7 +51,7 @@ class AddOnSite:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "publisher.cli", "--config", str(self.folder / "publisher.toml"), *arguments]
-        environment = os.environ | {"PYTHONPATH": self._path}
+        environment = os.environ | {"PYTHONPATH": self._path, "COLUMNS": "200"}
         return subprocess.run(program, check=False, capture_output=True, text=True, env=environment, cwd=self.folder)
 
     def sent(self) -> list[dict[str, object]]:

@@ -19,7 +19,7 @@ from publisher.report.report import Cell, Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.status import jobs
-from publisher.store import queries, runs
+from publisher.store import dialect, queries, runs
 from publisher.text import iso
 
 _MOST: Final = 1_000
@@ -146,8 +146,7 @@ def _ids_kept(context: ReportContext, request: ReportRequest, match: _Match) -> 
 
 
 def _in_order(connection: Connection, ids: Iterable[int]) -> Iterator[runs.StoredRun]:
-    left = iter(ids)
-    while page := list(islice(left, _AT_ONCE)):
+    for page in dialect.chunks(ids, _AT_ONCE):
         by_id = {run.run_id: run for run in runs.by_ids(connection, page)}
         yield from (by_id[row] for row in page if row in by_id)
 

@@ -104,7 +104,7 @@ class Known(msgspec.Struct, frozen=True):
     source: str
     grid_log: str | None
     state: State | None
-    seen: int
+    revision: int
 
 
 @st.composite
