@@ -1,6 +1,6 @@
 """Occupation of nodes: how much of what each has was taken, period by period.
 
-Pure. Occupation of a core in a period is the time that runs held it divided by the length of the period; that of a node
+Occupation of a core in a period is the time that runs held it divided by the length of the period; that of a node
 the mean over its cores, that of a cluster the mean over its nodes. Runs count where they ran: one that began before a
 period or ended behind it counts with the part inside. (Li, Yang, Wu 2016, section 2.1; the facts on sources.)
 Sums are whole numbers of amount times seconds; cost is runs plus nodes times periods.
@@ -10,13 +10,17 @@ Amounts of money: exact until the one rounding, half away from zero, to the deci
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
 from publisher.report.column_tally import ExactSums, Ints
+from publisher.report.partitions import PARTS, ROWS_IN_MEMORY, NumberPartitions, whole
 
 LARGEST_AMOUNT = 1 << 36
 """More than that of anything is counted as so much: 64 TiB in KiB."""
@@ -72,17 +76,62 @@ class Occupation:
         ]
 
 
-def most_at_once(node: Ints, start: Ints, stop: Ints, amount: Ints) -> dict[int, int]:
-    """By node the most that runs held of it at the same instant. One that ends gives free before another takes."""
-    rows = np.flatnonzero(stop > start)
-    nodes = np.concatenate([node[rows], node[rows]])
-    at = np.concatenate([start[rows], stop[rows]])
-    change = np.concatenate([amount[rows], -amount[rows]])
-    order = np.lexsort((change, at, nodes))
-    nodes, held = nodes[order], np.cumsum(change[order])  # every node ends at zero, so none carries into the next
-    found = np.zeros(int(nodes.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(found, nodes, held)
-    return {number: most for number, most in enumerate(found.tolist()) if most}
+class MostAtOnce:
+    """The most that runs held of each node at the same instant. One that ends gives free before another takes.
+
+    The interval is cut into slices, and what was held of a node in one of them is looked at together: memory does not
+    grow with the runs. Close it, or use it in a `with` statement.
+    """
+
+    def __init__(self, start: int, stop: int, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
+        """The interval (`stop` not included), epoch seconds."""
+        self._start, self._stop = start, stop
+        self._slice_s = max(1, -(-(stop - start) // PARTS))
+        self._rows = NumberPartitions(4, rows_in_memory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._rows.close()
+
+    def add(self, node: Ints, start: Ints, stop: Ints, amount: Ints) -> None:
+        """Runs that held an amount of a node (numbers from 0) from `start` to `stop`. Raises `OutputError`."""
+        begin, end = np.maximum(start, self._start) - self._start, np.minimum(stop, self._stop) - self._start
+        rows = np.flatnonzero(end > begin)
+        node, begin, end, amount = node[rows], begin[rows], end[rows], amount[rows]
+        first, last = begin // self._slice_s, (end - 1) // self._slice_s
+        times = last - first + 1
+        row = np.repeat(np.arange(len(rows)), times)
+        part = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+        self._rows.add(
+            node[row] * PARTS + part,
+            np.maximum(begin[row], part * self._slice_s),
+            np.minimum(end[row], (part + 1) * self._slice_s),
+            amount[row],
+        )
+
+    def by_node(self) -> dict[int, int]:
+        """The most of each node of which anything was held. Raises `OutputError`."""
+        found: dict[int, int] = {}
+        for part in self._rows.parts():
+            for number, most in _most_at_once(*whole(part)):
+                node = number // PARTS
+                found[node] = max(most, found.get(node, 0))
+        return found
+
+
+def _most_at_once(number: Ints, start: Ints, stop: Ints, amount: Ints) -> Iterator[tuple[int, int]]:
+    """Each of these numbers, and the most that was held of it at the same instant, if it is anything."""
+    numbers = np.concatenate([number, number])
+    at = np.concatenate([start, stop])
+    change = np.concatenate([amount, -amount])
+    order = np.lexsort((change, at, numbers))
+    held = np.cumsum(change[order])  # every one ends at zero, so none carries into the next
+    found, place = np.unique(numbers[order], return_inverse=True)
+    most = np.zeros(len(found), np.int64)
+    np.maximum.at(most, place, held)
+    return ((one, top) for one, top in zip(found.tolist(), most.tolist(), strict=True) if top)
 
 
 def rounded(amount: Fraction | Decimal, decimals: int) -> Decimal:

@@ -23,7 +23,7 @@ from publisher.config.reports import Node
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
-from publisher.report.held_amounts import Occupation, most_at_once
+from publisher.report.held_amounts import MostAtOnce, Occupation
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
@@ -333,8 +333,20 @@ class NodeAllocations:
     ) -> Self:
         """Take all runs; `watch` sees each frame and where its runs ran, `held` what they held while it was there."""
         placing = Placing(self.selection, self.inventory, self.resource)
+        with MostAtOnce(self.periods[0].start, self.periods[-1].stop) as lacking:
+            self._read(placing, lacking, watch, held)
+            self._inferred = lacking.by_node()
+        return self
+
+    def _read(
+        self,
+        placing: Placing,
+        lacking: MostAtOnce,
+        watch: Callable[[Frame, Placed], None] | None,
+        held: Callable[[Allocations], None] | None,
+    ) -> None:
+        """`lacking` takes what was held of nodes of which it is not known how much they have."""
         numbers = CoreNumbers()
-        unknown: list[tuple[Ints, Ints, Ints, Ints]] = []
         for frame in self.selection.frames():
             placed = placing.of(frame)
             if watch is not None:
@@ -348,12 +360,13 @@ class NodeAllocations:
                 numbers.note_highest(self._highest, placed.node, named)
                 if held is not None:
                     held(Allocations(placed, start, stop, named, numbers))
-            lacking = np.array([self.capacity(node) is None for node in self.inventory.nodes], np.bool_)[placed.node]
-            if self.resource in {"cores", "gpus"} and lacking.any():
-                unknown.append((placed.node[lacking], start[lacking], stop[lacking], placed.amount[lacking]))
-        if unknown:
-            self._inferred = most_at_once(*(np.concatenate(column) for column in zip(*unknown, strict=True)))
-        return self
+            if self.resource in {"cores", "gpus"}:
+                unknown = np.array([self._is_inferred(node) for node in self.inventory.nodes], np.bool_)[placed.node]
+                lacking.add(placed.node[unknown], start[unknown], stop[unknown], placed.amount[unknown])
+
+    def _is_inferred(self, node: KnownNode) -> bool:
+        """Whether a node has as much as runs held of it at once."""
+        return self.capacity(node) is None and node.name != UNKNOWN_NAME
 
     def _since(self, node: Ints) -> Ints:
         return np.array([-(1 << 62) if one.since is None else one.since for one in self.inventory.nodes])[node]
@@ -376,7 +389,7 @@ class NodeAllocations:
             if not self.looks_at(node):
                 continue
             capacity = self.capacity(node)
-            if capacity is None and node.name != UNKNOWN_NAME:
+            if self._is_inferred(node):
                 capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
             if node.is_named or any(self._occupation.of(number)):
                 if not node.cluster and (cluster := self.inventory.met_in.get(number)):

@@ -2,17 +2,18 @@
 
 A path is the letters or words of a source's events in their order (TORQUE: Q S E, Q S S E, Q S D E, Q S R S E ...), an
 event that repeats at once written with a plus. Of a job with several runs the path up to its last counts, once.
-(Li, Yang, Wu 2016, figures 2 and 6.) Memory grows with the number of jobs.
+(Li, Yang, Wu 2016, figures 2 and 6.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final
 
 from formats.job import Event
+from publisher.report.partitions import RowPartitions
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
@@ -23,6 +24,9 @@ MEANINGS: Final = {
 }  # fmt: skip
 """The letters of TORQUE and PBS."""
 _Job = tuple[str, str]
+"""Cluster and id."""
+_Ran = tuple[_Job, int, tuple[Event, ...]]
+"""A run of a job: when it stopped, and its events."""
 
 
 def path_of(events: Iterable[Event]) -> str:
@@ -41,22 +45,21 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     request.require_by("paths", (), 1)
     wanted = frozenset({"job", "events", "cluster"})
     selection = context.select(request, wanted, "overlapping", running=True)
-    jobs: dict[_Job, tuple[int, tuple[Event, ...]]] = {}
     silent = 0
-    for frame in selection.frames():
-        clusters = selection.coding("cluster").values
-        facts = (frame.objects["job"], frame.objects["events"], frame.codes["cluster"].tolist())
-        for (local_id, name, global_id), events, cluster, stop in zip(
-            *facts, frame.numbers["stop"].tolist(), strict=True
-        ):
-            if not events:
-                silent += 1
-                continue
-            key = ((clusters[cluster] or ("",))[0], str(local_id or global_id or name or ""))
-            known = jobs.get(key)
-            if known is None or (stop, len(events)) >= (known[0], len(known[1])):
-                jobs[key] = (stop, events)
-    columns, rows = _events(jobs) if "job" in request.filters else _counts(jobs)
+    with RowPartitions(_Ran) as runs:
+        for frame in selection.frames():
+            clusters = selection.coding("cluster").values
+            facts = (frame.objects["job"], frame.objects["events"], frame.codes["cluster"].tolist())
+            for (local_id, name, global_id), events, cluster, stop in zip(
+                *facts, frame.numbers["stop"].tolist(), strict=True
+            ):
+                if events:
+                    job = ((clusters[cluster] or ("",))[0], str(local_id or global_id or name or ""))
+                    runs.add(job, (job, stop, events))
+                else:
+                    silent += 1
+        jobs = chain.from_iterable(map(_last_runs, runs.parts()))
+        columns, rows, kinds = _events(jobs) if "job" in request.filters else _counts(jobs)
     return Report(
         view="paths",
         title="Events of jobs" if "job" in request.filters else "Paths of jobs",
@@ -67,44 +70,68 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows=tuple(rows),
         plots=_plots(rows) if rows and "job" not in request.filters else (),
         notes=(
-            *_letters(jobs),
+            *_letters(kinds),
             *([f"Runs left out, because their source has no events: {silent}."] if silent else []),
             *running_note(request),
         ),
-        nothing=selection.nothing() or (None if jobs else "no source has events of these runs"),
+        nothing=selection.nothing() or (None if rows else "no source has events of these runs"),
     )
 
 
-def _letters(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[str, ...]:
-    """What the letters of the paths mean."""
-    met = {event.kind for _, events in jobs.values() for event in events}
-    meanings = [f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter in met]
-    again = "; + again at once" if any("+" in path_of(events) for _, events in jobs.values()) else ""
+def _last_runs(runs: Iterable[_Ran]) -> Iterator[tuple[_Job, tuple[Event, ...]]]:
+    """Each of these jobs with the events of its last run."""
+    last: dict[_Job, tuple[int, tuple[Event, ...]]] = {}
+    for job, stop, events in runs:
+        known = last.get(job)
+        if known is None or (stop, len(events)) >= (known[0], len(known[1])):
+            last[job] = (stop, events)
+    return ((job, events) for job, (_, events) in last.items())
+
+
+def _letters(kinds: Iterable[str]) -> tuple[str, ...]:
+    """What the letters of the paths mean; of a path that repeats one at once there is a plus among them."""
+    meanings = [f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter in kinds]
+    again = "; + again at once" if "+" in kinds else ""
     return (f"Events: {', '.join(meanings)}{again}.",) if meanings else ()
 
 
-def _counts(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
-    found: dict[str, list[str]] = {}
-    for (_, job), (_, events) in jobs.items():
-        found.setdefault(path_of(events), []).append(job)
-    order = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+_Table = tuple[tuple[Column, ...], list[tuple[Cell, ...]], set[str]]
+"""Columns, rows, and the letters met in them."""
+
+
+def _counts(jobs: Iterable[tuple[_Job, tuple[Event, ...]]]) -> _Table:
+    found: dict[str, tuple[int, str]] = {}
+    for (_, job), events in jobs:
+        path = path_of(events)
+        count, example = found.get(path, (0, job))
+        found[path] = (count + 1, min(example, job))
+    total = sum(count for count, _ in found.values())
+    order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
     columns = (
         Column("path", "text"), Column("jobs", "count"), Column("share", "ratio"), Column("example", "text"),
     )  # fmt: skip
-    return columns, [(path, len(some), len(some) / len(jobs), min(some)) for path, some in order]
+    rows: list[tuple[Cell, ...]] = [(path, count, count / total, example) for path, (count, example) in order]
+    return columns, rows, {letter for path in found for word in path.split() for letter in _letters_of(word)}
 
 
-def _events(jobs: dict[_Job, tuple[int, tuple[Event, ...]]]) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
+def _letters_of(word: str) -> tuple[str, ...]:
+    """Of a step of a path, its event, and a plus where it repeats."""
+    return (word.removesuffix("+"), "+") if word.endswith("+") else (word,)
+
+
+def _events(jobs: Iterable[tuple[_Job, tuple[Event, ...]]]) -> _Table:
     columns = (
         Column("cluster", "text"), Column("job", "text"), Column("at", "instant"), Column("event", "text"),
         Column("meaning", "text"),
     )  # fmt: skip
+    found = sorted(jobs)
     rows: list[tuple[Cell, ...]] = [
         (cluster, job, event.at, event.kind, MEANINGS.get(event.kind, ""))
-        for (cluster, job), (_, events) in sorted(jobs.items())
+        for (cluster, job), events in found
         for event in events
     ]
-    return columns, rows
+    kinds = {letter for _, events in found for word in path_of(events).split() for letter in _letters_of(word)}
+    return columns, rows, kinds
 
 
 def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:

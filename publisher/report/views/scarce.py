@@ -12,14 +12,13 @@ import msgspec
 import numpy as np
 
 from publisher.report.calendar import unit_for
-from publisher.report.column_tally import Ints
 from publisher.report.frame import Frame
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
 from publisher.report.views.nodes import NodeAllocations, Placed
 from publisher.report.views.occupation import shares
-from publisher.report.views.waiting import WAITED, Waits, percentile
+from publisher.report.views.waiting import WAITED, GroupWaits, Waits
 
 HIGH: Final = 0.8
 LONG_S: Final = 3600
@@ -47,17 +46,18 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     nothing = None
     for resource in _RESOURCES:
         held = NodeAllocations(context, whole, resource, WAITED)
-        classes = _Classes(held, request)
-        found = shares(held.read(classes.watch), _BY)
-        waits = classes.waits()
+        with Waits() as waits:
+            classes = _Classes(held, request, waits)
+            found = shares(held.read(classes.watch), _BY)
+            waited_by = classes.waited()
         for label, each in found.items():
             nodes = max((share.nodes for share in each), default=0)
             available = sum(share.available for share in each)
             if not nodes or not available:
                 continue
             occupation = sum((share.mean or 0.0) * share.available for share in each) / available
-            some = waits.get(label)
-            waited = (len(some), percentile(some, 50), percentile(some, 90)) if some is not None else (0, None, None)
+            some = waited_by.get(label)
+            waited = (some.jobs, some.median_s, some.p90_s) if some is not None else (0, None, None)
             scarce = occupation >= HIGH and (waited[2] or 0) >= LONG_S
             rows.append((*label, resource, nodes, occupation, *waited, "scarce" if scarce else ""))
         notes.update(dict.fromkeys(held.notes()))
@@ -88,11 +88,11 @@ class _Classes:
     A job on several hosts counts under its first.
     """
 
-    def __init__(self, held: NodeAllocations, request: ReportRequest) -> None:
+    def __init__(self, held: NodeAllocations, request: ReportRequest, waits: Waits) -> None:
         self._inventory = held.inventory
         self._start, self._stop = request.start, request.stop
         self._numbers: dict[tuple[str, ...], int] = {}
-        self._waits = Waits()
+        self._waits = waits
 
     def watch(self, frame: Frame, placed: Placed) -> None:
         """Take the runs of a frame."""
@@ -110,10 +110,11 @@ class _Classes:
         label = (node.cluster or self._inventory.met_in.get(number, ""), node.type)
         return self._numbers.setdefault(label, len(self._numbers))
 
-    def waits(self) -> dict[tuple[str, ...], Ints]:
-        """By cluster and type the waits in ascending order."""
+    def waited(self) -> dict[tuple[str, ...], GroupWaits]:
+        """The waits by cluster and type."""
         labels = list(self._numbers)
-        return {labels[number]: some for number, (some, _) in self._waits.by_group().items()}
+        found, _ = self._waits.by_group()
+        return {labels[number]: some for number, some in found.items()}
 
 
 def _pressure(row: tuple[Cell, ...]) -> float:

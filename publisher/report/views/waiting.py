@@ -7,18 +7,22 @@ did not exceed. (Li, Yang, Wu 2016, section 2.3; the facts on sources.)
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final, Self
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from publisher.report.calendar import ReportPeriod, periods, unit_for, zone_of
-from publisher.report.column_tally import Ints
+from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import UNKNOWN, Frame
+from publisher.report.partitions import ROWS_IN_MEMORY, NumberPartitions, whole
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import PERIODS, ReportRequest
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.selection import BY_PERIOD, Groups, columns_of
+from publisher.report.selection import BY_PERIOD, Groups, columns_of, distinct
 
 SIZE: Final = "size"
 _SIZES: Final = (1, 2, 5, 17, 65, 257)
@@ -38,59 +42,124 @@ _CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
 """Odd numbers without a pattern."""
 
 
-class Waits:
-    """Waits of jobs by group. Memory: 28 bytes a job."""
+class GroupWaits(msgspec.Struct, frozen=True):
+    """The waits of a group of jobs, in seconds. `eligible_s`: from eligibility on, of `eligible_jobs`."""
 
-    def __init__(self) -> None:
-        self._groups: list[npt.NDArray[np.int32]] = []
-        self._jobs: list[Ints] = []
-        self._waits: list[Ints] = []
-        self._eligible: list[Ints] = []
+    jobs: int
+    total_s: int
+    median_s: int
+    p90_s: int
+    p99_s: int
+    longest_s: int
+    eligible_jobs: int = 0
+    eligible_s: int = 0
+
+    def amounts(self) -> tuple[Cell, ...]:
+        """As the columns have them."""
+        return (
+            self.jobs,
+            self.total_s / self.jobs,
+            self.median_s,
+            self.p90_s,
+            self.p99_s,
+            self.longest_s,
+            self.eligible_s / self.eligible_jobs if self.eligible_jobs else None,
+        )
+
+
+class Waits:
+    """Waits of jobs by group. Memory grows with the groups and the different waits, not with the jobs.
+
+    Close it, or use it in a `with` statement.
+    """
+
+    def __init__(self, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
+        self._rows_in_memory = rows_in_memory
+        self._by_job = NumberPartitions(4, rows_in_memory)
         self.unknown_submission = 0
         """Runs whose submission is not known, or is after their start."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._by_job.close()
+
     def add(self, frame: Frame, groups: Ints) -> None:
-        """Add the runs of a frame."""
+        """Add the runs of a frame. Raises `OutputError`."""
         start, submit = frame.numbers["start"], frame.numbers["submit"]
         known = (submit != UNKNOWN) & (submit <= start)
         self.unknown_submission += int(np.count_nonzero(~known))
-        self._groups.append(groups[known].astype(np.int32))
-        self._jobs.append(_jobs(frame)[known])
-        self._waits.append((start - submit)[known])
         eligible = frame.numbers["eligible"]
         eligible = np.where((eligible == UNKNOWN) | (eligible > start), UNKNOWN, start - eligible)
-        self._eligible.append(eligible[known])
+        self._by_job.add(_jobs(frame)[known], groups[known], (start - submit)[known], eligible[known])
 
-    def by_group(self) -> dict[int, tuple[Ints, Ints]]:
-        """By group the waits in ascending order, and those from eligibility on, of jobs of which it is known."""
-        if not any(map(len, self._waits)):
-            return {}
-        waits, groups = np.concatenate(self._waits), np.concatenate(self._groups)
-        eligible = np.concatenate(self._eligible)
-        chosen = _first_of_each(np.concatenate(self._jobs), waits)
-        if chosen is not None:
-            waits, groups, eligible = waits[chosen], groups[chosen], eligible[chosen]
-        order = np.argsort(waits, kind="stable")
-        order = order[np.argsort(groups[order], kind="stable")]
-        groups, waits, eligible = groups[order], waits[order], eligible[order]
-        found, begins = np.unique(groups, return_index=True)
-        ends = [*begins[1:].tolist(), len(groups)]
-        return {
-            group: (waits[begin:end], eligible[begin:end][eligible[begin:end] != UNKNOWN])
-            for group, begin, end in zip(found.tolist(), begins.tolist(), ends, strict=True)
-        }
+    def by_group(self) -> tuple[dict[int, GroupWaits], GroupWaits | None]:
+        """The waits of each group, and of all together; of none there is nothing. Raises `OutputError`."""
+        eligible_jobs: Counter[int] = Counter()
+        eligible_s: Counter[int] = Counter()
+        found: dict[int, GroupWaits] = {}
+        everything = _Distribution()
+        with NumberPartitions(3, self._rows_in_memory) as by_group:
+            for part in self._by_job.parts():
+                groups, waits, eligible = _first_of_each(*whole(part))
+                rows, place = distinct([groups, waits])
+                by_group.add(rows[:, 0], rows[:, 1], np.bincount(place, minlength=len(rows)))
+                known = eligible != UNKNOWN
+                met, of = np.unique(groups[known], return_inverse=True)
+                eligible_jobs.update(dict(zip(met.tolist(), np.bincount(of, minlength=len(met)).tolist(), strict=True)))
+                eligible_s.update(dict(zip(met.tolist(), sum_by(of, eligible[known], len(met)), strict=True)))
+            for part in by_group.parts():
+                for group, one in _distributions(part).items():
+                    everything.add(one.waits, one.jobs)
+                    found[group] = one.summed(eligible_jobs[group], eligible_s[group])
+        return found, everything.summed() if found else None
 
 
-def _first_of_each(jobs: Ints, waits: Ints) -> Ints | None:
-    """The places of the shortest wait of each job; None where no job comes twice."""
-    ordered = np.sort(jobs)
-    again = ordered[1:] == ordered[:-1]
-    if not again.any():
-        return None
-    several = np.isin(jobs, ordered[1:][again])
-    order = np.lexsort((waits[several], jobs[several]))
-    _, first = np.unique(jobs[several][order], return_index=True)
-    return np.concatenate([np.flatnonzero(~several), np.flatnonzero(several)[order[first]]])
+class _Distribution:
+    """How many jobs waited for how long: different waits in ascending order."""
+
+    def __init__(self) -> None:
+        self.waits = np.zeros(0, np.int64)
+        self.jobs = np.zeros(0, np.int64)
+
+    def add(self, waits: Ints, jobs: Ints) -> None:
+        """Add so many jobs of each of these waits."""
+        self.waits, place = np.unique(np.concatenate([self.waits, waits]), return_inverse=True)
+        self.jobs = np.array(sum_by(place, np.concatenate([self.jobs, jobs]), len(self.waits)), np.int64)
+
+    def summed(self, eligible_jobs: int = 0, eligible_s: int = 0) -> GroupWaits:
+        """The amounts of all."""
+        reached = np.cumsum(self.jobs)
+        return GroupWaits(
+            jobs=int(reached[-1]),
+            total_s=sum(wait * some for wait, some in zip(self.waits.tolist(), self.jobs.tolist(), strict=True)),
+            median_s=percentile(self.waits, reached, 50),
+            p90_s=percentile(self.waits, reached, 90),
+            p99_s=percentile(self.waits, reached, 99),
+            longest_s=int(self.waits[-1]),
+            eligible_jobs=eligible_jobs,
+            eligible_s=eligible_s,
+        )
+
+
+def _distributions(part: Iterator[list[Ints]]) -> dict[int, _Distribution]:
+    """By group, of rows of group, wait and jobs."""
+    found: defaultdict[int, _Distribution] = defaultdict(_Distribution)
+    for groups, waits, jobs in part:
+        order = np.argsort(groups, kind="stable")
+        met, begins = np.unique(groups[order], return_index=True)
+        for group, places in zip(met.tolist(), np.split(order, begins[1:]), strict=True):
+            found[group].add(waits[places], jobs[places])
+    return found
+
+
+def _first_of_each(jobs: Ints, groups: Ints, waits: Ints, eligible: Ints) -> tuple[Ints, Ints, Ints]:
+    """Groups, waits, and waits from eligibility on, of each job once: those of its shortest wait."""
+    order = np.lexsort((waits, jobs))
+    _, first = np.unique(jobs[order], return_index=True)
+    chosen = order[first]
+    return groups[chosen], waits[chosen], eligible[chosen]
 
 
 def _jobs(frame: Frame) -> Ints:
@@ -100,22 +169,11 @@ def _jobs(frame: Frame) -> Ints:
     return frame.job_numbers() ^ mixed
 
 
-def percentile(waits: Ints, percent: int) -> int:
-    """Of waits in ascending order the first that so many in a hundred of them do not exceed."""
-    return int(waits[max(0, -(-len(waits) * percent // 100) - 1)])
-
-
-def amounts(waits: Ints, eligible: Ints) -> tuple[Cell, ...]:
-    """As the columns have them."""
-    return (
-        len(waits),
-        int(waits.sum()) / len(waits),
-        percentile(waits, 50),
-        percentile(waits, 90),
-        percentile(waits, 99),
-        int(waits[-1]),
-        int(eligible.sum()) / len(eligible) if len(eligible) else None,
-    )
+def percentile(waits: Ints, reached: Ints, percent: int) -> int:
+    """Of different waits in ascending order the first that so many in a hundred jobs do not exceed; `reached`: how many
+    jobs did not exceed each."""
+    wanted = -(-int(reached[-1]) * percent // 100)
+    return int(waits[np.searchsorted(reached, wanted)])
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -125,14 +183,13 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     by = tuple(key for key in request.by if key != SIZE)
     selection = context.select(request, WAITED | columns_of(by), "started", running=True)
     groups = Groups(request, selection, by, "start")
-    waits = Waits()
-    for frame in selection.frames():
-        group = groups.of(frame)
-        waits.add(frame, group * len(_SIZES) + _size_of(frame) if SIZE in request.by else group)
-    found = waits.by_group()
-    labelled = sorted((_label(request.by, groups.labels, group), *each) for group, each in found.items())
-    rows = tuple((*map(_words, label), *amounts(some, eligible)) for label, some, eligible in labelled)
-    everything = np.sort(np.concatenate([some for some, _ in found.values()])) if found else None
+    with Waits() as waits:
+        for frame in selection.frames():
+            group = groups.of(frame)
+            waits.add(frame, group * len(_SIZES) + _size_of(frame) if SIZE in request.by else group)
+        found, everything = waits.by_group()
+    labelled = sorted((_label(request.by, groups.labels, group), group) for group in found)
+    rows = tuple((*map(_words, label), *found[group].amounts()) for label, group in labelled)
     notes = [
         f"Runs left out, because their submission is not known or is after their start: {waits.unknown_submission}."
     ]
@@ -150,7 +207,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         facts={
             "by": list(request.by),
             "all": {} if everything is None else dict(
-                zip((column.name for column in _AMOUNTS[:-1]), amounts(everything, everything[:0])[:-1], strict=True)
+                zip((column.name for column in _AMOUNTS[:-1]), everything.amounts()[:-1], strict=True)
             ),
         },
     )  # fmt: skip

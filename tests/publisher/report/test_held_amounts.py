@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.report.held_amounts import Occupation, most_at_once
+from publisher.report.held_amounts import MostAtOnce, Occupation
 
 held = st.lists(
     st.tuples(st.integers(0, 2), st.integers(-10, 60), st.integers(-2, 60), st.integers(0, 9)), max_size=12
@@ -40,19 +40,16 @@ def test_second_by_second(rows: list[tuple[int, int, int, int]], cut: list[int])
         assert made.of(node) == expected
 
 
-@given(held)
-def test_most_at_once(rows: list[tuple[int, int, int, int]]) -> None:
-    found = most_at_once(*columns(rows))
+@given(held, st.sampled_from([1, 4, 100]))
+def test_most_at_once(rows: list[tuple[int, int, int, int]], rows_in_memory: int) -> None:
+    """Also where the rows are put aside; what was held before and after the interval does not count."""
+    with MostAtOnce(-5, 70, rows_in_memory) as made:
+        made.add(*columns(rows[::2]))
+        made.add(*columns(rows[1::2]))
+        found = made.by_node()
     for node in range(3):
         expected = max(
-            (
-                sum(
-                    amount
-                    for which, start, length, amount in rows
-                    if which == node and start <= second < start + length
-                )
-                for second in range(-12, 130)
-            ),
-            default=0,
+            sum(amount for which, start, length, amount in rows if which == node and start <= second < start + length)
+            for second in range(-5, 70)
         )
         assert found.get(node, 0) == expected

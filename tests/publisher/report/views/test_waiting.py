@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.api import Publisher
-from publisher.report.views.waiting import percentile
+from publisher.report.frame import UNKNOWN, Frame
+from publisher.report.views.waiting import Waits, percentile
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import HOUR, at, table, torque_site, view
 
@@ -49,10 +50,54 @@ def test_a_job_counts_where_it_started(site: Publisher) -> None:
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 99))
 def test_a_percentile_is_the_shortest_wait_that_so_many_do_not_exceed(waits: list[int], percent: int) -> None:
-    found = percentile(np.array(sorted(waits), np.int64), percent)
+    different, jobs = np.unique(waits, return_counts=True)
+    found = percentile(different, np.cumsum(jobs), percent)
     assert found in waits
     assert 100 * sum(wait <= found for wait in waits) >= percent * len(waits)
     assert 100 * sum(wait < found for wait in waits) < percent * len(waits)
+
+
+some_runs = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 3), st.integers(-3, 40), st.none() | st.integers(0, 9)
+    ),
+    max_size=25,
+)  # fmt: skip
+
+
+@given(some_runs, st.sampled_from([1, 4, 1000]))
+def test_of_each_group_as_one_reckons_it(
+    rows: list[tuple[int, str, int, int, int | None]], rows_in_memory: int
+) -> None:
+    """Group, job, submission, start, eligible since: the first start of each job counts. Also of rows put aside."""
+    with Waits(rows_in_memory) as waits:
+        for some in (rows[:7], rows[7:]):
+            columns = [
+                np.array([UNKNOWN if row[place] is None else row[place] for row in some], np.int64)
+                for place in (2, 3, 4)
+            ]
+            frame = Frame(
+                len(some),
+                dict(zip(("submit", "start", "eligible"), columns, strict=True)),
+                {"cluster": np.zeros(len(some), np.int64)},
+                {"job": [(row[1], None, None) for row in some]},
+            )
+            waits.add(frame, np.array([row[0] for row in some], np.int64))
+        found, everything = waits.by_group()
+    known = [row for row in rows if row[2] <= row[3]]
+    assert waits.unknown_submission == len(rows) - len(known)
+    first = {(row[1], row[2]): row for row in sorted(known, key=lambda row: row[3], reverse=True)}
+    shortest = {job: row[3] - row[2] for job, row in first.items()}
+    assert sum(each.jobs for each in found.values()) == len(first)
+    assert sum(each.total_s for each in found.values()) == sum(shortest.values())
+    if everything is None:
+        assert not first
+        return
+    ordered = sorted(shortest.values())
+    assert (everything.jobs, everything.total_s) == (len(ordered), sum(ordered))
+    assert everything.longest_s == ordered[-1]
+    assert everything.median_s == ordered[(len(ordered) + 1) // 2 - 1]
+    assert everything.p90_s == ordered[-(-len(ordered) * 9 // 10) - 1]
 
 
 def test_scarce_is_what_was_taken_and_waited_for(site: Publisher) -> None:
