@@ -30,7 +30,6 @@ import msgspec
 
 from formats.rule_codes import Reason
 from publisher.messages.item import Item
-from publisher.publish.context import StopSending
 from publisher.reason import ReasonCode
 
 _PROOF: Final = 2
@@ -163,10 +162,16 @@ class Reject(msgspec.Struct, frozen=True):
     records: Sequence[RefusedRecord]
 
 
-PolicyStep: TypeAlias = Probe | ResendAccepted | TryAgain | Reject
+class Stop(msgspec.Struct, frozen=True):
+    """Send nothing more in this run, for this reason; everything waits. The last step: the policy is not resumed."""
+
+    why: str
+
+
+PolicyStep: TypeAlias = Probe | ResendAccepted | TryAgain | Reject | Stop
 _T = TypeVar("_T")
 Steps: TypeAlias = Generator[PolicyStep, Any, _T]
-"""What is to be done, one after the other; the answer to each is sent back. It ends the run by `StopSending`."""
+"""What is to be done, one after the other; the answer to each is sent back."""
 
 
 class RejectionPolicy:
@@ -199,7 +204,7 @@ class RejectionPolicy:
         self, batch_id: int, items: Sequence[Item], answer: str, *, certain: bool, knew: int, left: int, since: int
     ) -> Steps[None]:
         """The service refused a batch of these items, first at `since`, alone or with others. `knew` and `left` as in
-        `Refusal`. Raises `StopSending`."""
+        `Refusal`."""
         self._refusals.add(items, knew, left)
         if len(items) == 1:
             self._refused[items[0].key] = RefusedRecord(items[0], batch_id, answer, certain or self._replaces)
@@ -211,7 +216,7 @@ class RejectionPolicy:
             yield from self._doubt(answer, since)
         if len(self._refused) >= _MOST_REFUSED and not self._deciding:
             yield from self._decide_all()
-            self._stop_at(_MOST_REFUSED // 2)
+            yield from self._stop_at(_MOST_REFUSED // 2)
 
     def refused_again(self, record: RefusedRecord, batch_id: int, answer: str, *, knew: int, left: int) -> None:
         """The service refused a record that was tried again."""
@@ -219,9 +224,9 @@ class RejectionPolicy:
         self._refused[record.item.key] = msgspec.structs.replace(record, batch_id=batch_id, answer=answer)
 
     def conclude(self) -> Steps[None]:
-        """All is sent: reject what is bad. Raises `StopSending`: of some nothing shows whether they are."""
+        """All is sent: reject what is bad, and stop if of some nothing shows whether they are."""
         yield from self._decide_all()
-        self._stop_at(1)
+        yield from self._stop_at(1)
 
     def _doubt(self, answer: str, since: int) -> Steps[None]:
         """Nothing was accepted for a while: is it the records or the service? Show it one that it has; then try others,
@@ -232,13 +237,13 @@ class RejectionPolicy:
                 return
             self._probed = True
             if not (yield from self._accepts_new()) and self._proof is None:
-                raise StopSending(_ACCEPTED_NONE % answer)
+                yield Stop(_ACCEPTED_NONE % answer)
             return
         if not (yield ResendAccepted(self._proof)):
-            raise StopSending(f"{answer} (the service does not take even a record that it holds; everything waits)")
+            yield Stop(f"{answer} (the service does not take even a record that it holds; everything waits)")
         if since >= self.last_new and (yield from self._accepts_new()) is False:
             yield from self._decide([one for one in self._refused.values() if not self._is_doubtful(one)])
-            raise StopSending(f"{answer} (the service takes no new record any more; everything waits)")
+            yield Stop(f"{answer} (the service takes no new record any more; everything waits)")
 
     def _accepts_new(self) -> Steps[bool | None]:
         """Whether the service accepts a new record, out of a few from anywhere; None where nothing else shows it.
@@ -265,21 +270,21 @@ class RejectionPolicy:
         if not self._refused:
             return
         if self._proof is None:
-            raise StopSending(_ACCEPTED_NONE % self._last_answer)
+            yield Stop(_ACCEPTED_NONE % self._last_answer)
         self._deciding = True
         is_any_doubtful = any(map(self._is_doubtful, self._refused.values()))
         accepts_new = (yield from self._accepts_new()) if is_any_doubtful else True
         refused = list(self._refused.values())
         if accepts_new is False:
             yield from self._decide([one for one in refused if not self._is_doubtful(one)])
-            self._stop_at(0)
+            yield from self._stop_at(0)
         yield from self._decide(refused)
         self._deciding = False
 
-    def _stop_at(self, refused: int) -> None:
-        """End the run if so many are left of which nothing shows whether they are bad."""
+    def _stop_at(self, refused: int) -> Steps[None]:
+        """Stop if so many are left of which nothing shows whether they are bad."""
         if len(self._refused) >= refused:
-            raise StopSending(_INCONCLUSIVE % (self._last_answer, len(self._refused)))
+            yield Stop(_INCONCLUSIVE % (self._last_answer, len(self._refused)))
 
     def _is_doubtful(self, record: RefusedRecord) -> bool:
         """Whether the service accepted no new record after it refused this one, and did not say what is wrong."""
@@ -299,7 +304,7 @@ class RejectionPolicy:
             return
         assert self._proof is not None  # nothing is decided before an acceptance
         if not (yield ResendAccepted(self._proof)):
-            raise StopSending(f"{bad[0].answer} (the service is not well; everything waits)")
+            yield Stop(f"{bad[0].answer} (the service is not well; everything waits)")
         yield Reject(bad)
         for record in bad:
             del self._refused[record.item.key]

@@ -33,6 +33,7 @@ from publisher.publish.rejection import (
     RejectionPolicy,
     ResendAccepted,
     Steps,
+    Stop,
     TryAgain,
 )
 from publisher.publish.retry import RetryBudget, answer_of
@@ -292,6 +293,8 @@ class SectionSender:
                 self._try_again(step.record)
             case Reject():
                 self._reject(step.records)
+            case Stop():
+                raise StopSending(step.why)
             case _:
                 assert_never(step)
         return None

@@ -19,6 +19,7 @@ from publisher.publish.rejection import (
     RejectionPolicy,
     ResendAccepted,
     Steps,
+    Stop,
     TryAgain,
 )
 
@@ -141,6 +142,8 @@ class Run:
                     self.policy.accepted(batch_id, [step.record.item], [step.record.item])
             case Reject():
                 self.rejected += [record.item.key for record in step.records]
+            case Stop():
+                raise StopSending(step.why)
         return None
 
 
