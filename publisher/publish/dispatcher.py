@@ -317,11 +317,15 @@ class Dispatcher:
         rows = [item.group for item in items if item.group is not None]
         groups.mark_in_flight(connection, context.target_id, self._section.kind, batch_id, rows, now)
         left = chain.from_iterable(item.members for item in items)
-        while some := dict(islice(left, _MEMBERS_AT_ONCE)):  # those that changed are left waiting
+        while some := dict(islice(left, _MEMBERS_AT_ONCE)):
+            if batch.before is State.IN_FLIGHT:
+                in_flight.move_to_batch(connection, context.target_id, batch_id, some, now)
+                continue
+            # Those that changed since they were read are left waiting.
             versions = runs.digests_of(connection, list(some))
             leaving = [(run_id, digest, some[run_id]) for run_id, digest in versions]
             in_flight.mark_in_flight(
-                connection, context.target_id, batch_id, leaving, now, before=batch.before, keeps_first=False
+                connection, context.target_id, batch_id, leaving, now, before=State.WAITING, keeps_first=False
             )
 
     def _as_read(self, batch: Batch) -> Batch:

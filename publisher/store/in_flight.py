@@ -38,11 +38,11 @@ _leaving: Final = DeliverySelection(
     ("batch", "keeps_first", "digest", "run", "revision_read"),
     _SENT,
 )
+_AS_THEY_WERE: Final = {"revision": deliveries.c.revision, "deselected": deliveries.c.deselected}
 _leaving_again: Final = DeliverySelection(
-    _one_run,
-    ("batch", "keeps_first", "digest", "run"),
-    {**_SENT, "revision": deliveries.c.revision, "deselected": deliveries.c.deselected},
+    _one_run, ("batch", "keeps_first", "digest", "run"), {**_SENT, **_AS_THEY_WERE}
 )
+_in_next_batch: Final = DeliverySelection(_one_run, ("batch", "run"), {"batch_id": bindparam("batch"), **_AS_THEY_WERE})
 
 _of_batch: Final = and_(
     OPEN, deliveries.c.end_time >= literal_column(str(EVER + 1)), deliveries.c.batch_id == bindparam("batch")
@@ -97,6 +97,13 @@ def mark_in_flight(
         return transition(connection, change, _leaving_again, again)
     rows = ((batch_id, first, digest, run_id, revision) for run_id, digest, revision in leaving)
     return transition(connection, change, _leaving, rows)
+
+
+def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids: Iterable[int], now: int) -> None:
+    """Let runs that are in flight with their groups be in flight in another batch: the groups are sent once more as
+    they were made, so the versions that are in them stay noted."""
+    change = StateChange(target_id, State.IN_FLIGHT, State.IN_FLIGHT, now)
+    transition(connection, change, _in_next_batch, ((batch_id, run_id) for run_id in run_ids))
 
 
 def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, int]) -> set[int]:

@@ -72,3 +72,29 @@ def test_one_bad_group_is_rejected_after_another_was_taken(tmp_path: Path) -> No
     assert site.in_state("apel", State.REJECTED) == {make_job(4).record_id}
     assert service.total()[0] == 3
     site.assert_counters_right()
+
+
+# --- the parts of a refused message
+
+
+def test_what_changes_while_its_group_is_refused_is_known_by_the_version_that_was_sent(tmp_path: Path) -> None:
+    """The bodies of the halves are those of the whole message, so that the digests in the ledger are too."""
+    site, service = site_of(tmp_path)
+    before = dict(site.rows("SELECT record_id, digest FROM runs"))
+
+    def refuses_once_and_a_job_changes(_message: Message) -> Outcome | None:
+        if service.posts > 1:
+            return None
+        site.sources["ce1"].add(make_job(2, user_dn="/DC=org/CN=User 2", wall_s=77))
+        site.another_publisher().collect()
+        return REFUSED
+
+    service.fault = refuses_once_and_a_job_changes
+    site.publish()
+    now = site.rows("SELECT record_id, runs.digest, sent_digest, state FROM runs JOIN deliveries ON runs.id = run_id")
+    changed = {record_id for record_id, digest, _, _ in now if digest != before[record_id]}
+    assert changed == {make_job(2).record_id}
+    assert {record_id: sent for record_id, _, sent, _ in now} == before
+    assert site.in_state("apel", State.WAITING) == changed
+    site.publish()
+    assert service.total()[:2] == (4, 377)
