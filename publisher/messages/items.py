@@ -3,12 +3,12 @@
     for step in items(Recipient(store, config, "apel"), Scope(), now=now): ...
 
 **Contract.** The steps come in the order in which they are sent: the records, summaries, or reports of the recipient,
-oldest first, and then its sync counts. Making them changes nothing in the store. `publish` carries each step out before
-it asks for the next one, and what it sends are these items and nothing else. `render`, its `--diff` and `--explain`,
-`shadow`, the rehearsal, and `reconcile` read the same steps and carry nothing out. Both get the same: what a step has
-held or released does not depend on whether that was recorded meanwhile. So with nothing in flight, the same clock, and
-the same configuration, the bodies, ids, and held runs of a dry run are those of the next `publish` to a service that
-accepts everything (`tests/properties/test_dry_run.py`).
+oldest first, and then its sync counts. Making them changes nothing in the store. `publish` carries them out in this
+order, and what it sends are these items and nothing else. `render`, its `--diff` and `--explain`, `shadow`, the
+rehearsal, and `reconcile` read the same steps and carry nothing out. Both get the same: what a step has held or
+released does not depend on whether that was recorded meanwhile. So with nothing in flight, the same clock, and the same
+configuration, the bodies, ids, and held runs of a dry run are those of the next `publish` to a service that accepts
+everything (`tests/properties/test_dry_run.py`).
 
 **Memory** does not grow with the work. Records come page by page, of a long backlog from a worker process; of a month,
 the sums of each group and ten bytes for each waiting run are held at a time.

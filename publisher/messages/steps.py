@@ -1,7 +1,7 @@
 """What the producer is asked for (`Scope`) and what it gives, one step after the other.
 
-A step is a value; nothing in it has changed the store. Publishing carries each one out before it asks for the next;
-all others look at the sections alone.
+A step is a value; nothing in it has changed the store. Publishing carries each one out before it asks for the next,
+except that `Finished` is recorded when nothing before it is undecided; all others look at the sections alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Items of one format, of which all are settled before the next step begins.
+    """Items of one format, of which all are sent before the next step begins, and settled before another format does.
 
     `pages` can be read once. `kind`: under which the ledger keeps its groups; None for records. `period`: what the
     groups are of; `outdated`: keys of earlier groups of it, in place of which these are sent. `kept`: keys of groups

@@ -120,6 +120,7 @@ class SendQueue:
 
         One that was never refused, as long as there are such; the newest, if asked.
         """
+        self._load()
         if self._queue:
             place = len(self._queue) - 1 if newest else random.randrange(len(self._queue))  # noqa: S311 - any will do
             item = self._queue[place]

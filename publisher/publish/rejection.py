@@ -15,8 +15,9 @@ A message whose records were all accepted at some time was refused for nothing: 
 time that this is known of, one refusal more is asked for.
 
 A group (a summary, a sync count, a report) replaces the one of the same key, so that the service has to store it each
-time. A refusal of it is taken to be about the group, and that the service accepts one again which it accepted before
-shows that it is well.
+time. A refusal of it is taken to be about the group if the service accepted another one before, in the same run; and
+that it accepts one again which it accepted before shows that it is well. A month may have nothing but a bad group to
+send: what is refused before anything is accepted is decided on after a later month, by the rules for records.
 """
 
 from __future__ import annotations
@@ -184,6 +185,7 @@ class RejectionPolicy:
         self._refusals_since_accept = 0
         self._probed = False
         self._deciding = False
+        self._left_out = False
         self._last_answer = ""
         self._proof: Item | None = None
         self.last_new = 0
@@ -207,10 +209,11 @@ class RejectionPolicy:
         `Refusal`."""
         self._refusals.add(items, knew, left)
         if len(items) == 1:
-            self._refused[items[0].key] = RefusedRecord(items[0], batch_id, answer, certain or self._replaces)
+            certain = certain or (self._replaces and self._proof is not None)
+            self._refused[items[0].key] = RefusedRecord(items[0], batch_id, answer, certain)
             self._last_answer = answer
         if self._replaces:
-            return  # what is refused of a month is decided on when the rest of the month was sent
+            return  # what is refused is decided on when the rest of the section was sent
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
             yield from self._doubt(answer, since)
@@ -223,10 +226,31 @@ class RejectionPolicy:
         self._refusals.add([record.item], knew, left)
         self._refused[record.item.key] = msgspec.structs.replace(record, batch_id=batch_id, answer=answer)
 
-    def conclude(self) -> Steps[None]:
-        """All is sent: reject what is bad, and stop if of some nothing shows whether they are."""
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of the sections so far was sent and decided on."""
+        return not self._refused and not self._left_out
+
+    def admit_section(self) -> Steps[bool]:
+        """Whether another section is to be sent: not if the service accepted nothing in this run, refused many, and
+        refuses a few of this one, from anywhere in it, as well."""
+        if not self._replaces or self._proof is not None or len(self._refused) < _MOST_REFUSED:
+            return True
+        yield from self._accepts_new()
+        self._left_out = self._left_out or self._proof is None
+        return self._proof is not None
+
+    def conclude(self, *, is_last: bool) -> Steps[None]:
+        """All of a section is sent: reject what is bad, and stop if of some nothing shows whether they are.
+
+        Groups wait for a later section to show it, unless this one `is_last`.
+        """
+        may_wait = self._replaces and not is_last
+        if may_wait and self._proof is None:
+            return
         yield from self._decide_all()
-        yield from self._stop_at(1)
+        if not may_wait:
+            yield from self._stop_at(1)
 
     def _doubt(self, answer: str, since: int) -> Steps[None]:
         """Nothing was accepted for a while: is it the records or the service? Show it one that it has; then try others,

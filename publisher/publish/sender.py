@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from publisher.events import RecordSettled, TargetPaused
 from publisher.messages.item import Item, Limits, halves
@@ -54,6 +54,8 @@ from publisher.targets.base import (
     Unknown,
 )
 
+_T = TypeVar("_T")
+
 
 class Sender:
     """Sends what one target is due. Made for one run; `sent` says what it did."""
@@ -83,7 +85,12 @@ class Sender:
         self._workers = WorkerPool(targets, RetryBudget(settings), tools)
         self._left: deque[int] = deque(maxlen=len(targets) + 1)
         self._settlements = Settlements(self._context)
-        self._policies: dict[str, RejectionPolicy] = {}
+        self._form_name = ""
+        self._policy = RejectionPolicy(replaces=False)
+        """Of the format that is being sent, in all its sections."""
+        self._last: SectionSender | None = None
+        self._finished: list[Finished] = []
+        """To be recorded when all that was sent before is decided on: until then it may have to be sent again."""
 
     def run(self) -> None:
         """Settle what was in flight, then send all that is due.
@@ -103,9 +110,11 @@ class Sender:
                         case Section():
                             self._send(step)
                         case Finished():
-                            bookkeeping.finish(context, step)
+                            self._finished.append(step)
+                            self._finish()
                         case _:
                             pass  # nothing is sent of a period that is not due
+                self._conclude()
         except StopSending as stop:
             self.sent.paused = str(stop)
             context.observer(TargetPaused(context.target, str(stop)))
@@ -113,14 +122,31 @@ class Sender:
             self._settlements.commit()
             bookkeeping.put_back(context, self._left)
 
+    def _conclude(self) -> None:
+        """No section of the same format follows: decide on what was refused. Raises `StopSending`."""
+        if self._last is not None:
+            self._last.conclude()
+            self._settlements.commit()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Record what is finished."""
+        if self._policy.is_settled:
+            for step in self._finished:
+                bookkeeping.finish(self._context, step)
+            self._finished.clear()
+
     def _send(self, section: Section) -> None:
-        """Send the items of a section, and settle them all."""
+        """Send the items of a section, and settle all that a later section need not decide on."""
+        replaces = section.kind is not None
+        if section.form.name != self._form_name:
+            self._conclude()
+            self._form_name, self._policy = section.form.name, RejectionPolicy(replaces=replaces)
+            self._finished.clear()  # of what was left out for this run
         bookkeeping.prepare_section(self._context, section)
         limits = Limits(
             section.most or self._most, self._limit_bytes, section.form.overhead_bytes, section.form.separator_bytes
         )
-        replaces = section.kind is not None
-        policy = self._policies.setdefault(section.form.name, RejectionPolicy(replaces=replaces))
         dispatcher = Dispatcher(
             self._context, section, self._workers, self._settlements, self._left, self._tools.stopping
         )
@@ -131,14 +157,20 @@ class Sender:
 
         with closing(section):
             if replaces:
-                queue = SendQueue(limits, next_page)
-                SectionSender(self._context, dispatcher, queue, policy, self._workers.count).run(())
+                self._last = self._section_sender(dispatcher, SendQueue(limits, next_page))
+                self._last.run(())
             else:
                 with Prefetcher(next_page, self._context.target) as pages:
                     queue = SendQueue(limits, pages.next, self._tools.backlog.loaded)
                     again = bookkeeping.recovered(self._context, self._recipient, limits)
-                    SectionSender(self._context, dispatcher, queue, policy, self._workers.count, pages.begin).run(again)
+                    self._last = self._section_sender(dispatcher, queue, pages.begin)
+                    self._last.run(again)
         self._settlements.commit()
+
+    def _section_sender(
+        self, dispatcher: Dispatcher, queue: SendQueue, made_ready: Callable[[], None] = lambda: None
+    ) -> SectionSender:
+        return SectionSender(self._context, dispatcher, queue, self._policy, self._workers.count, made_ready)
 
 
 class SectionSender:
@@ -151,7 +183,7 @@ class SectionSender:
         queue: SendQueue,
         policy: RejectionPolicy,
         workers: int,
-        made_ready: Callable[[], None] = lambda: None,
+        made_ready: Callable[[], None],
     ) -> None:
         """`made_ready` is called when a batch has left: the next may be made ready."""
         self._context = context
@@ -170,14 +202,19 @@ class SectionSender:
             try:
                 for batch in again:
                     self._launch(batch)
-                self._send_all()
-                self._follow(self._policy.conclude())
+                if self._follow(self._policy.admit_section()):
+                    self._send_all()
+                self._follow(self._policy.conclude(is_last=False))
             finally:
                 self._settle_rest()
         except StopSending:
             if self._lost is not None:
                 raise self._lost from None
             raise
+
+    def conclude(self) -> None:
+        """Decide on what is left of this section and those before it. Raises `StopSending`, and as posting does."""
+        self._follow(self._policy.conclude(is_last=True))
 
     def _send_all(self) -> None:
         while True:
@@ -272,14 +309,15 @@ class SectionSender:
 
     # --- what the rejection policy asks for
 
-    def _follow(self, asked: Steps[None]) -> None:
-        """Carry out what the policy asks for, one step after the other. Raises `StopSending`."""
+    def _follow(self, asked: Steps[_T]) -> _T:
+        """Carry out what the policy asks for, one step after the other; gives its result. Raises `StopSending`."""
         answer: Any = None
         while True:
             try:
                 step = asked.send(answer)
-            except StopIteration:
-                return
+            except StopIteration as end:
+                result: _T = end.value
+                return result
             answer = self._carry_out(step)
 
     def _carry_out(self, step: PolicyStep) -> ProbeResult | bool | None:

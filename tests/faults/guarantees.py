@@ -52,6 +52,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "signing": Fault("messages cannot be signed", "all 1 918, and its state moves on", "0"),
     "ams lost answer": Fault("the broker takes a signed message, then answers 500", "0", "1 818"),
     "poison": Fault("records that the service refuses"),
+    "bad group": Fault("a summary that the service refuses, alone in the oldest month"),
     "filling": Fault("the service's disk fills while a bad record is looked for, and is free again later"),
     "not latin-1": Fault("a job's name that is not Latin-1", "918 stuck behind it, for ever", "1 000 at each run"),
     "markup": Fault("`&` and `<` in a name", "the whole batch is malformed XML"),

@@ -18,6 +18,7 @@ from publisher.targets import make_target
 from tests.faults.guarantees import Guarantees
 from tests.faults.simulated_site import BATCH, JOBS, Outcome, SimulatedSite, make_job, make_jobs
 from tests.publisher.scripted_server import Connection, Request, serve
+from tests.publisher.site import OCTOBER
 
 MIDWAY = 4
 """Batches that go well first."""
@@ -309,6 +310,29 @@ def test_poisoned_records(tmp_path: Path, simulator: Simulator, guarantees: Guar
     site.befall()
     site.publisher.retry(State.REJECTED, "neic")
     assert site.run().accepted == len(poisoned)
+
+
+def test_a_bad_summary_alone_in_the_oldest_month(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
+    october = make_job(1, user_dn="/DC=org/CN=Bad", end=OCTOBER + 5)
+    site = SimulatedSite(
+        tmp_path,
+        simulator,
+        jobs=[october, *make_jobs(JOBS - 1, first=2)],
+        kind="ams",
+        records="apel-summary",
+        sync=True,
+    )
+    site.befall(Fault("status", code=400, service="publish", texts=("CN=Bad",)))
+    first = site.run()
+    assert (first.code, first.accepted, first.rejected) == (3, JOBS - 1, 1)
+    assert site.in_state("neic", State.REJECTED) == {october.record_id}
+    again = site.run()
+    held = simulator.apel.holdings()
+    counted = sum(int(dict(row.fields)["NumberOfJobs"]) for row in held.summaries.values())
+    assert (again.accepted, again.rejected, held.rejected) == (0, 0, ())
+    words = f"{first.words}: with the answer, once summaries of a later month were taken. Next run: {again.words}"
+    guarantees.row("bad group", words, JOBS - 1 - counted, 0)
+    assert counted == JOBS - 1
 
 
 def test_a_disk_that_fills_while_a_bad_record_is_looked_for(

@@ -1,4 +1,7 @@
-"""Summaries that are refused: whose fault it is shows only when the service takes another group after it."""
+"""Summaries and reports that are refused: whose fault it is shows only when the service takes another group.
+
+A group may be the only one of its month that is due: then a later month shows it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from formats.utilization.report import read_report
 from publisher.store.schema import State
-from publisher.targets.base import Message, Outcome, Oversized, Refused
-from tests.publisher.receivers import SummaryReceiver, always
+from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused
+from tests.publisher.receivers import Fault, Receiver, SummaryReceiver, always
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 REFUSED = Refused("HTTP 400", certain=True)
+DAY_S = 86_400
+BAD = "/DC=org/CN=Bad"
 
 
 def site_of(folder: Path) -> tuple[Site, SummaryReceiver]:
@@ -71,6 +77,231 @@ def test_one_bad_group_is_rejected_after_another_was_taken(tmp_path: Path) -> No
     assert site.publish_to("apel").sent.rejected == 1
     assert site.in_state("apel", State.REJECTED) == {make_job(4).record_id}
     assert service.total()[0] == 3
+    site.assert_counters_right()
+
+
+# --- a month with nothing else to send
+
+
+def refuses(text: bytes) -> Fault:
+    """A service that refuses what holds this."""
+    return lambda message: Refused("HTTP 400", certain=False) if text in message.payload else None
+
+
+def site_with_a_bad_month(folder: Path, good: int = 4) -> tuple[Site, SummaryReceiver]:
+    """October has one bad group and nothing else to send, November good ones."""
+    source = ListSource("ce1")
+    source.add(make_job(1, user_dn=BAD, end=OCTOBER + 5))
+    source.add(*(make_job(number, user_dn=f"/DC=org/CN=User {number}") for number in range(2, 2 + good)))
+    service = SummaryReceiver("apel")
+    site = Site(folder, [source], [service])
+    site.collect()
+    service.fault = refuses(b"CN=Bad")
+    return site, service
+
+
+def formats_of(messages: list[Message]) -> list[str]:
+    return [message.format for message in messages]
+
+
+def due_months(site: Site, purpose: str) -> list[int]:
+    """The months, by number, that are marked for something."""
+    return [month for (month,) in site.rows("SELECT month FROM due_months WHERE purpose = ? ORDER BY month", purpose)]
+
+
+def test_a_bad_group_alone_in_the_oldest_month_is_rejected_and_later_months_are_sent(tmp_path: Path) -> None:
+    site, service = site_with_a_bad_month(tmp_path)
+    sent = site.publish_to("apel").sent
+    assert (sent.paused, sent.accepted, sent.rejected) == (None, 4, 1)
+    assert site.counted("apel") == {State.ACCEPTED: 4, State.REJECTED: 1}
+    assert site.in_state("apel", State.REJECTED) == {make_job(1).record_id}
+    assert service.total()[0] == 4
+    assert len(service.sync) == 2, "the counts of both months are sent"
+    assert formats_of(service.messages)[-2:] == ["apel-sync"] * 2, "and last"
+    assert due_months(site, "sync") == []
+    site.assert_counters_right()
+    posts = service.posts
+    assert site.publish_to("apel").sent.paused is None
+    assert service.posts == posts, "October is not due any more"
+
+
+@pytest.mark.parametrize("step", range(22))
+def test_killed_while_a_group_is_not_decided_on_the_next_run_ends_as_one_that_was_not(
+    tmp_path: Path, step: int
+) -> None:
+    """Or, where November had been settled before, the next one with something new to send: until then nothing shows
+    whose fault it is."""
+    site, service = site_with_a_bad_month(tmp_path)
+    was_killed = site.killed_at(step, site.publish)
+    assert was_killed == (step < 19), "every event is tried"
+    site.publish()
+    assert site.counted("apel") in (
+        {State.ACCEPTED: 4, State.REJECTED: 1},
+        {State.ACCEPTED: 4, State.WAITING: 1},
+    )
+    site.sources["ce1"].add(make_job(6, user_dn="/DC=org/CN=User 6"))
+    site.collect()
+    assert site.publish_to("apel").sent.paused is None
+    assert site.counted("apel") == {State.ACCEPTED: 5, State.REJECTED: 1}
+    assert service.total()[0] == 5
+    assert sorted(service.sync.values()) == [1, 5]
+    assert due_months(site, "sync") == []
+    site.assert_counters_right()
+
+
+def test_interrupted_while_a_group_is_not_decided_on_it_waits(tmp_path: Path) -> None:
+    site, service = site_with_a_bad_month(tmp_path)
+    site.stop_when = lambda: service.posts > 0
+    assert site.publish_to("apel").sent.paused == "interrupted"
+    assert site.counted("apel") == {State.WAITING: 5}
+    site.stop_when = lambda: False
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 4, State.REJECTED: 1}
+
+
+def test_a_service_that_refuses_all_months_rejects_nothing(tmp_path: Path) -> None:
+    site, service = site_with_a_bad_month(tmp_path)
+    service.fault = always(REFUSED)
+    sent = site.publish_to("apel").sent
+    assert (sent.accepted, sent.rejected) == (0, 0)
+    assert "took no record at all" in (sent.paused or "")
+    assert site.counted("apel") == {State.WAITING: 5}
+    assert "apel-sync" not in formats_of(service.messages), "its counts would go with nothing"
+
+
+def test_a_service_that_is_ill_during_one_month_and_well_in_the_next_rejects_nothing(tmp_path: Path) -> None:
+    site, service = site_with_a_bad_month(tmp_path)
+    service.fault = lambda _message: Refused("HTTP 400", certain=False) if service.posts < 2 else None
+    sent = site.publish_to("apel").sent
+    assert (sent.paused, sent.accepted, sent.rejected) == (None, 5, 0)
+    assert service.total()[0] == 5
+
+
+def test_a_service_that_falls_ill_after_a_month_that_it_took_rejects_nothing(tmp_path: Path) -> None:
+    site, service = site_with_a_bad_month(tmp_path)
+    service.fault = lambda _message: None if service.posts == 2 else REFUSED
+    assert site.publish_to("apel").sent.rejected == 0
+    assert site.counted("apel") == {State.ACCEPTED: 4, State.WAITING: 1}
+
+
+def refuses_sync_of_october(message: Message) -> Outcome | None:
+    """A service that does."""
+    return REFUSED if message.format == "apel-sync" and b"Month: 10" in message.payload else None
+
+
+@pytest.mark.parametrize("step", range(22))
+def test_killed_while_a_sync_count_is_not_decided_on_it_is_sent_again(tmp_path: Path, step: int) -> None:
+    site, service = site_with_a_bad_month(tmp_path)
+    service.fault = refuses_sync_of_october
+    site.killed_at(step, site.publish)
+    site.publish()
+    site.sources["ce1"].add(make_job(6, user_dn="/DC=org/CN=User 6"))
+    site.collect()
+    assert site.publish_to("apel").sent.paused is None
+    assert list(service.sync.values()) == [5]
+    states = site.rows("SELECT month, state FROM groups WHERE kind = 'sync' ORDER BY month")
+    assert states == [(202610, int(State.REJECTED)), (202611, int(State.ACCEPTED))]
+
+
+def test_a_sync_count_that_is_refused_is_rejected_when_that_of_a_later_month_is_taken(tmp_path: Path) -> None:
+    site, service = site_with_a_bad_month(tmp_path)
+    service.fault = refuses_sync_of_october
+    sent = site.publish_to("apel").sent
+    assert (sent.paused, sent.accepted) == (None, 5)
+    assert list(service.sync.values()) == [4]
+    assert due_months(site, "sync") == []
+    posts = service.posts
+    site.publish()
+    assert service.posts == posts
+
+
+def test_few_messages_are_posted_to_a_service_that_refuses_everything_however_long_the_backlog(tmp_path: Path) -> None:
+    """After a month in which it refused hundreds, a few of each later month are tried, and the rest of it waits."""
+    source = ListSource("ce1", page=1000)
+    months = [OCTOBER - number * 31 * DAY_S for number in range(4)]
+    numbers = iter(range(1, 1201))
+    source.add(
+        *(
+            make_job(next(numbers), user_dn=f"/DC=org/CN=User {user}", end=end, submit=end - 200)
+            for end in months
+            for user in range(300)
+        )
+    )
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", batch_records=300)
+    site.collect()
+    service.fault = always(REFUSED)
+    sent = site.publish_to("apel").sent
+    assert "took no record at all" in (sent.paused or "")
+    later = [message for message in service.messages if b"Month: 6\n" not in message.payload]
+    assert 0 < len(later) <= 3 * 5
+    assert site.counted("apel") == {State.WAITING: 1200}
+    service.fault = refuses(b"CN=User 299\n")
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 1196, State.REJECTED: 4}
+    site.assert_counters_right()
+
+
+def test_a_whole_month_of_bad_groups_does_not_keep_the_next_ones_waiting(tmp_path: Path) -> None:
+    """As where a service takes no month that is so old."""
+    source = ListSource("ce1", page=1000)
+    source.add(*(make_job(number, user_dn=f"{BAD} {number}", end=OCTOBER + 5) for number in range(1, 251)))
+    source.add(*(make_job(number, user_dn=f"/DC=org/CN=User {number}") for number in range(251, 301)))
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    site.collect()
+    service.fault = refuses(b"CN=Bad")
+    assert site.publish_to("apel").sent.paused is None
+    assert site.counted("apel") == {State.ACCEPTED: 50, State.REJECTED: 250}
+
+
+# --- reports
+
+
+class Portal(Receiver):
+    """A service that keeps the last report of each interval: its jobs' first second by its start."""
+
+    def __init__(self) -> None:
+        super().__init__("portal", "directory")
+        self.starts: list[int] = []
+
+    def store(self, message: Message) -> Accepted:
+        """See `Receiver.store`."""
+        self.starts.append(read_report(message.payload).start)
+        return Accepted({"file": message.batch_id})
+
+
+def site_with_a_bad_day(folder: Path) -> tuple[Site, Portal]:
+    """The report of the first of three days is bad."""
+    source = ListSource("ce1")
+    source.add(*(make_job(number, end=NOVEMBER + number * DAY_S + 5000) for number in range(3)))
+    portal = Portal()
+    site = Site(folder, [source], [portal])
+    site.configure("portal", records="utilization", period="day")
+    site.collect()
+    portal.fault = lambda message: REFUSED if read_report(message.payload).start == NOVEMBER else None
+    return site, portal
+
+
+def test_a_bad_report_of_the_oldest_period_is_rejected_and_later_ones_are_sent(tmp_path: Path) -> None:
+    site, portal = site_with_a_bad_day(tmp_path)
+    sent = site.publish_to("portal").sent
+    assert (sent.paused, sent.accepted, sent.rejected) == (None, 2, 1)
+    assert set(portal.starts) == {NOVEMBER + DAY_S, NOVEMBER + 2 * DAY_S}
+    assert site.in_state("portal", State.REJECTED) == {make_job(0).record_id}
+    posts = portal.posts
+    site.publish()
+    assert portal.posts == posts, "the day is not due any more"
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_killed_while_a_report_is_not_decided_on_the_next_run_rejects_it(tmp_path: Path, step: int) -> None:
+    site, portal = site_with_a_bad_day(tmp_path)
+    site.killed_at(step, site.publish)
+    site.publish()
+    assert site.counted("portal") == {State.ACCEPTED: 2, State.REJECTED: 1}
+    assert set(portal.starts) == {NOVEMBER + DAY_S, NOVEMBER + 2 * DAY_S}
     site.assert_counters_right()
 
 

@@ -114,7 +114,7 @@ class Run:
         self.left = items(*run_ids)
         while self.left:
             self.send(self.left.pop(0))
-        self.follow(self.policy.conclude())
+        self.follow(self.policy.conclude(is_last=True))
 
     def follow(self, steps: Steps[None]) -> None:
         """Carry out what the policy asks for."""
