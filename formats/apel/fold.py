@@ -387,15 +387,16 @@ class SyncFold:
         self._view = view
         self._counts: dict[SyncKey, SyncCount] = {}
 
-    def add(self, job: Job) -> SyncKey:
-        """Count a run, held or not; raises `CannotRenderError` for one without a usable end, site or submit host."""
+    def add(self, job: Job, jobs: int = 1) -> SyncKey:
+        """Count a run, held or not, or so many of its site, submit host, and month; raises `CannotRenderError` for one
+        without a usable end, site or submit host."""
         values.finished(job)
         notes: list[Note] = []
         month = month_of(values.needed(JOB_NUMBERS["EndTime"], job.end))
         site = values.required("Site", job.site or self._view.site, notes)
         spelling = SyncKey(site, month.year, month.month, values.submit_host(job, self._view, notes))
         key = spelling.folded()
-        self.merge_count(SyncCount(key, spelling, 1))
+        self.merge_count(SyncCount(key, spelling, jobs))
         return key
 
     def merge(self, other: SyncFold) -> None:

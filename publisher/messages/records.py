@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from sqlalchemy import Connection
 
 from formats.base import RecordFormat
 from formats.rule_codes import CannotRenderError, Reason
@@ -54,15 +56,20 @@ class PageRenderer:
         """
         with self._store.read() as connection:
             waiting = queries.waiting(connection, self._target_id, after, self._size, self._part)
-        if not waiting:
-            return None
-        return self.rendered(waiting, as_new=as_new)
+            to_hold = self._duplicates(connection, waiting)
+        return self._page(waiting, to_hold, as_new=as_new) if waiting else None
 
-    def rendered(self, page: Sequence[PendingDelivery], *, as_new: bool = False, guarded: bool = True) -> ItemPage:
+    def rendered(self, page: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
         """These deliveries. `guarded`: those that would count twice, or replace another job, are held."""
+        to_hold: dict[int, Reason] = {}
+        if guarded:
+            with self._store.read() as connection:
+                to_hold = self._duplicates(connection, page)
+        return self._page(page, to_hold, as_new=False)
+
+    def _page(self, page: Sequence[PendingDelivery], to_hold: Mapping[int, Reason], *, as_new: bool) -> ItemPage:
         items = []
         held = []
-        to_hold = self._duplicates(page) if guarded else {}
         for delivery in page:
             run = delivery.run
             members = Members([run.run_id], [delivery.revision])
@@ -95,12 +102,11 @@ class PageRenderer:
         assert self._recipient.target_id is not None  # only a target that has deliveries has some that wait
         return self._recipient.target_id
 
-    def _duplicates(self, page: Sequence[PendingDelivery]) -> dict[int, Reason]:
+    def _duplicates(self, connection: Connection, page: Sequence[PendingDelivery]) -> dict[int, Reason]:
         """Those of these runs that would count twice, or in place of another one, by run id, each with the reason."""
-        with self._store.read() as connection:
-            to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])
-            for each in page:  # corrections alone, of which there are few
-                is_changed = each.sent is not None and not each.sent.is_known_as(each.run.digest)
-                if is_changed and duplicate_guard.is_key_changed(connection, self._format.name, each.run, each.sent):
-                    to_hold[each.run.run_id] = duplicate_guard.KEY_CHANGED
+        to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])
+        for each in page:  # corrections alone, of which there are few
+            is_changed = each.sent is not None and not each.sent.is_known_as(each.run.digest)
+            if is_changed and duplicate_guard.is_key_changed(connection, self._format.name, each.run, each.sent):
+                to_hold[each.run.run_id] = duplicate_guard.KEY_CHANGED
         return to_hold

@@ -6,6 +6,7 @@ They go last. Counted from classes, not from runs: what is accepted, waiting, in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 
 import msgspec
@@ -71,13 +72,8 @@ class SyncCounts:
                 if awaits_grid_log(job_class.facts):
                     continue  # held; counted when it is known through which submit host it came
                 job = self._enrichers.apply(job_class.source, job_class.facts)
-                one = SyncFold(self._recipient.view)
-                try:
-                    one.add(msgspec.structs.replace(job, end=bounds[0]))
-                except CannotRenderError:
-                    continue  # no site or submit host: such runs are held, and there is no count they could stand in
-                for counted in one.counts():
-                    total.merge_count(msgspec.structs.replace(counted, jobs=due[job_class.id]))
+                with suppress(CannotRenderError):  # no site or submit host: such runs are held, and in no count
+                    total.add(msgspec.structs.replace(job, end=bounds[0]), due[job_class.id])
             for count in kept:
                 total.merge_count(SyncCount.from_json(count))
         return list(total.counts())

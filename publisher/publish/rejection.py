@@ -68,6 +68,8 @@ class Refusals:
 
     def accepted(self, items: Iterable[Item]) -> None:
         """These were accepted: they were not what earlier messages were refused for, or the service was not well."""
+        if not self._of:
+            return
         for item in items:
             for refusal in self._of.pop(item.key, ()):
                 refusal.unexplained.discard(item.key)
@@ -199,8 +201,9 @@ class RejectionPolicy:
             if not all(item.may_be_there for item in named):
                 self.last_new = max(self.last_new, batch_id)
         self._refusals.accepted(named)
-        for item in items:
-            self._refused.pop(item.key, None)
+        if self._refused:
+            for item in items:
+                self._refused.pop(item.key, None)
 
     def refused(
         self, batch_id: int, items: Sequence[Item], answer: str, *, certain: bool, knew: int, left: int, since: int

@@ -56,7 +56,7 @@ def sent_version(digest: bytes | None, several: int) -> SentVersion | None:
     return None if digest is None else SentVersion(bytes(digest), bool(several))
 
 
-class PendingDelivery(msgspec.Struct, frozen=True):
+class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
     """A delivery, as a rule one that waits, with its run. `revision`: that of the run when this was read.
 
     `sent`: the version that the service has, or may have; known of those that wait or are in flight.

@@ -77,7 +77,7 @@ class Upserted(msgspec.Struct, frozen=True):
     running: int
 
 
-class StoredRun(msgspec.Struct, frozen=True):
+class StoredRun(msgspec.Struct, frozen=True, gc=False):
     """A run as stored: `stored_at` is when this version was first stored, and so the record's createTime.
 
     `job` is what was read, with what the grid log of its source has of it; `awaits_grid_log`: it has nothing yet.

@@ -106,16 +106,16 @@ def transition(
     """Change the state of deliveries; gives of how many. `rows`: values of the parameters of a prepared selection."""
     before, after = int(change.before), int(change.after)
     if isinstance(which, DeliverySelection):
-        listed = list(rows)
         if change.before is State.ACCEPTED:
-            withdrawn = which.withdrawing.run(connection, [(change.target_id, before, *row) for row in listed])
+            rows = list(rows)
+            withdrawn = which.withdrawing.run(connection, [(change.target_id, before, *row) for row in rows])
             _count(connection, change.target_id, CONFIRMED, -withdrawn)
         fixed = (after, change.now, change.target_id, before)
         if change.reason is None:
-            moved = which.moving.run(connection, [fixed + row for row in listed])
+            moved = which.moving.run(connection, [fixed + row for row in rows])
         else:
             why = stored(change.reason)
-            moved = which.moving_with_reason.run(connection, [(*why, *fixed, *row) for row in listed])
+            moved = which.moving_with_reason.run(connection, [(*why, *fixed, *row) for row in rows])
     else:
         chosen = and_(deliveries.c.target_id == change.target_id, deliveries.c.state == before, which)
         if change.before is State.ACCEPTED:
