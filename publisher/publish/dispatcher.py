@@ -22,10 +22,9 @@ from formats.rule_codes import Reason
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
 from publisher.messages.item import Item, uid_of
 from publisher.messages.steps import Section
-from publisher.publish.context import StopSending
+from publisher.publish.context import DeliveryStats, StopSending
 from publisher.publish.queue import Batch
 from publisher.publish.retry import answer_of
-from publisher.publish.stats import DeliveryStats
 from publisher.publish.workers import WorkerPool
 from publisher.reason import ReasonCode
 from publisher.store import batches, deliveries, groups, in_flight, runs

@@ -18,9 +18,8 @@ from publisher.events import DeliveryBegun, TargetPaused
 from publisher.messages import due
 from publisher.messages.recipient import Recipient
 from publisher.publish.circuit import Circuit, Circuits
-from publisher.publish.context import Tools
+from publisher.publish.context import DeliveryStats, Tools, together
 from publisher.publish.sender import Sender
-from publisher.publish.stats import DeliveryStats, together
 from publisher.store import batches, deliveries, registry
 from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE, Shard

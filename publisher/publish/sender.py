@@ -21,7 +21,7 @@ from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Release, Scope, Section
 from publisher.publish import bookkeeping
-from publisher.publish.context import StopSending, Tools
+from publisher.publish.context import DeliveryStats, StopSending, Tools
 from publisher.publish.dispatcher import DeliveryContext, Dispatcher, InFlightBatch, Settlement, Settlements
 from publisher.publish.queue import Batch, SendQueue, after_acceptance, after_refusal
 from publisher.publish.rejection import (
@@ -37,7 +37,6 @@ from publisher.publish.rejection import (
     TryAgain,
 )
 from publisher.publish.retry import RetryBudget, answer_of
-from publisher.publish.stats import DeliveryStats
 from publisher.publish.workers import Prefetcher, WorkerPool
 from publisher.store import groups, in_flight
 from publisher.store.deliveries import WHOLE, Shard

@@ -11,8 +11,8 @@ import pytest
 from publisher.cli.publish_cmd import show_delivered
 from publisher.cli.status_cmd import show_status, status_json
 from publisher.page.html import status_page
+from publisher.publish.context import DeliveryStats
 from publisher.publish.publish import Delivery
-from publisher.publish.stats import DeliveryStats
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.text import iso
 
