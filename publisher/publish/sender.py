@@ -165,6 +165,7 @@ class Sender:
                     self._last = self._section_sender(dispatcher, queue, pages.begin)
                     self._last.run(again)
         self._settlements.commit()
+        self._finish()
 
     def _section_sender(
         self, dispatcher: Dispatcher, queue: SendQueue, made_ready: Callable[[], None] = lambda: None

@@ -256,6 +256,30 @@ def test_a_whole_month_of_bad_groups_does_not_keep_the_next_ones_waiting(tmp_pat
     assert site.counted("apel") == {State.ACCEPTED: 50, State.REJECTED: 250}
 
 
+def test_a_count_of_which_nothing_shows_whether_it_is_bad_waits_also_with_several_workers(tmp_path: Path) -> None:
+    """The first month's is taken when it is tried again: the service was ill, so one refusal more is asked for."""
+    source = ListSource("ce1")
+    source.add(*(make_job(number, end=NOVEMBER - (3 - number) * 30 * DAY_S) for number in range(1, 4)))
+    service = Receiver("apel", "ams")
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", sync=True, workers=2)
+    site.collect()
+    answers = {b"Month: 9": iter([Refused("HTTP 400", certain=False)])}
+
+    def ill_at_first(message: Message) -> Outcome | None:
+        if message.format != "apel-sync":
+            return None
+        if b"Month: 10" in message.payload:
+            return Refused("HTTP 400", certain=False)
+        return next(answers[b"Month: 9"], None) if b"Month: 9" in message.payload else None
+
+    service.fault = ill_at_first
+    sent = site.publish_to("apel").sent
+    assert (sent.accepted, sent.rejected) == (3, 0)
+    assert "they wait" in (sent.paused or "")
+    assert due_months(site, "sync") == [202609, 202610, 202611]
+
+
 # --- reports
 
 
