@@ -160,17 +160,21 @@ class Publisher:
         from publisher.publish.republish import plan_window  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
-        return plan_window(self.store, self.config, target, self._plans()[target], window, only_missing=only_missing)
+        plan, now = self._plans()[target], self.tools.clock()
+        return plan_window(self.store, self.config, target, plan, window, now, only_missing=only_missing)
 
     def republish(self, target: str, window: Window, *, only_missing: bool = False) -> Delivery:
-        """Send a window again to a target. Raises `TargetBusyError` where another run is at work for it."""
+        """Send a window again to a target, and nothing else that waits for it, except to one that is sent reports.
+
+        Raises `TargetBusyError` where another run is at work for it.
+        """
         from publisher.publish.publish import deliver  # noqa: PLC0415
         from publisher.publish.republish import begin  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
         plan, now = self._plans()[target], self.tools.clock()
-        begin(self.store, self.config, target, plan, window, now, only_missing=only_missing)
-        return deliver(self.store, self.config, target, plan, self.tools)
+        scope = begin(self.store, self.config, target, plan, window, now, only_missing=only_missing)
+        return deliver(self.store, self.config, target, plan, self.tools, scope=scope)
 
     def reconcile(
         self, names: Sequence[str] = (), months: Sequence[Month] | None = None, file: Path | None = None

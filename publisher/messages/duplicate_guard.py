@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import ColumnElement, Connection, and_, select
 
 from formats.apel.key import job_key
 from formats.base import RecordFormat
@@ -153,8 +153,10 @@ class DuplicateGuard:
         preparer: RunPreparer,
         target_id: int | None,
         is_wanted: Callable[[StoredRun], bool] = lambda _run: False,
+        as_waiting: ColumnElement[bool] | None = None,
     ) -> None:
-        """`form` is the format that the target is sent."""
+        """`form` is the format that the target is sent; `as_waiting`: deliveries that count as waiting."""
+        self._as_waiting = as_waiting
         self._form = form
         self._view = view
         self._preparer = preparer
@@ -227,7 +229,8 @@ class DuplicateGuard:
         if self._target_id is None:
             return {run.run_id: (True, run.run_id) for run in found if self._is_wanted(run)}
         order: dict[int, tuple[bool, int]] = {}
-        standings = deliveries.standings_of(connection, self._target_id, sorted({run.run_id for run in found}))
+        ids = sorted({run.run_id for run in found})
+        standings = deliveries.standings_of(connection, self._target_id, ids, self._as_waiting)
         for run_id, standing in standings.items():
             is_there = standing.sent or standing.state in {State.ACCEPTED, State.IN_FLIGHT}
             if is_there or standing.state is State.WAITING:

@@ -90,7 +90,9 @@ class Reports:
         self._format = report_format(recipient.format_name, recipient.view)
         self._messages = ReportMessages(self._format)
         target_id = recipient.target_id
-        self._due_runs: DueRuns = Planned(recipient.store, target_id) if target_id is not None else Unplanned(recipient)
+        self._due_runs: DueRuns = Unplanned(recipient)
+        if target_id is not None:
+            self._due_runs = Planned(recipient.store, target_id, scope)
         self._fold = ReportFold(recipient, self._due_runs, self._format, limit_bytes, now)
         known = known_until(recipient.store, recipient.config, self._settings, now)
         self._over = min(now, known) if known is not None else None
@@ -106,7 +108,7 @@ class Reports:
             store, target_id = self._recipient.store, self._due_runs.target_id
             held = held_periods(store, self._settings, target_id, self._why_not_whole)
             yield Release(held.released)
-            self._fold.release(held.released)
+            self._fold.release(period for period in held.released if not self._counts_as_waiting(period))
             changed.update(held.released, held.incomplete)
         kept = dict(marked)
         for period in sorted(changed):
@@ -151,6 +153,10 @@ class Reports:
         if self._fold.held:
             yield self._section(None, ItemPage((), [Held(why, runs) for why, runs in self._fold.held.items()]))
 
+    def _counts_as_waiting(self, period: Period) -> bool:
+        """Whether what is held of a period, and can be sent, counts as waiting anyway."""
+        return self._scope.as_waiting is not None and self._scope.touches(period.start, period.stop)
+
     def _is_over(self, period: Period) -> bool:
         return self._over is not None and period.stop <= self._over
 
@@ -175,7 +181,7 @@ class Reports:
         chosen = parts
         if not known and not any(part.row.jobs for part in parts):
             chosen = []  # a period without jobs is not reported, unless the service has another report of it
-        elif self._scope.is_due and not self._scope.unchanged_too:
+        elif self._scope.is_due and not self._scope.unchanged_too and not self._counts_as_waiting(period):
             chosen = [part for part in parts if not _has(known, part)]
         sent = {part.row.key for part in chosen}
         unchanged = [part.members for part in parts if part.row.key not in sent]

@@ -47,7 +47,7 @@ class SyncCounts:
         if self._scope.is_due:
             with self._recipient.store.read() as connection:
                 marks = groups.months_due(connection, target_id, groups.DueFor.SYNC)
-            months = {*marks, *changed}
+            months = {month for month in (*marks, *changed) if self._scope.touches(*month_bounds(month))}
         else:
             months = months_touched(self._recipient.store, target_id, self._scope.window)
         gives_all = self._scope.unchanged_too or not (self._scope.is_due and self._recipient.sends_sync)

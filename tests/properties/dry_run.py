@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import NamedTuple
+
 from publisher.preview.diff import DiffRendering
 from publisher.preview.render import Rendering
 from publisher.publish.rehearse import rehearse
-from publisher.reason import sentence
+from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode, sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
@@ -51,6 +54,55 @@ def assert_publishes_what_is_shown(site: Site, receiver: Receiver) -> None:
     if settings.records in {"ogf-ur", "emi-car", "apel-job"}:
         assert len(kinds) == own.records, name
     assert [list(_rendering(site, one, name).messages()) for one in formats] == [[] for _ in formats], name
+
+
+def assert_republishes_what_is_announced(
+    site: Site, receiver: Receiver, window: tuple[int, int], *, only_missing: bool
+) -> None:
+    """Republish a window to a service that accepts everything: what was announced is sent and held, with the reasons,
+    and nothing outside the window is. Nothing may be in flight."""
+    name = receiver.name
+    form = site.config.targets[name].format
+    plan = site.publisher.plan_republish(name, Window(*window), only_missing=only_missing)
+    before, posts = _ledger(site, name), receiver.posts
+
+    sent = site.republish(name, *window, only_missing=only_missing).sent
+
+    after = _ledger(site, name)
+    assert (sent.accepted, sent.held) == (plan.to_send, sum(plan.to_hold.values())), name
+    inside = {key for key, row in after.items() if plan.asked.begins <= row.end < plan.asked.ends}
+    held = {key for key, row in after.items() if row.state is State.HELD}
+    held_before = {key for key, row in before.items() if row.state is State.HELD}
+    if form.shape != "report":
+        assert {key: after[key] for key in after.keys() - inside} == {
+            key: before[key] for key in before.keys() - inside
+        }, name
+        stay = [key for key in held_before & inside if before[key].reason in RELEASED_BY_NAME]
+        assert Counter(after[key].reason for key in held & inside) == Counter(plan.to_hold) + Counter(
+            before[key].reason for key in stay
+        ), name
+        assert len((held - held_before) & inside) <= sent.held - plan.held_again, name
+    if form.shape == "record":
+        assert set().union(*(message.record_ids for message in receiver.messages[posts:])) <= inside, name
+
+
+class Delivered(NamedTuple):
+    """A delivery in the ledger."""
+
+    end: int
+    state: State
+    reason: str | None
+
+
+RELEASED_BY_NAME = {*ONLY_A_PERSON_RELEASES, ReasonCode.KEY_CHANGED}
+
+
+def _ledger(site: Site, name: str) -> dict[str, Delivered]:
+    query = (
+        "SELECT record_id, deliveries.end_time, state, reason FROM deliveries JOIN runs ON runs.id = run_id "
+        "JOIN targets ON targets.id = target_id WHERE targets.name = ?"
+    )
+    return {key: Delivered(end, State(state), reason) for key, end, state, reason in site.rows(query, name)}
 
 
 def _rendering(site: Site, format_name: str, name: str) -> Rendering:

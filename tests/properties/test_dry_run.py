@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from publisher.errors import UsageError
 from publisher.store.schema import State
-from publisher.targets.base import Message
-from tests.properties.dry_run import assert_publishes_what_is_shown
+from tests.properties.dry_run import assert_publishes_what_is_shown, assert_republishes_what_is_announced
 from tests.properties.test_conservation import stores
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import AnyReceiver, Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 NAMES = ("sgas", "car", "text", "sums", "days")
 USERS = ("Ada", "Bo", "Cy")
+WINDOWS = ((NOVEMBER, NOVEMBER + 86400), (OCTOBER + 3 * 86400, NOVEMBER + 86400), (OCTOBER, NOVEMBER + 30 * 86400))
 Step = tuple[Any, ...]
 
 
@@ -70,24 +70,11 @@ class Services:
         if held:
             self.site.publisher.waive(State.HELD, name, held, "let it be")
 
-    def republish(self, name: str) -> None:
-        self.site.republish(name, NOVEMBER, NOVEMBER + 86400)
+    def republish(self, name: str, window: tuple[int, int], only_missing: bool) -> None:
+        assert_republishes_what_is_announced(self.site, self.receivers[name], window, only_missing=only_missing)
 
     def publish(self, name: str) -> None:
         assert_publishes_what_is_shown(self.site, self.receivers[name])
-
-
-class AnyReceiver(Receiver):
-    """Takes messages in which no record has an id."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "directory")
-
-    def store(self, message: Message) -> Any:
-        """Nothing is kept."""
-        from publisher.targets.base import Accepted
-
-        return Accepted({"file": message.batch_id})
 
 
 jobs = st.tuples(
@@ -117,7 +104,7 @@ steps = st.one_of(
     st.tuples(st.just("erase"), st.sampled_from(USERS)),
     st.tuples(st.just("retry"), names, st.sampled_from((State.HELD, State.SUPERSEDED))),
     st.tuples(st.just("waive"), names),
-    st.tuples(st.just("republish"), names),
+    st.tuples(st.just("republish"), names, st.sampled_from(WINDOWS), st.booleans()),
     st.tuples(st.just("read_fails"), st.sampled_from((None, "cut off"))),
 )
 
@@ -134,7 +121,7 @@ def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: st
     @example([JOB, ("publish", "sums"), ("read_fails", None)], True)
     @example([JOB, ("publish", "sums"), SCORELESS, ("publish", "sums"), ("waive", "sums")], False)
     @example([JOB, ("publish", "days"), ("read_fails", None)], True)
-    @example([JOB, ("publish", "days"), SCORELESS, ("republish", "days")], False)
+    @example([JOB, ("publish", "days"), SCORELESS, ("republish", "days", WINDOWS[0], False)], False)
     def shown_is_sent(history: list[Step], unread: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             services = Services(Path(folder), unread=unread)

@@ -48,7 +48,7 @@ def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: Receive
 
 def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: Receiver) -> None:
     plan = site.publisher.plan_republish("service", Window(*WINDOW))
-    assert (plan.changed, plan.unchanged, plan.kept) == (0, 4, 1)
+    assert (plan.counts.changed, plan.counts.unchanged, plan.counts.kept) == (0, 4, 1)
     assert site.republish("service", *WINDOW).sent.accepted == 4
     assert service.posted().count(UNWANTED.record_id) == 1
     assert site.in_state("service", State.SUPERSEDED) == {UNWANTED.record_id}
