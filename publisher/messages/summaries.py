@@ -101,9 +101,10 @@ class Summaries:
         folded = folder.fold(month, fold, released=released and again is None)
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SUMMARY, month.number)
-            if again is not None:
-                known = {key: msgspec.structs.replace(row, state=State.WAITING) for key, row in known.items()}
             kept = erased_groups.fixed(connection, target_id, month, self._recipient.view, self._now)
+        if again is not None:
+            for key in known.keys() - kept:
+                known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
         members, held = dict(folded.members), dict(folded.held)
         items = []
         for group in changed_groups(fold, {} if self._gives_all else known):

@@ -8,17 +8,19 @@ again. Other targets, and what waits outside the window, are not touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, false, func, not_, or_, select
 
-from formats.calendar import period_of
+from formats.calendar import months_between, period_of
+from formats.view import View
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import TargetPlan
 from publisher.config.schema import Config
 from publisher.errors import TargetBusyError, UsageError
-from publisher.messages.item import Held
+from publisher.messages import erased_groups
+from publisher.messages.item import Held, view_of
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
@@ -133,7 +135,7 @@ class _Foreseen:
             if not isinstance(step, Section):
                 continue
             for page in step.pages:
-                self.to_send += sum(len(item.members) for item in page.items) + sum(map(len, page.unchanged))
+                self.to_send += sum(len(item.members) for item in page.items)
                 for held in page.held:
                     self._hold(held)
 
@@ -242,11 +244,14 @@ def begin(
         with store.write() as connection:
             purge.require_unpurged(connection, asked.begins, asked.ends)
             if batches.resend_asked_at(connection, target.target_id, asked) is None:
-                _let_wait_again(connection, target, name, asked, now)
+                kept = _kept(connection, target, view_of(config.targets[name], config), asked, now)
+                _let_wait_again(connection, target, name, asked, now, kept)
     return Scope(Window(asked.begins, asked.ends), only_due=True)
 
 
-def _let_wait_again(connection: Connection, target: TargetPlan, name: str, asked: Resend, now: int) -> None:
+def _let_wait_again(
+    connection: Connection, target: TargetPlan, name: str, asked: Resend, now: int, kept: Collection[str]
+) -> None:
     batches.record_resend(connection, target.target_id, asked, now)
     ended = deliveries.c.run_id.in_(select(runs.c.id).where(_runs_ended_in(asked)))
     moved = {
@@ -255,13 +260,19 @@ def _let_wait_again(connection: Connection, target: TargetPlan, name: str, asked
     }
     if target.filter.is_snapshot:
         numbers = target.filter.numbers_between(asked.begins, asked.ends)
-        groups.send_again(connection, target.target_id, numbers, now)
+        groups.send_again(connection, target.target_id, numbers, kept)
     which = ", ".join(f"{jobs} {state.word}" for state, jobs in moved.items() if jobs) or "none of them"
     detail = (
         f"of runs that ended from {iso(asked.begins)} until {iso(asked.ends)} are sent again: {which}"
         f"{', only missing ones' if asked.only_missing else ''}"
     )
     registry.record_action(connection, "republish", name, detail, now)
+
+
+def _kept(connection: Connection, target: TargetPlan, view: View, asked: Resend, now: int) -> set[str]:
+    """The keys of the groups that stay at the service as they are: under the names of persons erased since."""
+    months = months_between(asked.begins, asked.ends) if target.filter.is_snapshot else []
+    return set().union(*(erased_groups.fixed(connection, target.target_id, month, view, now) for month in months))
 
 
 def _whole_periods(config: Config, name: str, window: Window, *, only_missing: bool) -> Resend:

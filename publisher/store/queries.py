@@ -441,14 +441,14 @@ def batches_of_groups(connection: Connection, target_id: int, kind: str, month: 
     return {str(row[0]): row[1] for row in connection.execute(query)}
 
 
-def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]], now: int) -> None:
-    """Let groups that were accepted be sent again: (kind, month's number, key)."""
+def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]]) -> None:
+    """Let groups that were accepted be sent again: (kind, month's number, key). When they were sent stays known."""
     for kind, month, key in found:
         one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
         connection.execute(
             update(groups)
             .where(*one, groups.c.state == int(State.ACCEPTED))
-            .values(state=int(State.WAITING), changed_at=now, confirmed_at=None)
+            .values(state=int(State.WAITING), confirmed_at=None)
         )
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from formats.rule_codes import RuleCode
 from publisher.errors import TargetBusyError
+from publisher.messages import erased_groups
 from publisher.reason import ReasonCode, sentence
 from publisher.sources.base import Window
 from publisher.store.admin import purge
@@ -244,6 +245,21 @@ def test_reports_that_are_due_go_with_it(tmp_path: Path) -> None:
     plan = site.publisher.plan_republish("apel", Window(OCTOBER, OCTOBER + 86_400))
     assert (plan.to_send, plan.elsewhere, plan.sends_all_due) == (10, 5, True)
     assert site.republish("apel", OCTOBER, OCTOBER + 86_400).sent.accepted == 10
+
+
+def test_the_summary_of_an_erased_person_is_not_counted_under_both_names(tmp_path: Path) -> None:
+    service = SummaryReceiver("sums")
+    site = delivered(tmp_path, service)
+    before = service.total()
+    site.now += 60
+    site.publisher.maintenance.forget("/DC=org/CN=Ada", "/CN=erased 1")
+    site.now += 60
+    again(site, "sums")
+    site.sources["ce1"].add(make_job(99))
+    site.collect()
+    again(site, "sums")
+    assert service.total() == before
+    assert set(site.reasons("sums").values()) == {sentence(erased_groups.HELD)}
 
 
 def test_summaries_continue_as_well(tmp_path: Path) -> None:
