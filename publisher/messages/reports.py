@@ -283,7 +283,6 @@ class ReportFold:
 
     def touched(self, changed: Iterable[Period]) -> list[Period]:
         """The periods whose reports may be others now, oldest first; what ran in them is known afterwards."""
-        kind = self._settings.period
         changed = set(changed)
         touched = changed | self._reported_now(changed)
         folded: set[Period] = set()
@@ -294,7 +293,7 @@ class ReportFold:
                 if period in changed:
                     before = self._known.get(period.number)
                     first = min(used, before.first if before is not None else period.start)
-                    touched.update(periods_between(kind, max(first, self._first), period.stop))
+                    touched.update(self._past_periods(max(first, self._first), period.stop))
             folded |= todo
             todo = (touched | self._reaching_into(touched)) - folded
         return sorted(touched)
@@ -328,7 +327,12 @@ class ReportFold:
             return set()
         reaches = map(self._reach, there[len(new) :])
         reach = min(EVER if one is None else one.first for one in reaches)
-        return set(periods_between(self._settings.period, max(reach, self._first), there[len(new)].start))
+        return set(self._past_periods(max(reach, self._first), there[len(new)].start))
+
+    def _past_periods(self, first: int, stop: int) -> list[Period]:
+        """The periods that the instants from `first` until `stop` (exclusive) touch and that have begun: no other can
+        be over, and an absurd end would make thousands of them."""
+        return periods_between(self._settings.period, first, min(stop, self._now + 1))
 
     def _reaching_into(self, touched: set[Period]) -> set[Period]:
         """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
@@ -394,7 +398,7 @@ class ReportFold:
             self._tally_of(ended).add(ran)
             return
         begin, end = max(ran.start, self._first), min(ran.stop, ended.stop)
-        for period in periods_between(self._settings.period, begin, end):
+        for period in self._past_periods(begin, end):
             self._tally_of(period).add(ran)
 
     def _tally_of(self, period: Period) -> Tally:

@@ -34,6 +34,8 @@ NEW = ("new sgas", "new car", "new text", "new sums", "new normal", "new days")
 SIGNED = ("car", "new car")
 USERS = ("Ada", "Bo", "Cy")
 WINDOWS = ((NOVEMBER, NOVEMBER + 86400), (OCTOBER + 3 * 86400, NOVEMBER + 86400), (OCTOBER, NOVEMBER + 30 * 86400))
+ENDLESS = {"end": 253_402_300_800 + 50_000, "start": NOVEMBER + 1800}
+"""It ended after the year 9999, which no report can be of, and ran in periods that are reported."""
 Step = tuple[Any, ...]
 
 
@@ -122,6 +124,7 @@ jobs = st.tuples(
             {"vo": None},
             {"wall_s": 2 * 86400},
             {"wall_s": 2 * 86400, "vo": None},
+            ENDLESS,
         )
     ),
 )
@@ -174,7 +177,9 @@ def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: st
     @example([JOB, ("publish", "days"), ("read_fails", None)], True)
     @example([JOB, ("publish", "days"), SCORELESS, ("republish", "days", WINDOWS[0], False)], False)
     @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 2, {"wall_s": 2 * 86400, "vo": None})], False)
+    @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 0, ENDLESS), ("job", 4, 1, "Bo", 0, {})], False)
     @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], False)
+    @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], True)
     @example([JOB, SCORELESS, *(("shadow", name) for name in NAMES if name not in SIGNED)], False)
     def shown_is_sent(history: list[Step], unread: bool) -> None:
         follow(history, unread=unread)
