@@ -370,14 +370,14 @@ class Publisher:
 
     def take_over_until(self, target: str, until: int) -> int:
         """Record what ended up to then, and was never sent from here, as delivered before us. How many jobs."""
-        from publisher.publish.take_over import assume_until  # noqa: PLC0415
+        from publisher.publish.decide import assume_until  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
             return assume_until(connection, plan.target_id, target, until, now)
 
     def take_over(self, target: str, run_ids: Sequence[int], evidence: str) -> int:
         """Record these runs, where they were never sent from here, as delivered before us. How many jobs."""
-        from publisher.publish.take_over import assume_runs  # noqa: PLC0415
+        from publisher.publish.decide import assume_runs  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
             return assume_runs(connection, plan.target_id, target, run_ids, evidence, now)

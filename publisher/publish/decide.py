@@ -1,14 +1,16 @@
-"""retry, waive and settle: what people decide about rejected, held and superseded records, and unreadable input.
+"""What people decide: retry, waive, settle, and take over. Every decision is recorded.
 
-Every decision is recorded.
+`retry` and `waive`: rejected, held, and superseded records; `settle`: unreadable input; `assume_...`: what the publisher
+before us sent counts as delivered. That moves only what was never sent from here, and waits or is held. A shadow does
+not stop being one by it: its setting does that, afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, and_, select, true
 
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
@@ -17,9 +19,12 @@ from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, groups, in_flight, registry
+from publisher.store import deliveries, dialect, groups, in_flight, registry
+from publisher.store.admin import purge
 from publisher.store.schema import State, runs
-from publisher.text import counted
+from publisher.store.schema import deliveries as table
+from publisher.store.transitions import ASSUMED, StateChange, transition
+from publisher.text import counted, iso
 
 _PLACES_NAMED: Final = 3
 """Places of settled input that the audit names."""
@@ -88,6 +93,38 @@ def waive(
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, ends)
     registry.record_action(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
     return len(ids)
+
+
+def assume_until(connection: Connection, target_id: int, target: str, until: int, now: int) -> int:
+    """Record what ended up to then as delivered before us; gives how many jobs that are."""
+    moved = _assume(connection, target_id, table.c.end_time <= until, now)
+    detail = f"{moved} jobs that ended up to {iso(until)} count as delivered before us"
+    registry.record_action(connection, "take over", target, detail, now)
+    return moved
+
+
+def assume_runs(
+    connection: Connection, target_id: int, target: str, run_ids: Iterable[int], evidence: str, now: int
+) -> int:
+    """Record these runs as delivered before us; `evidence`: by what. Gives how many they are."""
+    chosen = (table.c.run_id.in_(some) for some in dialect.chunks(run_ids))
+    moved = sum(_assume(connection, target_id, each, now) for each in chosen)
+    registry.record_action(
+        connection, "take over", target, f"{moved} jobs count as delivered before us: {evidence}", now
+    )
+    return moved
+
+
+def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool], now: int) -> int:
+    total = 0
+    for state in (State.WAITING, State.HELD):
+        theirs = and_(
+            table.c.sent_digest.is_(None),
+            chosen,
+            purge.not_held_for_good() if state is State.HELD else true(),
+        )
+        total += transition(connection, StateChange(target_id, state, State.ACCEPTED, now, ASSUMED), theirs)
+    return total
 
 
 def settle(
