@@ -1,7 +1,7 @@
 """Runs of two sources with one key at APEL: the first is sent and the second is held, or it would replace the first.
 
 APEL knows a job record by site, LocalJobId, and end time, not by the computing element (facts on formats, 4.8). Whether
-two such runs are one job that two sources tell of, or two jobs of batch systems that number alike, only a person knows.
+two such runs are one job that two sources have, or two jobs of batch systems that number alike, only a person knows.
 The first is the one that the service has, or may have; else the one that was stored first. That is an order, so that of
 several publishers none holds both.
 
@@ -108,7 +108,7 @@ def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: S
 def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
     """By run id: the versions that the service has, or may have, of runs that have another key now.
 
-    In whatever state their deliveries are: also waived, or no longer wanted. Goes through the earlier versions, and
+    In any state of their deliveries: also waived, or no longer selected. Goes through the earlier versions, and
     looks up the delivery of each by its key: the other way round it would go through all deliveries of the target.
     """
     sent_digest = (
@@ -143,7 +143,7 @@ _LAST: Final = (True, 2**63)
 
 
 class DuplicateGuard:
-    """Of one target. `target_id` None: it was never planned for, and all that `is_wanted` waits."""
+    """Of one target. `target_id` None: it was never planned for, and all that `is_selected` waits."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class DuplicateGuard:
         view: View,
         preparer: RunPreparer,
         target_id: int | None,
-        is_wanted: Callable[[StoredRun], bool] = lambda _run: False,
+        is_selected: Callable[[StoredRun], bool] = lambda _run: False,
         as_waiting: ColumnElement[bool] | None = None,
     ) -> None:
         """`form` is the format that the target is sent; `as_waiting`: deliveries that count as waiting."""
@@ -161,7 +161,7 @@ class DuplicateGuard:
         self._view = view
         self._preparer = preparer
         self._target_id = target_id
-        self._is_wanted = is_wanted
+        self._is_selected = is_selected
         self._source_prefixes = config.local_id_prefixes
         self._prefixes = {"", *config.local_id_prefixes.values()}
         self._has_prefixes = self._prefixes != {""}
@@ -185,7 +185,7 @@ class DuplicateGuard:
             if other.source == run.source or other_id not in first:
                 continue
             is_there = not first[other_id][0]
-            if is_there:  # then it counts as it was sent, whatever became of it since
+            if is_there:  # then it counts as it was sent, also if it changed since
                 job = earlier.get(other_id, other.job)
                 other = msgspec.structs.replace(other, job=job, awaits_grid_log=False)
             place = first.get(run.run_id, _LAST)
@@ -227,7 +227,7 @@ class DuplicateGuard:
     def _order(self, connection: Connection, found: Sequence[StoredRun]) -> dict[int, tuple[bool, int]]:
         """The order of the runs that are at the service, may be, or wait, by run id; others are left out."""
         if self._target_id is None:
-            return {run.run_id: (True, run.run_id) for run in found if self._is_wanted(run)}
+            return {run.run_id: (True, run.run_id) for run in found if self._is_selected(run)}
         order: dict[int, tuple[bool, int]] = {}
         ids = sorted({run.run_id for run in found})
         standings = deliveries.standings_of(connection, self._target_id, ids, self._as_waiting)

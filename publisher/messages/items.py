@@ -75,7 +75,7 @@ def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | No
 
 
 def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
-    """The records of certain runs, whatever became of them. Raises as `items`; the format has one record a run."""
+    """The records of certain runs, in any state of their deliveries. Raises as `items`; the format has one a run."""
     step = _records(recipient, Scope(runs=runs, guarded=guarded))
     pages = list(step.pages)
     return ItemPage([each for page in pages for each in page.items], [each for page in pages for each in page.held])

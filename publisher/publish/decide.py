@@ -1,8 +1,8 @@
 """What people decide: retry, waive, settle, and take over. Every decision is recorded.
 
-`retry` and `waive`: rejected, held, and superseded records; `settle`: unreadable input; `assume_...`: what the publisher
-before us sent counts as delivered. That moves only what was never sent from here, and waits or is held. A shadow does
-not stop being one by it: its setting does that, afterwards.
+`retry` and `waive`: rejected, held, and superseded records; `settle`: unreadable input; `assume_until` and
+`assume_runs`: what the publisher before us sent counts as delivered. That moves only what was never sent from here, and
+waits or is held. A shadow remains one until its setting is taken out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def retry(
 
     Superseded ones must be named: the service no longer has any version of them, says who asks for it. So must those
     that are held because their key changed; of all that are held, they are held again. Raises `UsageError` for a
-    superseded one that the target no longer wants.
+    superseded one that the target no longer selects.
     """
     target_id = plan.target_id
     if state is State.SUPERSEDED and not record_ids:
@@ -65,7 +65,7 @@ def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named
     deselected = [record_id for run_id, record_id in named.items() if run_id not in wanted]
     if deselected:
         raise UsageError(
-            f"{target} no longer wants {', '.join(deselected)} as it is now: nothing of it is to be sent",
+            f"{target} no longer selects {', '.join(deselected)} as it is now: nothing of it is to be sent",
             hint="When the service's administrator removed its version: `usage-publisher records waive RECORD "
             f"--state superseded --target {target} --reason TEXT`",
         )
@@ -87,7 +87,7 @@ def waive(
     why = Reason.of(ReasonCode.WAIVED, text=reason)
     deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, why) for run_id in ids], now)
     ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
-    if plan.filter.sync:  # the site owes less than was sent
+    if plan.filter.sync:  # less is due than was sent
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
     if plan.filter.is_snapshot:
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, ends)

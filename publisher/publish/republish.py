@@ -65,7 +65,7 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     if that is not done yet; `counts.new` are left of it. `busy`: another run is at work for the target, so that nothing
     can be sent again now. `elsewhere`: they wait, and ended outside the window; `sends_all_due`: they are sent with it,
     for each report counts jobs of several periods, and are in `to_send` and `to_hold`. `in_flight`: they ended outside
-    the window, and a run ended before their outcome was recorded; they are sent again first, whatever is asked for.
+    the window, and a run ended before their outcome was recorded; they are sent again first.
     """
 
     asked: Resend

@@ -1,4 +1,4 @@
-"""A delivered run that changed so that its target no longer wants it is not sent again, whoever asks."""
+"""A delivered run that changed so that its target no longer selects it is not sent again, by any command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def site(tmp_path: Path, service: Receiver) -> Site:
 
 
 def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: Receiver) -> None:
-    with pytest.raises(UsageError, match="no longer wants"):
+    with pytest.raises(UsageError, match="no longer selects"):
         site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
     site.publish()
     assert service.posts == 1
