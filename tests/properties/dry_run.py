@@ -17,6 +17,7 @@ from publisher.publish.rehearse import Rehearsed, rehearse
 from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode, sentence
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.sources.base import Window
+from publisher.store.batches import Resend
 from publisher.store.schema import State
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import Site
@@ -123,7 +124,7 @@ def assert_republishes_what_is_announced(
     name = receiver.name
     form = site.config.targets[name].format
     plan = site.publisher.plan_republish(name, Window(*window), only_missing=only_missing)
-    before, posts = _ledger(site, name), receiver.posts
+    before, groups_before, posts = _ledger(site, name), _groups_outside(site, name, plan.asked), receiver.posts
 
     sent = site.republish(name, *window, only_missing=only_missing).sent
 
@@ -136,6 +137,7 @@ def assert_republishes_what_is_announced(
         assert {key: after[key] for key in after.keys() - inside} == {
             key: before[key] for key in before.keys() - inside
         }, name
+        assert _groups_outside(site, name, plan.asked) == groups_before, name
         stay = [key for key in held_before & inside if before[key].reason in RELEASED_BY_NAME]
         assert Counter(after[key].reason for key in held & inside) == Counter(plan.to_hold) + Counter(
             before[key].reason for key in stay
@@ -168,6 +170,16 @@ def _ledger(site: Site, name: str) -> dict[str, Delivered]:
         "JOIN targets ON targets.id = target_id WHERE targets.name = ?"
     )
     return {key: Delivered(end, State(state), reason) for key, end, state, reason in site.rows(query, name)}
+
+
+def _groups_outside(site: Site, name: str, asked: Resend) -> list[tuple[object, ...]]:
+    """The summaries and sync counts of months that a window does not touch."""
+    first, last = month_of(asked.begins).number, month_of(asked.ends - 1).number
+    query = (
+        "SELECT kind, month, key, groups.state, digest, batch_id FROM groups JOIN targets ON targets.id = target_id "
+        "WHERE targets.name = ? AND NOT month BETWEEN ? AND ? ORDER BY kind, month, key"
+    )
+    return [tuple(map(str, row)) for row in site.rows(query, name, first, last)]
 
 
 def _rendering(site: Site, format_name: str, name: str) -> Rendering:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from formats.job import Benchmark
 from publisher.errors import UsageError
 from publisher.store.schema import State
 from tests.properties.dry_run import (
@@ -34,6 +35,7 @@ NEW = ("new sgas", "new car", "new text", "new sums", "new normal", "new days")
 SIGNED = ("car", "new car")
 USERS = ("Ada", "Bo", "Cy")
 WINDOWS = ((NOVEMBER, NOVEMBER + 86400), (OCTOBER + 3 * 86400, NOVEMBER + 86400), (OCTOBER, NOVEMBER + 30 * 86400))
+OTHER_SCORE = {"benchmarks": (Benchmark("HEPscore23", 7.1),)}
 ENDLESS = {"end": 253_402_300_800 + 50_000, "start": NOVEMBER + 1800}
 """It ended after the year 9999, which no report can be of, and ran in periods that are reported."""
 Step = tuple[Any, ...]
@@ -118,6 +120,7 @@ jobs = st.tuples(
             {},
             {},
             {"benchmarks": ()},
+            OTHER_SCORE,
             {"local_id": "other"},
             {"status": "aborted"},
             {"cluster": None, "endpoint_url": None},
@@ -178,7 +181,8 @@ def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: st
     @example([JOB, ("publish", "days"), SCORELESS, ("republish", "days", WINDOWS[0], False)], False)
     @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 2, {"wall_s": 2 * 86400, "vo": None})], False)
     @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 0, ENDLESS), ("job", 4, 1, "Bo", 0, {})], False)
-    @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], False)
+    @example([JOB, ("job", 3, 1, "Ada", 0, OTHER_SCORE), SCORELESS, *(("publish", name) for name in NEW)], False)
+    @example([JOB, ("job", 3, 1, "Bo", -2, {}), *(("republish", name, WINDOWS[0], False) for name in NAMES)], False)
     @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], True)
     @example([JOB, SCORELESS, *(("shadow", name) for name in NAMES if name not in SIGNED)], False)
     def shown_is_sent(history: list[Step], unread: bool) -> None:

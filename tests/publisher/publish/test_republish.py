@@ -247,6 +247,25 @@ def test_reports_that_are_due_go_with_it(tmp_path: Path) -> None:
     assert site.republish("apel", OCTOBER, OCTOBER + 86_400).sent.accepted == 10
 
 
+def test_of_two_runs_with_one_key_the_first_is_sent_though_it_was_rejected(tmp_path: Path) -> None:
+    """Both wait again, so that the second is held once more."""
+    service = Receiver("apel", "ams")
+    sources = [ListSource("ce1"), ListSource("ce2")]
+    sources[0].add(*make_jobs(5))
+    sources[1].add(make_job(2, record_id="ur-ce2.example.org-0002"))
+    site = Site(tmp_path, sources, [service])
+    site.configure("apel", batch_records=1)
+    service.poison = {make_job(2).record_id}
+    site.collect()
+    site.publish()
+    assert (len(site.in_state("apel", State.REJECTED)), len(site.in_state("apel", State.HELD))) == (1, 1)
+    service.poison = set()
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.to_send, plan.to_hold, plan.held_again) == (5, {ReasonCode.SAME_KEY: 1}, 1)
+    sent = site.republish("apel", NOVEMBER, NOVEMBER + 30 * 86_400).sent
+    assert (sent.accepted, sent.held) == (5, 1)
+
+
 def test_the_summary_of_an_erased_person_is_not_counted_under_both_names(tmp_path: Path) -> None:
     service = SummaryReceiver("sums")
     site = delivered(tmp_path, service)
