@@ -176,8 +176,9 @@ def _groups_outside(site: Site, name: str, asked: Resend) -> list[tuple[object, 
     """The summaries and sync counts of months that a window does not touch."""
     first, last = month_of(asked.begins).number, month_of(asked.ends - 1).number
     query = (
-        "SELECT kind, month, key, groups.state, digest, batch_id FROM groups JOIN targets ON targets.id = target_id "
-        "WHERE targets.name = ? AND NOT month BETWEEN ? AND ? ORDER BY kind, month, key"
+        "SELECT groups.kind, month, key, groups.state, digest, batch_id FROM groups "
+        "JOIN targets ON targets.id = target_id WHERE targets.name = ? AND NOT month BETWEEN ? AND ? "
+        "ORDER BY groups.kind, month, key"
     )
     return [tuple(map(str, row)) for row in site.rows(query, name, first, last)]
 
