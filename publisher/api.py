@@ -160,17 +160,21 @@ class Publisher:
         from publisher.publish.republish import plan_window  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
-        return plan_window(self.store, self.config, target, self._plans()[target], window, only_missing=only_missing)
+        plan, now = self._plans()[target], self.tools.clock()
+        return plan_window(self.store, self.config, target, plan, window, now, only_missing=only_missing)
 
     def republish(self, target: str, window: Window, *, only_missing: bool = False) -> Delivery:
-        """Send a window again to a target. Raises `TargetBusyError` where another run is at work for it."""
+        """Send a window again to a target, and nothing else that waits for it, except to one that is sent reports.
+
+        Raises `TargetBusyError` where another run is at work for it.
+        """
         from publisher.publish.publish import deliver  # noqa: PLC0415
         from publisher.publish.republish import begin  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
         plan, now = self._plans()[target], self.tools.clock()
-        begin(self.store, self.config, target, plan, window, now, only_missing=only_missing)
-        return deliver(self.store, self.config, target, plan, self.tools)
+        scope = begin(self.store, self.config, target, plan, window, now, only_missing=only_missing)
+        return deliver(self.store, self.config, target, plan, self.tools, scope=scope)
 
     def reconcile(
         self, names: Sequence[str] = (), months: Sequence[Month] | None = None, file: Path | None = None
@@ -366,14 +370,14 @@ class Publisher:
 
     def take_over_until(self, target: str, until: int) -> int:
         """Record what ended up to then, and was never sent from here, as delivered before us. How many jobs."""
-        from publisher.publish.take_over import assume_until  # noqa: PLC0415
+        from publisher.publish.decide import assume_until  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
             return assume_until(connection, plan.target_id, target, until, now)
 
     def take_over(self, target: str, run_ids: Sequence[int], evidence: str) -> int:
         """Record these runs, where they were never sent from here, as delivered before us. How many jobs."""
-        from publisher.publish.take_over import assume_runs  # noqa: PLC0415
+        from publisher.publish.decide import assume_runs  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
             return assume_runs(connection, plan.target_id, target, run_ids, evidence, now)

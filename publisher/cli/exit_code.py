@@ -27,12 +27,14 @@ def of_run(
     busy: bool = False,
     only: Collection[str] = (),
     contexts: Collection[str] = (),
+    held_before: int = 0,
 ) -> int:
     """The exit code of a collect, a publish, or both. `delivered` by target; `status` after the run, None after a
     collect alone.
 
     `busy`: another run was collecting and will send what waits by now. `only`: the targets that were named; none: all.
-    `contexts`: the spooling contexts that could not be written.
+    `contexts`: the spooling contexts that could not be written. `held_before`: so many of those that were held were
+    held already, and were tried again.
     """
     deliveries = list(delivered.values())
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]
@@ -48,7 +50,8 @@ def of_run(
     stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
     if unread or stopped or contexts or (status is not None and not busy and _waits(status, delivered, only)):
         return WAITING
-    return REJECTED if any(item.sent.rejected or item.sent.held for item in deliveries) else DONE
+    newly_held = sum(item.sent.held for item in deliveries) > held_before
+    return REJECTED if newly_held or any(item.sent.rejected for item in deliveries) else DONE
 
 
 def _waits(status: Status, delivered: Mapping[str, Delivery], only: Collection[str]) -> bool:

@@ -16,7 +16,7 @@ from publisher.errors import TargetBusyError
 from publisher.text import iso
 
 if TYPE_CHECKING:
-    from publisher.publish.republish import RepublishPlan
+    from publisher.publish.republish import RepublishPlan, WindowCounts
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +50,7 @@ def republish(
             return
         if plan.busy:
             raise TargetBusyError(target)
-        if plan.to_send or plan.held or plan.resumes is not None:
+        if plan.to_send:
             hint = "Add --yes, or --dry-run to see what would be sent"
             confirm("Send them?", yes=yes, hint=hint)
             delivered = {target: publisher.republish(target, window, only_missing=only_missing)}
@@ -61,52 +61,69 @@ def republish(
         json_object({"plan": _plan_json(plan), "targets": delivered_json(delivered, status)})
     elif delivered and not session.quiet:
         show_delivered(delivered, status)
-    raise typer.Exit(exit_code.of_run((), delivered, None, contexts=publisher.context_errors()))
+    raise typer.Exit(
+        exit_code.of_run((), delivered, None, held_before=plan.held_again, contexts=publisher.context_errors())
+    )
 
 
 def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
-    say(f"Jobs that ended from {iso(plan.from_)} until {iso(plan.until)}, for target {target}:")
+    counts = plan.counts
+    say(f"Jobs that ended from {iso(plan.asked.begins)} until {iso(plan.asked.ends)}, for target {target}:")
     if plan.busy:
         say("  another run is at work for this target: try again when it is done; the numbers may change")
     if plan.resumes is not None:
-        say(f"  a republish of this window began at {iso(plan.resumes)}: {plan.new:,} are left and will be sent")
-        return
-    say(f"  {plan.new:,} new: not delivered yet")
-    changed_means = "the service keeps the first version" if keeps_first else "the new version replaces the old one"
-    say(f"  {plan.changed + (plan.kept if keeps_first else 0):,} changed since they were sent: {changed_means}")
-    if plan.kept and not keeps_first:
-        say(f"  {plan.kept:,} changed and are no longer selected: not sent")
-    same_means = "the service recognises their record ids and ignores them" if keeps_first else "replaced by the same"
-    say(f"  {plan.unchanged:,} unchanged: {same_means}")
-    if plan.key_changed:
-        say(f"  {plan.key_changed:,} would count twice: held (`usage-publisher records list --state held`)")
-    if plan.held:
-        say(f"  {plan.held:,} held (`usage-publisher records list --state held`): sent where the reason is gone")
-    if plan.waived:
-        say(f"  {plan.waived:,} waived: not sent")
-    if plan.to_send or plan.held:
-        say(f"  {plan.to_send:,} will be sent{', and those of the held that can be' if plan.held else ''}")
+        say(f"  a republish of this window began at {iso(plan.resumes)}: {counts.new:,} are left")
+    else:
+        _explain_counts(counts, keeps_first=keeps_first)
+    if plan.to_hold:
+        reasons = ", ".join(f"{jobs:,} {code}" for code, jobs in plan.to_hold.items())
+        say(f"  {sum(plan.to_hold.values()):,} will be held, {plan.held_again:,} of them as now: {reasons}")
+    if plan.to_send:
+        say(f"  {plan.to_send:,} will be sent")
     else:
         say("  nothing to send again in this window")
-        return
-    if plan.elsewhere:
-        say(f"  {plan.elsewhere:,} more wait for this target and ended outside the window: they are sent too")
+    if plan.in_flight:
+        say(f"  {plan.in_flight:,} outside the window are in flight from an interrupted run: they are sent again first")
+    if plan.elsewhere and plan.sends_all_due:
+        say(f"  {plan.elsewhere:,} more wait that ended outside the window: reports that are due are sent too")
+    elif plan.elsewhere:
+        say(f"  {plan.elsewhere:,} more wait that ended outside the window: `run` and `publish` send them")
+
+
+def _explain_counts(counts: WindowCounts, *, keeps_first: bool) -> None:
+    say(f"  {counts.new:,} new: not delivered yet")
+    changed_means = "the service keeps the first version" if keeps_first else "the new version replaces the old one"
+    say(f"  {counts.changed + (counts.kept if keeps_first else 0):,} changed since they were sent: {changed_means}")
+    if counts.kept and not keeps_first:
+        say(f"  {counts.kept:,} changed and are no longer selected: not sent")
+    same_means = "the service recognises their record ids and ignores them" if keeps_first else "replaced by the same"
+    say(f"  {counts.unchanged:,} unchanged: {same_means}")
+    if counts.held:
+        say(f"  {counts.held:,} held (`usage-publisher records list --state held`): tried again")
+    if counts.stays_held:
+        say(f"  {counts.stays_held:,} held until `usage-publisher records retry` names them: not sent")
+    if counts.waived:
+        say(f"  {counts.waived:,} waived: not sent")
 
 
 def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
+    counts = plan.counts
     return {
-        "since": iso(plan.from_),
-        "until": iso(plan.until),
-        "new": plan.new,
-        "changed": plan.changed,
-        "unchanged": plan.unchanged,
-        "kept_by_the_service": plan.kept,
-        "waived": plan.waived,
-        "assumed": plan.assumed,
-        "key_changed": plan.key_changed,
-        "held": plan.held,
+        "since": iso(plan.asked.begins),
+        "until": iso(plan.asked.ends),
+        "new": counts.new,
+        "changed": counts.changed,
+        "unchanged": counts.unchanged,
+        "kept_by_the_service": counts.kept,
+        "waived": counts.waived,
+        "assumed": counts.assumed,
+        "held": counts.held,
+        "stays_held": counts.stays_held,
         "busy": plan.busy,
         "resumes": iso(plan.resumes),
         "to_send": plan.to_send,
+        "to_hold": plan.to_hold,
+        "held_again": plan.held_again,
         "waiting_elsewhere": plan.elsewhere,
+        "in_flight_elsewhere": plan.in_flight,
     }

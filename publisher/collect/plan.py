@@ -29,6 +29,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     and_,
+    exists,
     insert,
     not_,
     or_,
@@ -203,7 +204,7 @@ def _fill(
 def superseded(
     connection: Connection, target_id: int, selection: TargetFilter, window: ColumnElement[bool]
 ) -> ColumnElement[bool]:
-    """The condition on deliveries and their runs that they are superseded and still wanted, within `window`."""
+    """The condition on deliveries that they are superseded and still selected; `window`: of which runs."""
     are_superseded = deliveries.c.state == int(State.SUPERSEDED)
     query = (
         select(runs.c.class_id)
@@ -213,7 +214,10 @@ def superseded(
     )
     wanted = _wanted_classes(connection, selection, list(connection.execute(query).scalars()))
     ends = true() if selection.since is None else runs.c.end_time >= selection.since
-    return and_(are_superseded, runs.c.class_id.in_(sorted(wanted)), runs.c.end_time.is_not(None), ends)
+    selected = exists().where(
+        runs.c.id == deliveries.c.run_id, runs.c.class_id.in_(sorted(wanted)), runs.c.end_time.is_not(None), ends
+    )
+    return and_(are_superseded, selected.correlate(deliveries))
 
 
 def still_wanted(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:

@@ -18,10 +18,9 @@ from publisher.config.schema import Config
 from publisher.messages.item import ItemPage, Place
 from publisher.messages.recipient import Recipient
 from publisher.messages.records import PageRenderer
-from publisher.messages.steps import BacklogLimits
+from publisher.messages.steps import BacklogLimits, Scope
 from publisher.plugins import record_format
 from publisher.store.database import Store, open_store
-from publisher.store.deliveries import Shard
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(ItemPage)
@@ -32,13 +31,14 @@ class RenderOrder(msgspec.Struct, frozen=True):
 
     config: Config
     target: str
-    part: Shard
+    scope: Scope
     size: int
 
     def renderer(self, store: Store) -> PageRenderer:
         """What renders, over a store that is only read."""
         recipient = Recipient(store, self.config, self.target)
-        return PageRenderer(recipient, record_format(recipient.format_name, recipient.view), self.part, self.size)
+        form = record_format(recipient.format_name, recipient.view)
+        return PageRenderer(recipient, form, self.scope, self.size)
 
 
 class BackgroundRenderer:

@@ -44,8 +44,8 @@ def why_not_known_from(store: Store, config: Config, settings: TargetSettings, f
 def _why_not_read_from(
     store: Store, config: Config, settings: TargetSettings, first: int, what: str, until: int | None = None
 ) -> Reason | None:
-    """All sources that cannot tell are named at once, so that they can be mended at once. `until`: the end of what is
-    asked for (exclusive); None: it has none."""
+    """All sources that are not known whole are named at once, so that they can be fixed at once. `until`: the end of
+    what is asked for (exclusive); None: it has none."""
     unsure = []
     for name in fed_by(config, settings):
         with store.read() as connection:
@@ -69,8 +69,8 @@ def _why_not_read_from(
 
 
 def known_from(store: Store, config: Config, settings: TargetSettings) -> int | None:
-    """From when on every source that feeds a target has every job; None where one cannot tell. See `why_not_whole`
-    for the months before and since."""
+    """From when on every source that feeds a target has every job; None where that is not known of one. See
+    `why_not_whole` for the months before and since."""
     begins: list[int] = []
     for name in fed_by(config, settings):
         with store.read() as connection:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
+from sqlalchemy import ColumnElement
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.rule_codes import Reason
@@ -18,6 +19,7 @@ from formats.text import FIRST_INSTANT
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Scope
 from publisher.reason import INCOMPLETE
 from publisher.sources.base import Window
 from publisher.store import queries
@@ -35,17 +37,35 @@ _PAGE: Final = 5000
 
 
 def ended_in(
-    store: Store, target_id: int, bounds: tuple[int, int], *, changed_since: int | None = None
+    store: Store,
+    target_id: int,
+    bounds: tuple[int, int],
+    *,
+    changed_since: int | None = None,
+    as_waiting: ColumnElement[bool] | None = None,
 ) -> Iterator[tuple[State, PendingDelivery]]:
     """The deliveries of runs that ended within bounds (the second exclusive), by end time; not those waived or
-    superseded. `changed_since`: only those that were enqueued or moved then or later. Memory does not grow with them.
+    superseded. `changed_since`: only those that were enqueued or moved then or later; `as_waiting`: deliveries that
+    count as waiting. Memory does not grow with them.
     """
     for page in store.pages(
         lambda connection, after: queries.ended_in(
-            connection, target_id, bounds, after, _PAGE, changed_since=changed_since
+            connection, target_id, bounds, after, _PAGE, changed_since=changed_since, as_waiting=as_waiting
         )
     ):
         yield from (item for item in page if item[0] not in NOT_DUE)
+
+
+def waiting_in(
+    store: Store, target_id: int, window: Window, as_waiting: ColumnElement[bool], size: int
+) -> Iterator[Sequence[PendingDelivery]]:
+    """Pages of the deliveries of runs that ended in a window and wait, or count as waiting, by end time."""
+    bounds = (EVER if window.from_ is None else window.from_, -EVER if window.until is None else window.until)
+    for page in store.pages(
+        lambda connection, after: queries.ended_in(connection, target_id, bounds, after, size, as_waiting=as_waiting)
+    ):
+        if waiting := [delivery for state, delivery in page if state is State.WAITING]:
+            yield waiting
 
 
 def held_in(store: Store, target_id: int, bounds: tuple[int, int], codes: Collection[str]) -> Iterator[PendingDelivery]:
@@ -77,10 +97,11 @@ class DueRuns(Protocol):
 
 
 class Planned:
-    """Of a target that is planned for: its deliveries."""
+    """Of a target that is planned for: its deliveries, of which those of a scope may count as waiting."""
 
-    def __init__(self, store: Store, target_id: int) -> None:
+    def __init__(self, store: Store, target_id: int, scope: Scope) -> None:
         self._store = store
+        self._scope = scope
         self.target_id: int | None = target_id
         self._id = target_id
 
@@ -88,7 +109,7 @@ class Planned:
         self, bounds: tuple[int, int], *, changed_since: int | None = None
     ) -> Iterator[tuple[State, PendingDelivery]]:
         """See `DueRuns`."""
-        return ended_in(self._store, self._id, bounds, changed_since=changed_since)
+        return ended_in(self._store, self._id, bounds, changed_since=changed_since, as_waiting=self._scope.as_waiting)
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
         """See `DueRuns`."""
@@ -98,7 +119,11 @@ class Planned:
     def waiting(self, kind: PeriodKind) -> list[Period]:
         """See `DueRuns`."""
         with self._store.read() as connection:
-            return queries.periods_of(connection, self._id, State.WAITING, kind)
+            found = queries.periods_of(connection, self._id, State.WAITING, kind)
+            if self._scope.as_waiting is None:
+                return found
+            there = queries.periods_from(connection, self._id, kind, EVER)
+        return found + [each for each in there if self._scope.touches(each.start, each.stop)]
 
 
 class Unplanned:

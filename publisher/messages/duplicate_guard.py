@@ -1,7 +1,7 @@
 """Runs of two sources with one key at APEL: the first is sent and the second is held, or it would replace the first.
 
 APEL knows a job record by site, LocalJobId, and end time, not by the computing element (facts on formats, 4.8). Whether
-two such runs are one job that two sources tell of, or two jobs of batch systems that number alike, only a person knows.
+two such runs are one job that two sources have, or two jobs of batch systems that number alike, only a person knows.
 The first is the one that the service has, or may have; else the one that was stored first. That is an order, so that of
 several publishers none holds both.
 
@@ -19,16 +19,16 @@ have that one removed. Summaries need no such care, because a group that vanishe
 SGAS, which knows a record by its id alone.
 
 Each page is checked when it is rendered (`is_key_changed`): a run may change while others are sent, or between a kill
-and the run that settles what was in flight. `waiting` counts them before.
+and the run that settles what was in flight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from formats.apel.key import job_key
 from formats.base import RecordFormat
@@ -40,7 +40,7 @@ from publisher.collect.run_preparer import RunPreparer
 from publisher.config.schema import Config
 from publisher.plugins import format_of
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, registry, runs, schema
+from publisher.store import deliveries, dialect, registry, runs, schema
 from publisher.store.classes import decode
 from publisher.store.queries import SentVersion
 from publisher.store.runs import StoredRun, version_of
@@ -54,49 +54,6 @@ def _is_keyed_by_local_id(records: str) -> bool:
     return format_of(records).key == "local id"
 
 
-class KeyChanged(NamedTuple):
-    """A run that waits and would count twice. `revision`: how often it had changed."""
-
-    run_id: int
-    record_id: str
-    revision: int
-    end_time: int
-
-
-def waiting(connection: Connection, target_id: int, records: str) -> list[KeyChanged]:
-    """What waits for a target and is to be held. `records` is the format that it is sent."""
-    if not _is_keyed_by_local_id(records):
-        return []
-    if connection.execute(select(schema.versions.c.run_id).limit(1)).first() is None:
-        return []
-    sent_version = and_(schema.versions.c.run_id == table.c.run_id, schema.versions.c.digest == table.c.sent_digest)
-    query = (
-        select(
-            schema.runs.c.id,
-            schema.runs.c.record_id,
-            table.c.revision,
-            table.c.end_time,
-            schema.runs.c.job,
-            schema.classes.c.facts,
-            schema.versions.c.job,
-        )
-        .select_from(table)
-        .join(schema.versions, sent_version)
-        .join(schema.runs, schema.runs.c.id == table.c.run_id)
-        .join(schema.classes, schema.classes.c.id == schema.runs.c.class_id)
-        .where(
-            table.c.target_id == target_id,
-            deliveries.in_state(State.WAITING),
-            table.c.sent_digest != schema.runs.c.digest,
-        )
-    )
-    return [
-        KeyChanged(*row)
-        for *row, now_blob, facts, sent_blob in connection.execute(query)
-        if _key(decode(now_blob, facts, row[1])) != _key(decode(sent_blob, b"", row[1]))
-    ]
-
-
 def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: SentVersion | None) -> bool:
     """Whether a run has another key than the version that was sent, which the service has, or may have."""
     if not _is_keyed_by_local_id(records) or sent is None or sent.may_be_one_of_several or sent.digest == run.digest:
@@ -108,7 +65,7 @@ def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: S
 def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
     """By run id: the versions that the service has, or may have, of runs that have another key now.
 
-    In whatever state their deliveries are: also waived, or no longer wanted. Goes through the earlier versions, and
+    In any state of their deliveries: also waived, or no longer selected. Goes through the earlier versions, and
     looks up the delivery of each by its key: the other way round it would go through all deliveries of the target.
     """
     sent_digest = (
@@ -128,10 +85,9 @@ def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
 
 def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """Somebody says that the service no longer has the first versions of those of these runs that are held that way."""
-    query = select(table.c.run_id).where(
-        table.c.target_id == target_id, table.c.run_id.in_(run_ids), table.c.reason == ReasonCode.KEY_CHANGED.value
-    )
-    deliveries.forget_sent_versions(connection, target_id, list(connection.execute(query).scalars()))
+    query = select(table.c.run_id).where(table.c.target_id == target_id, table.c.reason == ReasonCode.KEY_CHANGED.value)
+    found = dialect.rows_in(connection, query, table.c.run_id, run_ids)
+    deliveries.forget_sent_versions(connection, target_id, [row[0] for row in found])
 
 
 def _key(job: Job) -> tuple[str | None, int | None]:
@@ -143,7 +99,7 @@ _LAST: Final = (True, 2**63)
 
 
 class DuplicateGuard:
-    """Of one target. `target_id` None: it was never planned for, and all that `is_wanted` waits."""
+    """Of one target. `target_id` None: it was never planned for, and all that `is_selected` waits."""
 
     def __init__(
         self,
@@ -152,14 +108,16 @@ class DuplicateGuard:
         view: View,
         preparer: RunPreparer,
         target_id: int | None,
-        is_wanted: Callable[[StoredRun], bool] = lambda _run: False,
+        is_selected: Callable[[StoredRun], bool] = lambda _run: False,
+        as_waiting: ColumnElement[bool] | None = None,
     ) -> None:
-        """`form` is the format that the target is sent."""
+        """`form` is the format that the target is sent; `as_waiting`: deliveries that count as waiting."""
+        self._as_waiting = as_waiting
         self._form = form
         self._view = view
         self._preparer = preparer
         self._target_id = target_id
-        self._is_wanted = is_wanted
+        self._is_selected = is_selected
         self._source_prefixes = config.local_id_prefixes
         self._prefixes = {"", *config.local_id_prefixes.values()}
         self._has_prefixes = self._prefixes != {""}
@@ -183,7 +141,7 @@ class DuplicateGuard:
             if other.source == run.source or other_id not in first:
                 continue
             is_there = not first[other_id][0]
-            if is_there:  # then it counts as it was sent, whatever became of it since
+            if is_there:  # then it counts as it was sent, also if it changed since
                 job = earlier.get(other_id, other.job)
                 other = msgspec.structs.replace(other, job=job, awaits_grid_log=False)
             place = first.get(run.run_id, _LAST)
@@ -225,9 +183,10 @@ class DuplicateGuard:
     def _order(self, connection: Connection, found: Sequence[StoredRun]) -> dict[int, tuple[bool, int]]:
         """The order of the runs that are at the service, may be, or wait, by run id; others are left out."""
         if self._target_id is None:
-            return {run.run_id: (True, run.run_id) for run in found if self._is_wanted(run)}
+            return {run.run_id: (True, run.run_id) for run in found if self._is_selected(run)}
         order: dict[int, tuple[bool, int]] = {}
-        standings = deliveries.standings_of(connection, self._target_id, sorted({run.run_id for run in found}))
+        ids = sorted({run.run_id for run in found})
+        standings = deliveries.standings_of(connection, self._target_id, ids, self._as_waiting)
         for run_id, standing in standings.items():
             is_there = standing.sent or standing.state in {State.ACCEPTED, State.IN_FLIGHT}
             if is_there or standing.state is State.WAITING:

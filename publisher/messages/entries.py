@@ -1,7 +1,7 @@
 """What a report counts of a run.
 
 Promise kept here: every line of an act_file is tallied, as DQS' own programs do (DQS accounting manual, "Internals"):
-slaves' lines by themselves, and of a run what its master's line tells.
+slaves' lines by themselves, and of a run what its master's line has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run as reports see it: `facts` by the names of `KEYS`, instants in epoch seconds, durations in ms."""
 
     facts: dict[str, tuple[str, ...]]
-    """For each key what the run has of it; nothing where its source does not tell. The first counts in totals."""
+    """For each key what the run has of it; nothing where its source has none. The first counts in totals."""
     ran: Ran
     wall_ms: int
     cpu_ms: int

@@ -26,7 +26,7 @@ from formats.calendar import Month, month_bounds
 from formats.registry import summary_format
 from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages.background import BackgroundRenderer, RenderOrder
-from publisher.messages.due import first_waiting, sent_in
+from publisher.messages.due import first_waiting, sent_in, waiting_in
 from publisher.messages.item import Item, ItemPage, MessageFormat
 from publisher.messages.recipient import Recipient
 from publisher.messages.records import PAGE, PageRenderer
@@ -75,7 +75,7 @@ def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | No
 
 
 def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
-    """The records of certain runs, whatever became of them. Raises as `items`; the format has one record a run."""
+    """The records of certain runs, in any state of their deliveries. Raises as `items`; the format has one a run."""
     step = _records(recipient, Scope(runs=runs, guarded=guarded))
     pages = list(step.pages)
     return ItemPage([each for page in pages for each in page.items], [each for page in pages for each in page.held])
@@ -142,6 +142,10 @@ def _record_pages(recipient: Recipient, scope: Scope, form: RecordFormat) -> Ite
         window = scope.window if not scope.is_due else first_waiting(recipient)
         for page in sent_in(recipient, window, PAGE):
             yield renderer.rendered(page)
+    elif scope.as_waiting is not None:
+        renderer = PageRenderer(recipient, form, scope)
+        for page in waiting_in(recipient.store, recipient.target_id, scope.window, scope.as_waiting, PAGE):
+            yield renderer.rendered(page)
     else:
         yield from _waiting_pages(recipient, scope, form, recipient.target_id)
 
@@ -155,7 +159,7 @@ def _waiting_pages(recipient: Recipient, scope: Scope, form: RecordFormat, targe
         # A service that keeps last versions has to store what is sent again; one that keeps first ones ignores it.
         as_new = not recipient.keeps_first and batches.is_resending(connection, target_id)
         waiting = deliveries.of_target(connection, target_id)[State.WAITING] // scope.part.of
-    renderer = PageRenderer(recipient, form, scope.part, size)
-    order = RenderOrder(recipient.config, recipient.name, scope.part, size)
+    renderer = PageRenderer(recipient, form, scope, size)
+    order = RenderOrder(recipient.config, recipient.name, scope, size)
     waiting = waiting if recipient.is_own_format else 0
     yield from BackgroundRenderer(renderer, order, waiting, scope.backlog).pages(as_new)

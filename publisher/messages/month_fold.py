@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection
 
 from formats.apel.fold import Fold, Sums
 from formats.calendar import Month, month_bounds
@@ -41,8 +41,17 @@ class MonthFold(msgspec.Struct, frozen=True):
 class MonthFolder:
     """Folds months of one target anew from all its runs."""
 
-    def __init__(self, store: Store, target_id: int, preparer: RunPreparer, page: int = sums.PAGE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        target_id: int,
+        preparer: RunPreparer,
+        page: int = sums.PAGE,
+        as_waiting: ColumnElement[bool] | None = None,
+    ) -> None:
+        """`as_waiting`: deliveries that count as waiting."""
         self._store = store
+        self._as_waiting = as_waiting
         self._page = page
         self._target_id = target_id
         self._preparer = preparer
@@ -65,7 +74,7 @@ class MonthFolder:
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         found: dict[int, Sums] = {}
         waits: set[int] = set()
-        for each in sums.by_class(connection, self._target_id, bounds, self._page):
+        for each in sums.by_class(connection, self._target_id, bounds, self._page, self._as_waiting):
             if each.state in _LEFT_OUT:
                 continue
             before = found.get(each.class_id)
@@ -84,13 +93,21 @@ class MonthFolder:
             if job_class.id in waits:
                 waiting[job_class.id] = folded.members.setdefault(key, Members.packed())
         if waiting:
-            for run in sums.waiting(connection, self._target_id, bounds, self._page):
+            for run in sums.waiting(connection, self._target_id, bounds, self._page, self._as_waiting):
                 waiting[run.class_id].add(run.run_id, run.revision)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         after: tuple[int, int] | None = None
         while True:
-            page, after = queries.ended_in(connection, self._target_id, bounds, after, self._page, only=sums.UNUSABLE)
+            page, after = queries.ended_in(
+                connection,
+                self._target_id,
+                bounds,
+                after,
+                self._page,
+                only=sums.UNUSABLE,
+                as_waiting=self._as_waiting,
+            )
             for state, delivery in page:
                 if state in _LEFT_OUT:
                     continue

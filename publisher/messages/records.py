@@ -13,22 +13,25 @@ from publisher.messages import duplicate_guard
 from publisher.messages.duplicate_guard import DuplicateGuard
 from publisher.messages.item import Held, Item, ItemPage, Members, Place
 from publisher.messages.recipient import Recipient
+from publisher.messages.steps import DUE, Scope
 from publisher.store import queries
-from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.queries import PendingDelivery
 
 PAGE: Final = 1000
 """Runs rendered at a time where nothing is sent."""
+LAST_RUN: Final = 2**63 - 1
+"""More than the id of every run."""
 
 
 class PageRenderer:
     """Reads and renders the deliveries of one target that wait, or of a part of them."""
 
-    def __init__(self, recipient: Recipient, form: RecordFormat, part: Shard = WHOLE, size: int = PAGE) -> None:
+    def __init__(self, recipient: Recipient, form: RecordFormat, scope: Scope = DUE, size: int = PAGE) -> None:
         """`size`: runs in a page."""
         self._store = recipient.store
+        self._scope = scope
+        self._window = scope.window
         self._recipient = recipient
-        self._part = part
         self._format = form
         self._size = size
         self._guard = (
@@ -39,6 +42,7 @@ class PageRenderer:
                 recipient.preparer,
                 recipient.target_id,
                 recipient.selects_now,
+                scope.as_waiting,
             )
             if recipient.is_sent
             else None
@@ -47,7 +51,8 @@ class PageRenderer:
     def place_of(self, number: int) -> Place | None:
         """End time and id of the delivery that waits as the so many-th; None where fewer wait."""
         with self._store.read() as connection:
-            return queries.place_of(connection, self._target_id, number, self._part)
+            place = queries.place_of(connection, self._target_id, number, self._begin, self._scope.part)
+        return place if place is not None and self._is_before_end(place[0]) else None
 
     def page(self, after: Place | None, *, as_new: bool) -> ItemPage | None:
         """The next page; None at the end.
@@ -55,9 +60,19 @@ class PageRenderer:
         `as_new`: what the service has counts as new to it, since it was asked for again and is stored again.
         """
         with self._store.read() as connection:
-            waiting = queries.waiting(connection, self._target_id, after, self._size, self._part)
+            waiting = queries.waiting(connection, self._target_id, after or self._begin, self._size, self._scope.part)
+            if waiting and not self._is_before_end(waiting[-1].end_time):
+                waiting = [each for each in waiting if self._is_before_end(each.end_time)]
             to_hold = self._duplicates(connection, waiting)
         return self._page(waiting, to_hold, as_new=as_new) if waiting else None
+
+    def _is_before_end(self, end: int) -> bool:
+        return self._window.until is None or end < self._window.until
+
+    @property
+    def _begin(self) -> Place | None:
+        """The place before all that ended in the window."""
+        return None if self._window.from_ is None else (self._window.from_ - 1, LAST_RUN)
 
     def rendered(self, page: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
         """These deliveries. `guarded`: those that would count twice, or replace another job, are held."""

@@ -90,7 +90,9 @@ class Reports:
         self._format = report_format(recipient.format_name, recipient.view)
         self._messages = ReportMessages(self._format)
         target_id = recipient.target_id
-        self._due_runs: DueRuns = Planned(recipient.store, target_id) if target_id is not None else Unplanned(recipient)
+        self._due_runs: DueRuns = Unplanned(recipient)
+        if target_id is not None:
+            self._due_runs = Planned(recipient.store, target_id, scope)
         self._fold = ReportFold(recipient, self._due_runs, self._format, limit_bytes, now)
         known = known_until(recipient.store, recipient.config, self._settings, now)
         self._over = min(now, known) if known is not None else None
@@ -106,7 +108,7 @@ class Reports:
             store, target_id = self._recipient.store, self._due_runs.target_id
             held = held_periods(store, self._settings, target_id, self._why_not_whole)
             yield Release(held.released)
-            self._fold.release(held.released)
+            self._fold.release(period for period in held.released if not self._counts_as_waiting(period))
             changed.update(held.released, held.incomplete)
         kept = dict(marked)
         for period in sorted(changed):
@@ -151,6 +153,10 @@ class Reports:
         if self._fold.held:
             yield self._section(None, ItemPage((), [Held(why, runs) for why, runs in self._fold.held.items()]))
 
+    def _counts_as_waiting(self, period: Period) -> bool:
+        """Whether what is held of a period, and can be sent, counts as waiting anyway."""
+        return self._scope.as_waiting is not None and self._scope.touches(period.start, period.stop)
+
     def _is_over(self, period: Period) -> bool:
         return self._over is not None and period.stop <= self._over
 
@@ -175,7 +181,7 @@ class Reports:
         chosen = parts
         if not known and not any(part.row.jobs for part in parts):
             chosen = []  # a period without jobs is not reported, unless the service has another report of it
-        elif self._scope.is_due and not self._scope.unchanged_too:
+        elif self._scope.is_due and not self._scope.unchanged_too and not self._counts_as_waiting(period):
             chosen = [part for part in parts if not _has(known, part)]
         sent = {part.row.key for part in chosen}
         unchanged = [part.members for part in parts if part.row.key not in sent]
@@ -277,7 +283,6 @@ class ReportFold:
 
     def touched(self, changed: Iterable[Period]) -> list[Period]:
         """The periods whose reports may be others now, oldest first; what ran in them is known afterwards."""
-        kind = self._settings.period
         changed = set(changed)
         touched = changed | self._reported_now(changed)
         folded: set[Period] = set()
@@ -288,7 +293,7 @@ class ReportFold:
                 if period in changed:
                     before = self._known.get(period.number)
                     first = min(used, before.first if before is not None else period.start)
-                    touched.update(periods_between(kind, max(first, self._first), period.stop))
+                    touched.update(self._past_periods(max(first, self._first), period.stop))
             folded |= todo
             todo = (touched | self._reaching_into(touched)) - folded
         return sorted(touched)
@@ -322,7 +327,12 @@ class ReportFold:
             return set()
         reaches = map(self._reach, there[len(new) :])
         reach = min(EVER if one is None else one.first for one in reaches)
-        return set(periods_between(self._settings.period, max(reach, self._first), there[len(new)].start))
+        return set(self._past_periods(max(reach, self._first), there[len(new)].start))
+
+    def _past_periods(self, first: int, stop: int) -> list[Period]:
+        """The periods that the instants from `first` until `stop` (exclusive) touch and that have begun: no other can
+        be over, and an absurd end would make thousands of them."""
+        return periods_between(self._settings.period, first, min(stop, self._now + 1))
 
     def _reaching_into(self, touched: set[Period]) -> set[Period]:
         """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
@@ -388,7 +398,7 @@ class ReportFold:
             self._tally_of(ended).add(ran)
             return
         begin, end = max(ran.start, self._first), min(ran.stop, ended.stop)
-        for period in periods_between(self._settings.period, begin, end):
+        for period in self._past_periods(begin, end):
             self._tally_of(period).add(ran)
 
     def _tally_of(self, period: Period) -> Tally:

@@ -7,9 +7,10 @@ except that `Finished` is recorded when nothing before it is undecided; all othe
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
+from sqlalchemy import ColumnElement
 
 from formats.calendar import Month, Period
 from formats.rule_codes import Reason
@@ -39,12 +40,17 @@ class Scope(msgspec.Struct, frozen=True):
     """Of which runs items are made. Without a window: what is due, as the next `publish` sends it.
 
     `window`: end times; of groups the whole months or periods that it touches, and all groups of them, changed or not.
-    `part`: of the deliveries of a target. `unchanged_too`: groups that the service has as they are as well.
-    `incomplete`: months that are not known whole as well. `runs`: records of these runs alone; `guarded`: those of them
-    that would count twice, or replace another job, are held. `backlog`: how many runs that wait are rendered where.
+    `only_due`: of the window what is due, as `republish` sends it; of reports all that is due, for the report of one
+    period counts runs that ended in others. `as_waiting`: deliveries of which this holds count as waiting, and the
+    groups of the window as to be sent again. `part`: of the deliveries of a target. `unchanged_too`: groups that the
+    service has as they are as well. `incomplete`: months that are not known whole as well. `runs`: records of these
+    runs alone; `guarded`: those of them that would count twice, or replace another job, are held. `backlog`: how many
+    runs that wait are rendered where.
     """
 
     window: Window = Window()
+    only_due: bool = False
+    as_waiting: ColumnElement[bool] | None = None
     part: Shard = WHOLE
     unchanged_too: bool = False
     incomplete: bool = False
@@ -54,8 +60,17 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def is_due(self) -> bool:
-        """Whether it is what is due."""
-        return self.window == Window() and self.runs is None
+        """Whether it is what is due, at all or in the window."""
+        return (self.only_due or self.window == Window()) and self.runs is None
+
+    def touches(self, first: int, stop: int) -> bool:
+        """Whether a part of an interval (epoch seconds, the second exclusive) lies in the window."""
+        begin, end = self.window.from_, self.window.until
+        return (begin is None or begin < stop) and (end is None or end > first)
+
+
+DUE: Final = Scope(only_due=True)
+"""All that is due."""
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -60,10 +60,14 @@ class Summaries:
                 target_id,
                 lambda period: self._why_not_whole(month_of(period.start)),
             )
-            yield Release(held.released)
-            released = {month_of(period.start) for period in held.released}
+            let_wait = [period for period in held.released if self._scope.touches(period.start, period.stop)]
+            yield Release(let_wait)
+            released = {month_of(period.start) for period in let_wait}
             months, marked = self._months_to_fold(target_id)
             months = months.union(released, (month_of(period.start) for period in held.incomplete))
+            months = {month for month in months if self._scope.touches(*month_bounds(month))}
+            if self._scope.as_waiting is not None:
+                months |= months_touched(self._recipient.store, target_id, self._scope.window)
         else:
             months = months_touched(self._recipient.store, target_id, self._scope.window)
         for month in sorted(months):
@@ -92,11 +96,15 @@ class Summaries:
             all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
             return self._section(month, ItemPage((), [all_of_it]))
         fold = Fold(self._recipient.view, normalised=self._format.normalised)
-        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer)
-        folded = folder.fold(month, fold, released=released)
+        again = self._scope.as_waiting
+        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer, as_waiting=again)
+        folded = folder.fold(month, fold, released=released and again is None)
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SUMMARY, month.number)
             kept = erased_groups.fixed(connection, target_id, month, self._recipient.view, self._now)
+        if again is not None:
+            for key in known.keys() - kept:
+                known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
         members, held = dict(folded.members), dict(folded.held)
         items = []
         for group in changed_groups(fold, {} if self._gives_all else known):

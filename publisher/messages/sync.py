@@ -1,4 +1,4 @@
-"""Sync counts: how many jobs the site owes for a month and submit host, so that the service can see that it has all.
+"""Sync counts: how many jobs are due for a month and submit host, so that the service can see that it has all.
 
 They go last. Counted from classes, not from runs: what is accepted, waiting, in flight, held and rejected.
 """
@@ -48,25 +48,25 @@ class SyncCounts:
         if self._scope.is_due:
             with self._recipient.store.read() as connection:
                 marks = groups.months_due(connection, target_id, groups.DueFor.SYNC)
-            months = {*marks, *changed}
+            months = {month for month in (*marks, *changed) if self._scope.touches(*month_bounds(month))}
         else:
             months = months_touched(self._recipient.store, target_id, self._scope.window)
         gives_all = self._scope.unchanged_too or not (self._scope.is_due and self._recipient.sends_sync)
         for month in sorted(months):
-            counts = self._owed(target_id, month)
+            counts = self._due(target_id, month)
             chosen = counts if gives_all else self._changed(target_id, month, counts)
             yield self._section(month, ItemPage([self._item(month, count) for count in chosen], ()))
             if month in marks:
                 yield Finished(groups.DueFor.SYNC, {month: marks[month]})
 
-    def _owed(self, target_id: int, month: Month) -> list[SyncCount]:
-        """What the site owes a target for a month, by submit host; nothing where nobody knows any more."""
+    def _due(self, target_id: int, month: Month) -> list[SyncCount]:
+        """What a target is due for a month, by submit host; nothing where that is no longer known."""
         total = SyncFold(self._recipient.view)
         bounds = month_bounds(month)
         with self._recipient.store.read() as connection:
             kept = groups.kept_sync_counts(connection, target_id, month)
             if not kept and month.number in purge.months(connection):
-                return []  # purged before the service had a count: what is left is not what the site owes
+                return []  # purged before the service had a count: what is left is not all that was due
             due = sums.due_by_class(connection, target_id, bounds)
             for job_class in classes_by_id(connection, list(due)):
                 if awaits_grid_log(job_class.facts):

@@ -1,7 +1,7 @@
 """A target beside the publisher that was there before: record by record, or group by group, with reasons.
 
 What the other sent is read from its messages: a folder of archived usage records, an outgoing queue of SSM, files. What
-we would send are the items of `publisher.messages.items`. Nothing is changed; `publisher.publish.take_over` does that.
+we would send are the items of `publisher.messages.items`. Nothing is changed; `publisher.publish.decide` does that.
 
 What another publisher sent, record by record, on disk: its messages may be more than memory holds.
 

@@ -19,7 +19,7 @@ from formats.registry import FORMATS
 from formats.rule_codes import Reason
 from publisher.config.schema import Config
 from publisher.errors import CredentialError, UsageError
-from publisher.messages.due import ended_in, held_in
+from publisher.messages.due import Unplanned, ended_in, held_in
 from publisher.messages.item import Held, ItemPage, Limits, MessageFormat, cut, uid_of
 from publisher.messages.items import items, records_of, summary_of
 from publisher.messages.recipient import Recipient
@@ -130,7 +130,9 @@ class Rendering:
             return
         with self._store.read() as connection:
             yield from list(runs.record_ids(connection, held.members.run_ids))
-        if held.bounds is not None and self._recipient.target_id is not None:
+        if held.bounds is not None and self._recipient.target_id is None:
+            yield from (each.run.record_id for _, each in Unplanned(self._recipient).ended_in(held.bounds))
+        elif held.bounds is not None and self._recipient.target_id is not None:
             there = ended_in(self._store, self._recipient.target_id, held.bounds)
             yield from (each.run.record_id for state, each in there if state is State.WAITING)
             kept = held_in(self._store, self._recipient.target_id, held.bounds, INCOMPLETE)

@@ -1,14 +1,16 @@
-"""retry, waive and settle: what people decide about rejected, held and superseded records, and unreadable input.
+"""What people decide: retry, waive, settle, and take over. Every decision is recorded.
 
-Every decision is recorded.
+`retry` and `waive`: rejected, held, and superseded records; `settle`: unreadable input; `assume_until` and
+`assume_runs`: what the publisher before us sent counts as delivered. That moves only what was never sent from here, and
+waits or is held. A shadow remains one until its setting is taken out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, and_, select, true
 
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
@@ -17,9 +19,12 @@ from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, groups, in_flight, registry
+from publisher.store import deliveries, dialect, groups, in_flight, registry
+from publisher.store.admin import purge
 from publisher.store.schema import State, runs
-from publisher.text import counted
+from publisher.store.schema import deliveries as table
+from publisher.store.transitions import ASSUMED, StateChange, transition
+from publisher.text import counted, iso
 
 _PLACES_NAMED: Final = 3
 """Places of settled input that the audit names."""
@@ -32,7 +37,7 @@ def retry(
 
     Superseded ones must be named: the service no longer has any version of them, says who asks for it. So must those
     that are held because their key changed; of all that are held, they are held again. Raises `UsageError` for a
-    superseded one that the target no longer wants.
+    superseded one that the target no longer selects.
     """
     target_id = plan.target_id
     if state is State.SUPERSEDED and not record_ids:
@@ -60,7 +65,7 @@ def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named
     deselected = [record_id for run_id, record_id in named.items() if run_id not in wanted]
     if deselected:
         raise UsageError(
-            f"{target} no longer wants {', '.join(deselected)} as it is now: nothing of it is to be sent",
+            f"{target} no longer selects {', '.join(deselected)} as it is now: nothing of it is to be sent",
             hint="When the service's administrator removed its version: `usage-publisher records waive RECORD "
             f"--state superseded --target {target} --reason TEXT`",
         )
@@ -82,12 +87,44 @@ def waive(
     why = Reason.of(ReasonCode.WAIVED, text=reason)
     deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, why) for run_id in ids], now)
     ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
-    if plan.filter.sync:  # the site owes less than was sent
+    if plan.filter.sync:  # less is due than was sent
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
     if plan.filter.is_snapshot:
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, ends)
     registry.record_action(connection, f"waive {state.word}", target, f"{', '.join(record_ids)}: {reason}", now)
     return len(ids)
+
+
+def assume_until(connection: Connection, target_id: int, target: str, until: int, now: int) -> int:
+    """Record what ended up to then as delivered before us; gives how many jobs that are."""
+    moved = _assume(connection, target_id, table.c.end_time <= until, now)
+    detail = f"{moved} jobs that ended up to {iso(until)} count as delivered before us"
+    registry.record_action(connection, "take over", target, detail, now)
+    return moved
+
+
+def assume_runs(
+    connection: Connection, target_id: int, target: str, run_ids: Iterable[int], evidence: str, now: int
+) -> int:
+    """Record these runs as delivered before us; `evidence`: by what. Gives how many they are."""
+    chosen = (table.c.run_id.in_(some) for some in dialect.chunks(run_ids))
+    moved = sum(_assume(connection, target_id, each, now) for each in chosen)
+    registry.record_action(
+        connection, "take over", target, f"{moved} jobs count as delivered before us: {evidence}", now
+    )
+    return moved
+
+
+def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool], now: int) -> int:
+    total = 0
+    for state in (State.WAITING, State.HELD):
+        theirs = and_(
+            table.c.sent_digest.is_(None),
+            chosen,
+            purge.not_held_for_good() if state is State.HELD else true(),
+        )
+        total += transition(connection, StateChange(target_id, state, State.ACCEPTED, now, ASSUMED), theirs)
+    return total
 
 
 def settle(

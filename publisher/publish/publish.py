@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import structs
 
 from publisher.collect.collect import TargetPlan
 from publisher.config.schema import MOST_PUBLISHERS, Config
@@ -17,6 +18,7 @@ from publisher.errors import PublisherError, StoreError
 from publisher.events import DeliveryBegun, TargetPaused
 from publisher.messages import due
 from publisher.messages.recipient import Recipient
+from publisher.messages.steps import DUE, Scope
 from publisher.publish.circuit import Circuit, Circuits
 from publisher.publish.context import DeliveryStats, Tools, together
 from publisher.publish.sender import Sender
@@ -84,15 +86,17 @@ def deliver(
     *,
     only_due: bool = False,
     circuit: Circuit | None = None,
+    scope: Scope = DUE,
 ) -> Delivery:
-    """Publish to one target all it has not got. Raises `StoreError`; other trouble is in the result."""
+    """Publish to one target all it has not got, or what of that is in a scope. Raises `StoreError`; any other problem
+    is in the result."""
     if only_due and not _is_due(store, config, name, tools.clock()):
         return Delivery(DeliveryStats(), early=True)
     if circuit is not None and not circuit.admits():
         return Delivery(DeliveryStats(), resting=circuit.rounds_left)
     if circuit is not None and circuit.half_open:
         config = _with_one_try(config, name)
-    done = _deliver_alone_or_shared(store, config, name, plan, tools)
+    done = _deliver_alone_or_shared(store, config, name, plan, tools, scope)
     if circuit is not None and not done.busy and not tools.stopping():
         circuit.record(succeeded=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
     return done
@@ -107,7 +111,9 @@ _WORTH_SHARING: Final = 10
 """Messages in each part, below which one publisher is done before another has begun."""
 
 
-def _deliver_alone_or_shared(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> Delivery:
+def _deliver_alone_or_shared(
+    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, scope: Scope
+) -> Delivery:
     """A large backlog in a store that several hosts share is sent in parts, and to its end: who comes late takes what
     nobody is at."""
     settings = config.targets[name]
@@ -117,10 +123,10 @@ def _deliver_alone_or_shared(store: Store, config: Config, name: str, plan: Targ
     if parts == 1 or not _is_worth_sharing(store, plan, parts * settings.batch_records):
         with store.lock(f"target-{name}") as held:
             if held:
-                return _deliver_locked(store, config, name, plan, tools)
+                return _deliver_locked(store, config, name, plan, tools, scope)
         if parts == 1:
             return _busy(name, tools)
-    return _deliver_parts(store, config, name, plan, tools, parts)
+    return _deliver_parts(store, config, name, plan, tools, parts, scope)
 
 
 def _is_worth_sharing(store: Store, plan: TargetPlan, at_a_time: int) -> bool:
@@ -129,7 +135,9 @@ def _is_worth_sharing(store: Store, plan: TargetPlan, at_a_time: int) -> bool:
     return waiting >= at_a_time * _WORTH_SHARING
 
 
-def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, parts: int) -> Delivery:
+def _deliver_parts(
+    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, parts: int, scope: Scope
+) -> Delivery:
     """Take part after part that nobody else is at, in any order, so that several publishers seldom meet.
 
     What needs the whole target (counts for sync) is left to whoever is alone with it at the end.
@@ -143,7 +151,8 @@ def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, to
         for index in order:
             with store.lock(f"target-{name}-{index}") as ours:
                 if ours:
-                    done.append(_deliver_locked(store, config, name, plan, tools, Shard(index, parts)))
+                    part = structs.replace(scope, part=Shard(index, parts))
+                    done.append(_deliver_locked(store, config, name, plan, tools, part))
             if tools.stopping() or (done and (done[-1].error is not None or done[-1].sent.paused is not None)):
                 break
     if not done:
@@ -152,8 +161,8 @@ def _deliver_parts(store: Store, config: Config, name: str, plan: TargetPlan, to
     if whole.error is None and whole.sent.paused is None and not tools.stopping():
         with store.lock(f"target-{name}") as alone:
             if alone:
-                return _and_sync(store, config, name, plan, tools, whole)
-        return msgspec.structs.replace(whole, shared=True)
+                return _and_sync(store, config, name, plan, tools, scope, whole)
+        return structs.replace(whole, shared=True)
     return whole
 
 
@@ -181,8 +190,16 @@ def _is_free(store: Store, lock: str) -> bool:
         return held
 
 
-def _and_sync(store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, done: Delivery) -> Delivery:
-    rest = _deliver_locked(store, config, name, plan, tools)
+def _and_sync(
+    store: Store,
+    config: Config,
+    name: str,
+    plan: TargetPlan,
+    tools: Tools,
+    scope: Scope,
+    done: Delivery,
+) -> Delivery:
+    rest = _deliver_locked(store, config, name, plan, tools, scope)
     return Delivery(together([done.sent, rest.sent]), rest.error)
 
 
@@ -197,7 +214,12 @@ def _is_due(store: Store, config: Config, name: str, now: int) -> bool:
 
 
 def _deliver_locked(
-    store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, part: Shard = WHOLE
+    store: Store,
+    config: Config,
+    name: str,
+    plan: TargetPlan,
+    tools: Tools,
+    scope: Scope,
 ) -> Delivery:
     settings = config.targets[name]
     if settings.shadow:
@@ -213,7 +235,7 @@ def _deliver_locked(
         try:
             if not settings.format.is_snapshot:
                 targets += [tools.make_target(name, settings, context) for _ in range(settings.workers - 1)]
-            sender = Sender(Recipient(store, config, name), targets, tools, part)
+            sender = Sender(Recipient(store, config, name), targets, tools, scope)
             sent = sender.sent
             sender.run()
         finally:
@@ -226,8 +248,11 @@ def _deliver_locked(
         tools.observer(TargetPaused(name, str(trouble)))
     said = str(error) if error is not None else sent.paused
     with store.write() as connection:
-        registry.record_attempt(connection, plan.target_id, success=said is None, error=said, now=tools.clock())
-        if said is None and part == WHOLE:
+        is_served = (
+            said is None and scope.window == DUE.window
+        )  # what else waits is not to wait for `every` from now on
+        registry.record_attempt(connection, plan.target_id, success=is_served, error=said, now=tools.clock())
+        if said is None and scope.part == WHOLE:
             batches.end_resend_if_done(connection, plan.target_id)
     return Delivery(sent, error)
 

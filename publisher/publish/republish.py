@@ -2,20 +2,28 @@
 
 Carried out by letting the window's deliveries wait again: a kill in between leaves a ledger that the next run finishes,
 and the usual sending does the rest. Asked for once more before it was finished, it goes on; what was sent is not sent
-again. Other targets are not touched.
+again. Other targets, and what waits outside the window, are not touched.
 """
 
 from __future__ import annotations
 
-import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
+from collections import Counter
+from collections.abc import Collection, Mapping
 
-from formats.calendar import period_of
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, false, func, not_, or_, select
+
+from formats.calendar import months_between, period_of
+from formats.view import View
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import TargetPlan
 from publisher.config.schema import Config
 from publisher.errors import TargetBusyError, UsageError
-from publisher.messages import duplicate_guard
+from publisher.messages import erased_groups
+from publisher.messages.item import Held, view_of
+from publisher.messages.items import items
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import Scope, Section
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, groups, registry
@@ -28,186 +36,250 @@ from publisher.store.transitions import StateChange, transition
 from publisher.text import iso
 
 
+class WindowCounts(msgspec.Struct, frozen=True):
+    """What the ledger has of the jobs of a window.
+
+    `new`: the target has not got them. `changed`: it has an earlier version; `unchanged`: it has this one.
+    `held`: they are held, and tried again. `stays_held`: they are held until a person releases them. `kept`: changed
+    ones that are not sent: the service keeps their first version, or the target no longer selects them. `waived`:
+    somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an import
+    says; counted in `unchanged`.
+    """
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    held: int = 0
+    stays_held: int = 0
+    kept: int = 0
+    waived: int = 0
+    assumed: int = 0
+
+
 class RepublishPlan(msgspec.Struct, frozen=True):
     """What sending a window again means, in jobs.
 
-    `new`: the target has not got them. `changed`: it has an earlier version; `unchanged`: it has this one.
-    `kept`: changed ones that are not sent: the service keeps their first version, or the target no longer wants them.
-    `waived`: somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an
-    import says; counted in `unchanged`. `resumes`: the same was asked for then and is not done yet; `new` counts
-    what is left of it. `key_changed`: they would count twice, and are held until `records retry` names them.
-    `held`: held for another reason; they are tried again, and stay held where the reason still holds. `busy`: another
-    run is at work for the target, so that nothing can be sent again now. `elsewhere`: waiting or in flight, and ended
-    outside the window; they are sent with it.
+    `counts`: what the ledger has of them. `to_send` and `to_hold`, with the reason codes: of those that are new,
+    changed, unchanged, or held, what the items are that will be sent, and what will be held instead; `held_again` of
+    the latter are held now. What is in neither waits for its period to be over. `resumes`: when the same was asked for,
+    if that is not done yet; `counts.new` are left of it. `busy`: another run is at work for the target, so that nothing
+    can be sent again now. `elsewhere`: they wait, and ended outside the window; `sends_all_due`: they are sent with it,
+    for each report counts jobs of several periods, and are in `to_send` and `to_hold`. `in_flight`: they ended outside
+    the window, and a run ended before their outcome was recorded; they are sent again first.
     """
 
-    from_: int
-    until: int
-    new: int
-    changed: int
-    unchanged: int
-    kept: int
-    waived: int
-    assumed: int
-    resumes: int | None = None
-    key_changed: int = 0
-    held: int = 0
-    busy: bool = False
-    elsewhere: int = 0
-
-    @property
-    def to_send(self) -> int:
-        """How many jobs will be sent; of those that are held nobody knows before they are tried."""
-        return self.new + self.changed + self.unchanged
-
-
-def _in_window(target_id: int, from_: int, until: int) -> ColumnElement[bool]:
-    return and_(deliveries.c.target_id == target_id, runs.c.end_time >= from_, runs.c.end_time < until)
-
-
-_undelivered = deliveries.c.state.in_([int(state) for state in (State.WAITING, State.IN_FLIGHT, State.REJECTED)])
-_for_good = or_(func.coalesce(deliveries.c.reason, "") == ReasonCode.KEY_CHANGED.value, ~purge.not_held_for_good())
-_held = and_(deliveries.c.state == int(State.HELD), ~_for_good)
-_held_for_good = and_(deliveries.c.state == int(State.HELD), _for_good)
-_on_its_way = deliveries.c.state.in_([int(State.WAITING), int(State.IN_FLIGHT)])
-_accepted = deliveries.c.state == int(State.ACCEPTED)
-_assumed = and_(_accepted, ARE_ASSUMED)
-_same = or_(
-    deliveries.c.sent_digest.is_(None),
-    and_(deliveries.c.sent_digest == runs.c.digest, deliveries.c.may_be_one_of_several == 0),
-)
-
-
-def plan_republish(
-    connection: Connection, target: TargetPlan, records: str, from_: int, until: int, *, only_missing: bool
-) -> RepublishPlan:
-    """What sending the runs that ended in a window again would mean. `until` is exclusive; epoch seconds.
-
-    `records` is the format that the target is sent.
-    """
-    resumes = batches.resend_asked_at(connection, target.target_id, Resend(from_, until, only_missing))
-    window = _in_window(target.target_id, from_, until)
-    query = (
-        select(
-            func.count().filter(_undelivered if resumes is None else _on_its_way),
-            func.count().filter(and_(_accepted, ~_same)),
-            func.count().filter(and_(_accepted, _same)),
-            func.count().filter(deliveries.c.state == int(State.SUPERSEDED)),
-            func.count().filter(deliveries.c.state == int(State.WAIVED)),
-            func.count().filter(_assumed),
-            func.count().filter(_superseded_to_send(connection, target, window)),
-            func.count().filter(_held_for_good),
-            func.count().filter(_held),
-            func.count().filter(_on_its_way),
-        )
-        .join(runs, deliveries.c.run_id == runs.c.id)
-        .where(window)
-    )
-    counted = connection.execute(query).one()
-    new, changed, unchanged, superseded, waived, assumed, to_send, held_back, held, on_its_way = counted
-    will_be_held = sum(
-        from_ <= each.end_time < until for each in duplicate_guard.waiting(connection, target.target_id, records)
-    )
-    new -= will_be_held
-    kept = superseded - to_send
-    changed += to_send
-    if resumes is not None:
-        changed, unchanged, held = 0, 0, 0
-    elif only_missing:
-        changed, unchanged = 0, assumed
-    held_back += will_be_held
-    states = store_deliveries.of_target(connection, target.target_id)
-    elsewhere = states[State.WAITING] + states[State.IN_FLIGHT] - on_its_way
-    return RepublishPlan(
-        from_, until, new, changed, unchanged, kept, waived, assumed, resumes, held_back, held, elsewhere=elsewhere
-    )
-
-
-def _superseded_to_send(connection: Connection, target: TargetPlan, window: ColumnElement[bool]) -> ColumnElement[bool]:
-    if target.keeps_first:
-        return false()
-    return collect_plan.superseded(connection, target.target_id, target.filter, window)
-
-
-def let_wait_again(
-    connection: Connection, target: TargetPlan, name: str, plan: RepublishPlan, now: int, *, only_missing: bool
-) -> None:
-    """Let what the plan counts wait again, and put down who asked for it. Nothing to do for one that is resumed."""
-    if plan.resumes is not None:
-        return
-    batches.record_resend(connection, target.target_id, Resend(plan.from_, plan.until, only_missing), now)
-    states: list[tuple[State, ColumnElement[bool]]] = [
-        (State.HELD, _held),
-        (State.REJECTED, deliveries.c.state == int(State.REJECTED)),
-        (State.ACCEPTED, _assumed if only_missing else _accepted),
-    ]
-    if not only_missing:
-        window = _in_window(target.target_id, plan.from_, plan.until)
-        states.append((State.SUPERSEDED, _superseded_to_send(connection, target, window)))
-    for state, condition in states:
-        chosen = (
-            select(deliveries.c.run_id)
-            .join(runs, deliveries.c.run_id == runs.c.id)
-            .where(_in_window(target.target_id, plan.from_, plan.until), condition)
-        )
-        change = StateChange(target.target_id, state, State.WAITING, now)
-        transition(connection, change, deliveries.c.run_id.in_(chosen))
-    if target.filter.is_snapshot:
-        numbers = target.filter.numbers_between(plan.from_, plan.until)
-        groups.send_again(connection, target.target_id, numbers, now)
-    detail = (
-        f"runs that ended from {iso(plan.from_)} until {iso(plan.until)}: {plan.new} new, {plan.changed} changed, "
-        f"{plan.unchanged} unchanged, {plan.held} held{', only missing ones' if only_missing else ''}"
-    )
-    registry.record_action(connection, "republish", name, detail, now)
+    asked: Resend
+    counts: WindowCounts
+    to_send: int
+    to_hold: Mapping[str, int]
+    held_again: int
+    resumes: int | None
+    busy: bool
+    elsewhere: int
+    in_flight: int
+    sends_all_due: bool
 
 
 def plan_window(
-    store: Store, config: Config, name: str, target: TargetPlan, window: Window, *, only_missing: bool
+    store: Store, config: Config, name: str, target: TargetPlan, window: Window, now: int, *, only_missing: bool
 ) -> RepublishPlan:
     """What sending a window again to a target would mean, and whether another run is at work for it.
 
-    Raises `UsageError` for a window that is open, empty, or reaches into months that were purged.
+    Every record of the window is rendered, since nothing else says which ones will be held; of summaries the sums of
+    classes are folded. Raises `UsageError` for a window that is open, empty, or reaches into months that were purged,
+    and as `items`.
     """
+    asked = _whole_periods(config, name, window, only_missing=only_missing)
     with store.lock(f"target-{name}") as free:
         pass  # only to learn whether it is: a run that comes meanwhile is not to find it taken
     with store.read() as connection:
-        plan = _plan(connection, config, name, target, window, only_missing=only_missing)
-    return msgspec.structs.replace(plan, busy=not free)
+        purge.require_unpurged(connection, asked.begins, asked.ends)
+        resumes = batches.resend_asked_at(connection, target.target_id, asked)
+        again = {} if resumes is not None else _again(connection, target, asked)
+        counts = _counts(connection, target, asked, resumed=resumes is not None)
+        states = store_deliveries.of_target(connection, target.target_id)
+        here = store_deliveries.on_their_way(connection, target.target_id, asked.begins, asked.ends)
+    recipient = Recipient(store, config, name)
+    in_flight = and_(deliveries.c.state == int(State.IN_FLIGHT), deliveries.c.deselected == 0, _ended_in(asked))
+    found = _Foreseen(recipient, target.target_id, or_(in_flight, *again.values()))
+    found.look(Window(asked.begins, asked.ends), now)
+    return RepublishPlan(
+        asked,
+        counts,
+        to_send=found.to_send,
+        to_hold=dict(found.to_hold),
+        held_again=found.held_again,
+        resumes=resumes,
+        busy=not free,
+        elsewhere=states[State.WAITING] - here[State.WAITING],
+        in_flight=states[State.IN_FLIGHT] - here[State.IN_FLIGHT],
+        sends_all_due=recipient.format.shape == "report",
+    )
+
+
+class _Foreseen:
+    """Counts the items of a window that are sent, and what is held, once deliveries that a condition selects wait."""
+
+    def __init__(self, recipient: Recipient, target_id: int, as_waiting: ColumnElement[bool]) -> None:
+        self._recipient = recipient
+        self._target_id = target_id
+        self._as_waiting = as_waiting
+        self.to_send = 0
+        self.to_hold: Counter[str] = Counter()
+        self.held_again = 0
+
+    def look(self, window: Window, now: int) -> None:
+        """Go through the items."""
+        scope = Scope(window, only_due=True, as_waiting=self._as_waiting)
+        for step in items(self._recipient, scope, now=now):
+            if not isinstance(step, Section):
+                continue
+            for page in step.pages:
+                self.to_send += sum(len(item.members) for item in page.items)
+                for held in page.held:
+                    self._hold(held)
+
+    def _hold(self, held: Held) -> None:
+        with self._recipient.store.read() as connection:
+            if held.bounds is not None:
+                before = self._states_between(connection, held.bounds)
+            else:
+                states = store_deliveries.states_of(connection, self._target_id, held.members.run_ids)
+                before = Counter(states.values())
+        jobs = before.total()
+        if jobs:
+            self.to_hold[held.reason.code] += jobs
+            self.held_again += before[State.HELD]
+
+    def _states_between(self, connection: Connection, bounds: tuple[int, int]) -> Counter[State]:
+        waits = or_(deliveries.c.state == int(State.WAITING), self._as_waiting)
+        ended = and_(runs.c.end_time >= bounds[0], runs.c.end_time < bounds[1])
+        query = (
+            select(deliveries.c.state, func.count())
+            .join(runs, deliveries.c.run_id == runs.c.id)
+            .where(deliveries.c.target_id == self._target_id, ended, waits)
+            .group_by(deliveries.c.state)
+        )
+        return Counter({State(state): jobs for state, jobs in connection.execute(query)})
+
+
+_accepted = deliveries.c.state == int(State.ACCEPTED)
+_is_sent_as_it_is = or_(
+    deliveries.c.sent_digest.is_(None),
+    and_(deliveries.c.sent_digest == runs.c.digest, deliveries.c.may_be_one_of_several == 0),
+)
+_is_released = and_(func.coalesce(deliveries.c.reason, "") != ReasonCode.KEY_CHANGED.value, purge.not_held_for_good())
+
+
+def _ended_in(asked: Resend) -> ColumnElement[bool]:
+    return and_(deliveries.c.end_time >= asked.begins, deliveries.c.end_time < asked.ends)
+
+
+def _again(connection: Connection, target: TargetPlan, asked: Resend) -> dict[State, ColumnElement[bool]]:
+    """The deliveries of a window that wait again when it is asked for, by the state they have."""
+    chosen: dict[State, ColumnElement[bool]] = {
+        State.HELD: _is_released,
+        State.REJECTED: _ended_in(asked),
+        State.ACCEPTED: ARE_ASSUMED if asked.only_missing else _ended_in(asked),
+    }
+    if not asked.only_missing and not target.keeps_first:
+        window = _runs_ended_in(asked)
+        chosen[State.SUPERSEDED] = collect_plan.superseded(connection, target.target_id, target.filter, window)
+    return {
+        state: and_(deliveries.c.state == int(state), _ended_in(asked), condition)
+        for state, condition in chosen.items()
+    }
+
+
+def _runs_ended_in(asked: Resend) -> ColumnElement[bool]:
+    return and_(runs.c.end_time >= asked.begins, runs.c.end_time < asked.ends)
+
+
+def _counts(connection: Connection, target: TargetPlan, asked: Resend, *, resumed: bool) -> WindowCounts:
+    on_its_way = deliveries.c.state.in_([int(State.WAITING), int(State.IN_FLIGHT)])
+    is_held = deliveries.c.state == int(State.HELD)
+    sent_again = _again(connection, target, asked)
+    counted = (
+        on_its_way if resumed else or_(on_its_way, deliveries.c.state == int(State.REJECTED)),
+        and_(_accepted, not_(_is_sent_as_it_is)),
+        and_(_accepted, _is_sent_as_it_is),
+        and_(is_held, _is_released),
+        and_(is_held, not_(_is_released)),
+        deliveries.c.state == int(State.SUPERSEDED),
+        deliveries.c.state == int(State.WAIVED),
+        and_(_accepted, ARE_ASSUMED),
+        sent_again.get(State.SUPERSEDED, false()),
+    )
+    query = (
+        select(*(func.count().filter(condition) for condition in counted))
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .where(deliveries.c.target_id == target.target_id, _runs_ended_in(asked))
+    )
+    row = connection.execute(query).one()
+    new, changed, unchanged, held, stays_held, superseded, waived, assumed, selected = map(int, row)
+    kept, changed = superseded - selected, changed + selected
+    if resumed:
+        changed, unchanged, held = 0, 0, 0
+    elif asked.only_missing:
+        changed, unchanged = 0, assumed
+    return WindowCounts(new, changed, unchanged, held, stays_held, kept, waived, assumed)
 
 
 def begin(
     store: Store, config: Config, name: str, target: TargetPlan, window: Window, now: int, *, only_missing: bool
-) -> None:
-    """Let a window wait again at a target.
+) -> Scope:
+    """Let a window wait again at a target, and record who asked for it; gives what is to be sent then.
 
-    Raises `UsageError` as `plan_window` and for a shadow, and `TargetBusyError` where another run is at work.
+    Nothing changes where the same was asked for and is not done yet. Raises `UsageError` as `plan_window` and for a
+    shadow, and `TargetBusyError` where another run is at work.
     """
+    asked = _whole_periods(config, name, window, only_missing=only_missing)
     with store.read() as connection:
-        _plan(connection, config, name, target, window, only_missing=only_missing)
+        purge.require_unpurged(connection, asked.begins, asked.ends)
     if config.targets[name].shadow:
         raise UsageError(f"{name} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first")
     with store.lock(f"target-{name}") as held:
         if not held:
             raise TargetBusyError(name)
         with store.write() as connection:
-            plan = _plan(connection, config, name, target, window, only_missing=only_missing)
-            let_wait_again(connection, target, name, plan, now, only_missing=only_missing)
+            purge.require_unpurged(connection, asked.begins, asked.ends)
+            if batches.resend_asked_at(connection, target.target_id, asked) is None:
+                kept = _kept(connection, target, view_of(config.targets[name], config), asked, now)
+                _let_wait_again(connection, target, name, asked, now, kept)
+    return Scope(Window(asked.begins, asked.ends), only_due=True)
 
 
-def _plan(
-    connection: Connection, config: Config, name: str, target: TargetPlan, window: Window, *, only_missing: bool
-) -> RepublishPlan:
-    from_, until = _whole_periods(config, name, window)
-    purge.require_unpurged(connection, from_, until)
-    return plan_republish(connection, target, config.targets[name].records, from_, until, only_missing=only_missing)
+def _let_wait_again(
+    connection: Connection, target: TargetPlan, name: str, asked: Resend, now: int, kept: Collection[str]
+) -> None:
+    batches.record_resend(connection, target.target_id, asked, now)
+    ended = deliveries.c.run_id.in_(select(runs.c.id).where(_runs_ended_in(asked)))
+    moved = {
+        state: transition(connection, StateChange(target.target_id, state, State.WAITING, now), and_(ended, condition))
+        for state, condition in _again(connection, target, asked).items()
+    }
+    if target.filter.is_snapshot:
+        numbers = target.filter.numbers_between(asked.begins, asked.ends)
+        groups.send_again(connection, target.target_id, numbers, kept)
+    which = ", ".join(f"{jobs} {state.word}" for state, jobs in moved.items() if jobs) or "none of them"
+    detail = (
+        f"of runs that ended from {iso(asked.begins)} until {iso(asked.ends)} are sent again: {which}"
+        f"{', only missing ones' if asked.only_missing else ''}"
+    )
+    registry.record_action(connection, "republish", name, detail, now)
 
 
-def _whole_periods(config: Config, name: str, window: Window) -> tuple[int, int]:
+def _kept(connection: Connection, target: TargetPlan, view: View, asked: Resend, now: int) -> set[str]:
+    """The keys of the groups that stay at the service as they are: under the names of persons erased since."""
+    months = months_between(asked.begins, asked.ends) if target.filter.is_snapshot else []
+    return set().union(*(erased_groups.fixed(connection, target.target_id, month, view, now) for month in months))
+
+
+def _whole_periods(config: Config, name: str, window: Window, *, only_missing: bool) -> Resend:
     if window.from_ is None or window.until is None or window.from_ >= window.until:
         raise UsageError("a window needs a beginning and a later end", hint="Give --since and --until")
     settings = config.targets[name]
     if not settings.format.is_snapshot:
-        return window.from_, window.until
+        return Resend(window.from_, window.until, only_missing)
     kind = settings.period_kind
-    return period_of(kind, window.from_).start, period_of(kind, window.until - 1).stop
+    return Resend(period_of(kind, window.from_).start, period_of(kind, window.until - 1).stop, only_missing)

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any, TypeVar, assert_never
 
+from msgspec import structs
+
 from publisher.events import RecordSettled, TargetPaused
 from publisher.messages.item import Item, Limits, halves
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
-from publisher.messages.steps import Finished, Release, Scope, Section
+from publisher.messages.steps import DUE, Finished, Release, Scope, Section
 from publisher.publish import bookkeeping
 from publisher.publish.context import DeliveryStats, StopSending, Tools
 from publisher.publish.dispatcher import DeliveryContext, Dispatcher, InFlightBatch, Settlement, Settlements
@@ -39,7 +41,6 @@ from publisher.publish.rejection import (
 from publisher.publish.retry import RetryBudget, answer_of
 from publisher.publish.workers import Prefetcher, WorkerPool
 from publisher.store import groups, in_flight
-from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
@@ -59,14 +60,15 @@ _T = TypeVar("_T")
 class Sender:
     """Sends what one target is due. Made for one run; `sent` says what it did."""
 
-    def __init__(self, recipient: Recipient, targets: Sequence[Target], tools: Tools, part: Shard = WHOLE) -> None:
-        """`targets` are the same service, once for each message that may be on its way; `part` of its deliveries."""
+    def __init__(self, recipient: Recipient, targets: Sequence[Target], tools: Tools, scope: Scope = DUE) -> None:
+        """`targets` are the same service, once for each message that may be on its way; `scope`: of what is due."""
         assert recipient.name is not None
         assert recipient.target_id is not None  # a target is planned for before it is sent anything
         settings = recipient.required_settings()
         self.sent = DeliveryStats()
         self._recipient = recipient
         self._tools = tools
+        self._scope = structs.replace(scope, backlog=tools.backlog)
         self._most = settings.batch_records
         self._limit_bytes = targets[0].payload_limit_bytes()
         self._sends_groups = settings.format.is_snapshot
@@ -74,7 +76,7 @@ class Sender:
             recipient.store,
             recipient.name,
             recipient.target_id,
-            part,
+            scope.part,
             keeps_first=recipient.keeps_first,
             syncs=recipient.sends_sync,
             clock=tools.clock,
@@ -97,12 +99,11 @@ class Sender:
         Raises `StoreError`, `CredentialError`, and `SigningError`; before that, everything unsent waits again.
         """
         context = self._context
-        scope = Scope(part=context.part, backlog=self._tools.backlog)
         try:
             if self._sends_groups:
                 bookkeeping.put_back(context)  # of what was in flight when a run ended, the month is folded anew
             with self._workers:
-                for step in items(self._recipient, scope, now=context.clock(), limit_bytes=self._limit_bytes):
+                for step in items(self._recipient, self._scope, now=context.clock(), limit_bytes=self._limit_bytes):
                     match step:
                         case Release():
                             bookkeeping.release(context, step)

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
 from publisher.store import deliveries, dialect
-from publisher.store.schema import BatchState, State, batches, resends
+from publisher.store.schema import BatchState, batches, resends
 
 ROOM_BYTES: Final = 256 * 1024
 """Enough to record a message as in flight, and its outcome, without its runs."""
@@ -174,7 +174,9 @@ def is_resending(connection: Connection, target_id: int) -> bool:
 
 
 def end_resend_if_done(connection: Connection, target_id: int) -> None:
-    """Forget the request of a target for which nothing waits any more. Called after a run that went well."""
-    counts = deliveries.of_target(connection, target_id)
-    if not counts[State.WAITING] and not counts[State.IN_FLIGHT]:
+    """Forget the request of a target where nothing of its window waits any more. Called after a run that went well."""
+    window = connection.execute(
+        select(resends.c.begins, resends.c.ends).where(resends.c.target_id == target_id)
+    ).first()
+    if window is not None and not any(deliveries.on_their_way(connection, target_id, *window).values()):
         connection.execute(delete(resends).where(resends.c.target_id == target_id))

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, func, null, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, null, select, update
 
 from formats.rule_codes import Reason
 from publisher.reason import stored
@@ -66,6 +66,20 @@ def in_state(state: State, place: ColumnElement[bool] | None = None) -> ColumnEl
     return and_(*conditions) if bound is None else and_(*conditions, bound)
 
 
+def on_their_way(connection: Connection, target_id: int, begin: int, end: int) -> dict[State, int]:
+    """How many of the deliveries that ended from `begin` until `end` (exclusive) wait, and how many are in flight."""
+    query = select(func.count()).where(deliveries.c.target_id == target_id, deliveries.c.end_time < end)
+    place = deliveries.c.end_time >= begin
+    states = (State.WAITING, State.IN_FLIGHT)
+    return {state: connection.execute(query.where(in_state(state, place))).scalar_one() for state in states}
+
+
+def state_where(as_waiting: ColumnElement[bool] | None) -> ColumnElement[int]:
+    """The state of a delivery; of those for which a condition over deliveries holds, that of one that waits."""
+    state: ColumnElement[int] = deliveries.c.state
+    return state if as_waiting is None else case((as_waiting, int(State.WAITING)), else_=state)
+
+
 class Standing(msgspec.Struct, frozen=True):
     """The state of a delivery. `sent`: the service has a version of the run, or may have."""
 
@@ -79,10 +93,12 @@ def states_of(connection: Connection, target_id: int, run_ids: Sequence[int]) ->
     return {run_id: each.state for run_id, each in standings_of(connection, target_id, run_ids).items()}
 
 
-def standings_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, Standing]:
-    """The deliveries of these runs to a target; runs without one are left out."""
+def standings_of(
+    connection: Connection, target_id: int, run_ids: Sequence[int], as_waiting: ColumnElement[bool] | None = None
+) -> dict[int, Standing]:
+    """The deliveries of these runs to a target; runs without one are left out. `as_waiting`: see `state_where`."""
     sent = deliveries.c.sent_digest.is_not(None)
-    query = select(deliveries.c.run_id, deliveries.c.state, deliveries.c.end_time, sent)
+    query = select(deliveries.c.run_id, state_where(as_waiting), deliveries.c.end_time, sent)
     query = query.where(deliveries.c.target_id == target_id)
     return {
         run_id: Standing(State(state), end_time, bool(sent))

@@ -5,7 +5,7 @@ The month of a group is a number: of a month (`formats.calendar`), for reports o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -85,12 +85,12 @@ def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
     return sorted(connection.execute(query).scalars())
 
 
-def send_again(connection: Connection, target_id: int, months: Iterable[int], now: int) -> None:
-    """Let all groups of these months, by number, be sent again, changed or not."""
+def send_again(connection: Connection, target_id: int, months: Iterable[int], kept: Collection[str]) -> None:
+    """Let all groups of these months, by number, be sent again, changed or not; not those of the keys `kept`."""
     connection.execute(
         update(groups)
-        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)))
-        .values(state=int(State.WAITING), changed_at=now)
+        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.key.not_in(kept))
+        .values(state=int(State.WAITING))
     )
 
 

@@ -32,7 +32,7 @@ from publisher.encoded_run import run_key
 from publisher.reason import from_stored
 from publisher.store import dialect
 from publisher.store.classes import Names, names
-from publisher.store.deliveries import WHOLE, Shard, in_state
+from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
 from publisher.store.schema import runs as runs_table
@@ -90,13 +90,13 @@ def _all_waiting(*columns: ColumnElement[Any], after: ColumnElement[bool] | None
     )
 
 
-_nth_waiting: Final = _all_waiting().limit(1).offset(bindparam("skipped", type_=Integer))
-
-
-def place_of(connection: Connection, target_id: int, number: int, part: Shard = WHOLE) -> tuple[int, int] | None:
-    """End time and run id of the delivery that waits as the so many-th; None where fewer wait. An index scan."""
-    values = {"target": target_id, "skipped": number - 1, "of": part.of, "index": part.index}
-    row = connection.execute(_nth_waiting, values).first()
+def place_of(
+    connection: Connection, target_id: int, number: int, after: tuple[int, int] | None = None, part: Shard = WHOLE
+) -> tuple[int, int] | None:
+    """End time and run id of the delivery that waits as the so many-th after a place; None where fewer do. An index
+    scan."""
+    query = _all_waiting(after=None if after is None else _after(after)).limit(1).offset(number - 1)
+    row = connection.execute(query, {"target": target_id, "of": part.of, "index": part.index}).first()
     return None if row is None else (row[0], row[1])
 
 
@@ -281,12 +281,14 @@ def ended_in(
     *,
     changed_since: int | None = None,
     only: ColumnElement[bool] | None = None,
+    as_waiting: ColumnElement[bool] | None = None,
 ) -> tuple[list[tuple[State, PendingDelivery]], tuple[int, int] | None]:
     """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
     exclusive), by end time; and where to go on (end time, run id), None at the end.
 
-    `changed_since`: only those that were enqueued or moved then or later; `only`: of runs for which this holds. Runs
-    are chosen first by the index over their ends, and their deliveries looked up, as in `publisher.store.queries`.
+    `changed_since`: only those that were enqueued or moved then or later; `only`: of runs for which this holds;
+    `as_waiting`: deliveries that count as waiting. Runs are chosen first by the index over their ends, and their
+    deliveries looked up, as in `publisher.store.queries`.
     """
     chosen = _ended_page((runs.c.id, runs.c.end_time), bounds, after, limit)
     if only is not None:
@@ -305,15 +307,19 @@ def ended_in(
     columns = (
         some.c.end_time,
         some.c.id,
-        deliveries.c.state,
+        state_where(as_waiting),
         deliveries.c.revision,
         deliveries.c.end_time,
+        deliveries.c.sent_digest,
+        deliveries.c.may_be_one_of_several,
         *RUN_COLUMNS,
     )
     query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
     rows = connection.execute(query).all()
     found = [
-        (State(row[2]), PendingDelivery(row[4], stored_run(row[5:]), row[3])) for row in rows if row[2] is not None
+        (State(row[2]), PendingDelivery(row[4], stored_run(row[7:]), row[3], sent_version(row[5], row[6])))
+        for row in rows
+        if row[2] is not None
     ]
     return found, _next_place(rows, limit)
 
@@ -435,14 +441,14 @@ def batches_of_groups(connection: Connection, target_id: int, kind: str, month: 
     return {str(row[0]): row[1] for row in connection.execute(query)}
 
 
-def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]], now: int) -> None:
-    """Let groups that were accepted be sent again: (kind, month's number, key)."""
+def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]]) -> None:
+    """Let groups that were accepted be sent again: (kind, month's number, key). When they were sent stays known."""
     for kind, month, key in found:
         one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
         connection.execute(
             update(groups)
             .where(*one, groups.c.state == int(State.ACCEPTED))
-            .values(state=int(State.WAITING), changed_at=now, confirmed_at=None)
+            .values(state=int(State.WAITING), confirmed_at=None)
         )
 
 

@@ -21,6 +21,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     func,
+    literal_column,
     not_,
     select,
     tuple_,
@@ -28,10 +29,13 @@ from sqlalchemy import (
 
 from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
 from publisher.store import dialect
+from publisher.store.deliveries import state_where
 from publisher.store.schema import OPEN, State, deliveries, runs
 
 PAGE: Final = 20_000
 _NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
+_SECOND_COLUMN: Final[ColumnElement[Any]] = literal_column("2")
+"""The state: written out, PostgreSQL would take its parameters for others than those of the column."""
 _BEFORE_ALL: Final = -1
 """Less than every id."""
 
@@ -73,7 +77,7 @@ def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool
     return query if condition is None else query.where(condition)
 
 
-def _by_class(condition: ColumnElement[bool] | None) -> Select[Any]:
+def _by_class(condition: ColumnElement[bool] | None, as_waiting: ColumnElement[bool] | None = None) -> Select[Any]:
     """A page summed. With its limit, and an outer join, it is chosen first and then looked up: see `ended_in`."""
     columns = (runs.c.id, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
     page = _chosen(columns, condition).limit(bindparam("most", type_=Integer)).subquery("page")
@@ -82,9 +86,19 @@ def _by_class(condition: ColumnElement[bool] | None) -> Select[Any]:
         func.sum(page.c.wall_ms), func.sum(page.c.cpu_ms), func.min(page.c.end_time), func.max(page.c.end_time),
     ) if condition is not None else ()  # fmt: skip
     return (
-        select(page.c.class_id, deliveries.c.state, func.count(), *amounts)
+        select(page.c.class_id, state_where(as_waiting), func.count(), *amounts)
         .select_from(page.outerjoin(deliveries, mine))
-        .group_by(page.c.class_id, deliveries.c.state)
+        .group_by(page.c.class_id, _SECOND_COLUMN)
+    )
+
+
+def _members(as_waiting: ColumnElement[bool]) -> Select[Any]:
+    """A page of usable runs: id, state, class, and revision."""
+    columns = (runs.c.id, runs.c.end_time, runs.c.class_id)
+    page = _chosen(columns, _amounts).limit(bindparam("most", type_=Integer)).subquery("page")
+    mine = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == page.c.id)
+    return select(page.c.id, state_where(as_waiting), page.c.class_id, deliveries.c.revision).select_from(
+        page.outerjoin(deliveries, mine)
     )
 
 
@@ -97,10 +111,17 @@ _summed: Final = (_by_class(_amounts), _last_of_page(_amounts))
 _counted: Final = (_by_class(None), _last_of_page(None))
 
 
-def by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> Iterator[ClassSums]:
+def by_class(
+    connection: Connection,
+    target_id: int,
+    bounds: tuple[int, int],
+    page: int = PAGE,
+    as_waiting: ColumnElement[bool] | None = None,
+) -> Iterator[ClassSums]:
     """The deliveries of a target whose runs ended within bounds (the second exclusive), summed: a class and state may
-    come more than once. `UNUSABLE` runs are left out."""
-    for class_id, state, jobs, *amounts in _pages(connection, _summed, target_id, _usable_ends(bounds), page):
+    come more than once. `UNUSABLE` runs are left out. `as_waiting`: deliveries that count as waiting."""
+    summed = _summed if as_waiting is None else (_by_class(_amounts, as_waiting), _summed[1])
+    for class_id, state, jobs, *amounts in _pages(connection, summed, target_id, _usable_ends(bounds), page):
         yield ClassSums(class_id, State(state), Sums(jobs, *map(int, amounts)))
 
 
@@ -136,9 +157,21 @@ def due_by_class(connection: Connection, target_id: int, bounds: tuple[int, int]
     return due
 
 
-def waiting(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> Iterator[Member]:
-    """The runs that wait among those that `by_class` sums."""
+def waiting(
+    connection: Connection,
+    target_id: int,
+    bounds: tuple[int, int],
+    page: int = PAGE,
+    as_waiting: ColumnElement[bool] | None = None,
+) -> Iterator[Member]:
+    """The runs that wait, or count as waiting, among those that `by_class` sums."""
     first, behind = _usable_ends(bounds)
+    if as_waiting is not None:
+        chosen = (_members(as_waiting), _summed[1])
+        for run_id, state, class_id, revision in _pages(connection, chosen, target_id, (first, behind), page):
+            if state == State.WAITING:
+                yield Member(run_id, class_id, revision)
+        return
     summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < behind)
     query = (
         select(deliveries.c.run_id, runs.c.class_id, deliveries.c.revision, summed)

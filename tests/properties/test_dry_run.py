@@ -8,7 +8,7 @@ its end, windows are sent again; nothing is in flight, and the settings are thos
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,27 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from formats.job import Benchmark
 from publisher.errors import UsageError
 from publisher.store.schema import State
-from publisher.targets.base import Message
-from tests.properties.dry_run import assert_publishes_what_is_shown
-from tests.properties.test_conservation import stores
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.properties.dry_run import (
+    assert_publishes_what_is_shown,
+    assert_rehearses_what_is_shown,
+    assert_republishes_what_is_announced,
+)
+from tests.properties.test_conservation import InTurn, stores
+from tests.publisher.receivers import AnyReceiver, Receiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
-NAMES = ("sgas", "car", "text", "sums", "days")
+NAMES = ("sgas", "car", "text", "sums", "normal", "days")
+NEW = ("new sgas", "new car", "new text", "new sums", "new normal", "new days")
+"""The same targets once more, each of them without deliveries until it is published to."""
+SIGNED = ("car", "new car")
 USERS = ("Ada", "Bo", "Cy")
+WINDOWS = ((NOVEMBER, NOVEMBER + 86400), (OCTOBER + 3 * 86400, NOVEMBER + 86400), (OCTOBER, NOVEMBER + 30 * 86400))
+OTHER_SCORE = {"benchmarks": (Benchmark("HEPscore23", 7.1),)}
+ENDLESS = {"end": 253_402_300_800 + 50_000, "start": NOVEMBER + 1800}
+"""It ended after the year 9999, which no report can be of, and ran in periods that are reported."""
 Step = tuple[Any, ...]
 
 
@@ -37,20 +48,28 @@ class Services:
         """`unread`: its source cannot be read to the end at first, so that no month is known whole."""
         self.source = ListSource("ce1", page=4)
         self.source.fails = "cut off" if unread else None
-        receivers = [Receiver("sgas"), Receiver("car", "ams"), AnyReceiver("text"), SummaryReceiver("sums")]
-        receivers.append(AnyReceiver("days"))
+        receivers: list[Receiver] = []
+        for new in ("", "new "):
+            receivers += [InTurn(f"{new}sgas", "sgas"), InTurn(f"{new}car", "ams"), AnyReceiver(f"{new}text")]
+            receivers += [SummaryReceiver(f"{new}sums"), AnyReceiver(f"{new}normal"), AnyReceiver(f"{new}days")]
         self.receivers = {receiver.name: receiver for receiver in receivers}
         self.site = Site(folder, [self.source], receivers)
-        self.site.configure("car", sync=True, batch_records=3)
-        self.site.configure("text", records="apel-job", sync=False)
-        self.site.configure("days", records="utilization", period="day", bin="6h")
+        for new in ("", "new "):
+            self.site.configure(f"{new}sgas", workers=2, batch_records=2)
+            self.site.configure(f"{new}car", sync=True, batch_records=3, workers=2)
+            self.site.configure(f"{new}text", records="apel-job", sync=False)
+            self.site.configure(f"{new}normal", records="apel-normalised-summary")
+            self.site.configure(
+                f"{new}days", records="utilization", period="day", bin="6h", unknown_vo="hold", local_jobs="send"
+            )
+        self.unplanned = {name: self.site.table["targets"].pop(name) for name in NEW}
+        self.site.reopen()
         self.site.collect()
 
     def job(self, number: int, wall_s: int, user: str, day: int, facts: dict[str, Any]) -> None:
         month = OCTOBER if day < 0 else NOVEMBER
-        self.source.add(
-            make_job(number, wall_s=wall_s, user_dn=f"/CN={user}", end=month + 9000 + 86400 * abs(day), **facts)
-        )
+        usual = {"wall_s": wall_s, "user_dn": f"/CN={user}", "end": month + 9000 + 86400 * abs(day)}
+        self.source.add(make_job(number, **(usual | facts)))
         self.site.collect()
 
     def read_fails(self, why: str | None) -> None:
@@ -58,8 +77,14 @@ class Services:
         self.site.collect()
 
     def erase(self, user: str) -> None:
+        for name, target in self.site.config.targets.items():
+            if target.format.shape == "summary":  # otherwise it is refused
+                self.publish(name)
         with suppress(UsageError):  # nobody of that name is known, or not any more
             self.site.publisher.maintenance.forget(f"/CN={user}", f"/CN=erased {USERS.index(user)}")
+
+    def wait(self, seconds: int) -> None:
+        self.site.now += seconds
 
     def retry(self, name: str, state: State) -> None:
         with suppress(UsageError):  # no longer wanted
@@ -70,24 +95,17 @@ class Services:
         if held:
             self.site.publisher.waive(State.HELD, name, held, "let it be")
 
-    def republish(self, name: str) -> None:
-        self.site.republish(name, NOVEMBER, NOVEMBER + 86400)
+    def republish(self, name: str, window: tuple[int, int], only_missing: bool) -> None:
+        assert_republishes_what_is_announced(self.site, self.receivers[name], window, only_missing=only_missing)
+
+    def shadow(self, name: str) -> None:
+        assert_rehearses_what_is_shown(self.site, self.receivers[name])
 
     def publish(self, name: str) -> None:
+        if name in self.unplanned:
+            self.site.table["targets"][name] = self.unplanned.pop(name)
+            self.site.reopen()
         assert_publishes_what_is_shown(self.site, self.receivers[name])
-
-
-class AnyReceiver(Receiver):
-    """Takes messages in which no record has an id."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "directory")
-
-    def store(self, message: Message) -> Any:
-        """Nothing is kept."""
-        from publisher.targets.base import Accepted
-
-        return Accepted({"file": message.batch_id})
 
 
 jobs = st.tuples(
@@ -102,9 +120,14 @@ jobs = st.tuples(
             {},
             {},
             {"benchmarks": ()},
+            OTHER_SCORE,
             {"local_id": "other"},
             {"status": "aborted"},
             {"cluster": None, "endpoint_url": None},
+            {"vo": None},
+            {"wall_s": 2 * 86400},
+            {"wall_s": 2 * 86400, "vo": None},
+            ENDLESS,
         )
     ),
 )
@@ -114,10 +137,13 @@ steps = st.one_of(
     jobs,
     st.tuples(st.just("publish"), names),
     st.tuples(st.just("publish"), names),
+    st.tuples(st.just("publish"), st.sampled_from(NEW)),
+    st.tuples(st.just("shadow"), st.sampled_from([name for name in NAMES if name not in SIGNED])),
     st.tuples(st.just("erase"), st.sampled_from(USERS)),
     st.tuples(st.just("retry"), names, st.sampled_from((State.HELD, State.SUPERSEDED))),
+    st.tuples(st.just("wait"), st.just(60)),
     st.tuples(st.just("waive"), names),
-    st.tuples(st.just("republish"), names),
+    st.tuples(st.just("republish"), names, st.sampled_from(WINDOWS), st.booleans()),
     st.tuples(st.just("read_fails"), st.sampled_from((None, "cut off"))),
 )
 
@@ -125,25 +151,55 @@ JOB: Step = ("job", 1, 1, "Ada", 0, {})
 SCORELESS: Step = ("job", 2, 1, "Ada", 0, {"benchmarks": ()})
 
 
+def follow(history: list[Step], *, unread: bool, ends: Sequence[str] = NAMES) -> None:
+    """Do all that, then publish to each of `ends`."""
+    with tempfile.TemporaryDirectory() as folder:
+        services = Services(Path(folder), unread=unread)
+        try:
+            for action, *arguments in [*history, *(("publish", name) for name in ends)]:
+                act: Callable[..., None] = getattr(services, action)
+                act(*arguments)
+        finally:
+            services.site.reopen()
+
+
+histories = st.lists(steps, max_size=14)
+
+
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: str) -> None:
     @settings(max_examples=15 if store == "sqlite" else 4)
-    @given(st.lists(steps, max_size=14), st.booleans())
+    @given(histories, st.booleans())
     @example([JOB, ("publish", "car"), ("job", 1, 1, "Ada", 1, {})], False)  # its key at APEL changed
     @example([JOB, ("publish", "sums"), ("erase", "Ada"), ("job", 2, 1, "Ada", 0, {})], False)
+    @example(
+        [JOB, ("publish", "sums"), ("erase", "Ada"), ("wait", 60), ("republish", "sums", WINDOWS[0], False)], False
+    )
     @example([JOB, ("publish", "sums"), ("read_fails", None)], True)
     @example([JOB, ("publish", "sums"), SCORELESS, ("publish", "sums"), ("waive", "sums")], False)
     @example([JOB, ("publish", "days"), ("read_fails", None)], True)
-    @example([JOB, ("publish", "days"), SCORELESS, ("republish", "days")], False)
+    @example([JOB, ("publish", "days"), SCORELESS, ("republish", "days", WINDOWS[0], False)], False)
+    @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 2, {"wall_s": 2 * 86400, "vo": None})], False)
+    @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 0, ENDLESS), ("job", 4, 1, "Bo", 0, {})], False)
+    @example([JOB, ("job", 3, 1, "Ada", 0, OTHER_SCORE), SCORELESS, *(("publish", name) for name in NEW)], False)
+    @example([JOB, ("job", 3, 1, "Bo", -2, {}), *(("republish", name, WINDOWS[0], False) for name in NAMES)], False)
+    @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], True)
+    @example([JOB, SCORELESS, *(("shadow", name) for name in NAMES if name not in SIGNED)], False)
     def shown_is_sent(history: list[Step], unread: bool) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            services = Services(Path(folder), unread=unread)
-            try:
-                for action, *arguments in [*history, *(("publish", name) for name in NAMES)]:
-                    act: Callable[..., None] = getattr(services, action)
-                    act(*arguments)
-            finally:
-                services.site.reopen()
+        follow(history, unread=unread)
+
+    with stores(request, store):
+        shown_is_sent()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("store", "examples"), [("sqlite", 400), ("postgresql", 100)])
+def test_what_is_shown_is_what_is_sent_for_long(request: pytest.FixtureRequest, store: str, examples: int) -> None:
+    @settings(max_examples=examples, derandomize=False)
+    @given(st.lists(steps, max_size=30), st.booleans())
+    def shown_is_sent(history: list[Step], unread: bool) -> None:
+        follow(history, unread=unread, ends=(*NAMES, *NEW))
 
     with stores(request, store):
         shown_is_sent()

@@ -98,6 +98,17 @@ class Receiver:
         return [record_id for message in self.messages for record_id in message.record_ids]
 
 
+class AnyReceiver(Receiver):
+    """Takes messages of any format, and keeps nothing of them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "directory")
+
+    def store(self, message: Message) -> Accepted:
+        """Nothing is kept."""
+        return Accepted({"file": message.batch_id})
+
+
 class SummaryReceiver(Receiver):
     """APEL's summaries: the last of a key counts. `sums` are (jobs, wall seconds, CPU seconds) by key."""
 

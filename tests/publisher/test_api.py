@@ -111,7 +111,7 @@ def test_republish_says_first_what_it_means_and_keeps_the_ledger_right(tmp_path:
     site.collect()
     window = Window(NOVEMBER, NOVEMBER + 86400)
     plan = site.publisher.plan_republish("neic", window)
-    assert (plan.new, plan.changed, plan.unchanged, plan.to_send) == (2, 0, 5, 7)
+    assert (plan.counts.new, plan.counts.changed, plan.counts.unchanged, plan.to_send) == (2, 0, 5, 7)
     only_missing = site.publisher.plan_republish("neic", window, only_missing=True)
     assert only_missing.to_send == 2
     before = service.posts

@@ -144,6 +144,20 @@ def test_3_records_newly_held(collected: Program) -> None:
     assert collected("publish").code == 0, "they are not newly held any more"
 
 
+def test_0_where_republish_holds_again_what_was_held(collected: Program) -> None:
+    """It tries it again, and sends the others; what is held anew is another matter."""
+    window = ("republish", "files", "--since", "2026-09", "--until", "2026-12", "--yes", "--json")
+    collected.configure(BASE + SOURCE + FILES)
+    assert collected("publish").code == 0
+    collected.configure(BASE + SOURCE + FILES + 'unknown_vo = "hold"\n')
+    for code in (3, 0):
+        done = collected(*window)
+        plan = done.object["plan"]
+        assert plan["held_again"] == plan["held"]
+        assert sum(plan["to_hold"].values()) > 0
+        assert (done.code, done.object["targets"]["files"]["accepted"]) == (code, plan["to_send"])
+
+
 def test_4_credentials_refused_here(collected: Program, simulator: Simulator) -> None:
     simulator.pki.client.key.chmod(0o644)
     try:

@@ -1,4 +1,4 @@
-"""A delivered run that changed so that its target no longer wants it is not sent again, whoever asks."""
+"""A delivered run that changed so that its target no longer selects it is not sent again, by any command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def site(tmp_path: Path, service: Receiver) -> Site:
 
 
 def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: Receiver) -> None:
-    with pytest.raises(UsageError, match="no longer wants"):
+    with pytest.raises(UsageError, match="no longer selects"):
         site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
     site.publish()
     assert service.posts == 1
@@ -48,7 +48,7 @@ def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: Receive
 
 def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: Receiver) -> None:
     plan = site.publisher.plan_republish("service", Window(*WINDOW))
-    assert (plan.changed, plan.unchanged, plan.kept) == (0, 4, 1)
+    assert (plan.counts.changed, plan.counts.unchanged, plan.counts.kept) == (0, 4, 1)
     assert site.republish("service", *WINDOW).sent.accepted == 4
     assert service.posted().count(UNWANTED.record_id) == 1
     assert site.in_state("service", State.SUPERSEDED) == {UNWANTED.record_id}

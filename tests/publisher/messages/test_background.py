@@ -7,11 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from publisher.errors import StoreMissingError
 from publisher.messages.background import BackgroundRenderer, RenderOrder
-from publisher.messages.steps import BacklogLimits
-from publisher.store.deliveries import WHOLE, Shard
+from publisher.messages.steps import DUE, BacklogLimits, Scope
+from publisher.sources.base import Window
+from publisher.store.deliveries import Shard
 from publisher.store.schema import State
 from publisher.targets.base import Message, Transient
 from tests.publisher.receivers import Receiver
@@ -120,13 +122,13 @@ def site(tmp_path: Path) -> Site:
     return made
 
 
-def _pages(site: Site, waiting: int, url: str | None = None, part: Shard = WHOLE, cores: int = 2) -> BackgroundRenderer:
+def _pages(site: Site, waiting: int, url: str | None = None, scope: Scope = DUE, cores: int = 2) -> BackgroundRenderer:
     config = site.config
     if url is not None:
         config = config.model_copy(update={"store": config.store.model_copy(update={"url": url})})
     limits = BacklogLimits(runs_here=RUNS_HERE, cores=cores)
-    here = RenderOrder(site.config, "neic", part, PAGE).renderer(site.publisher.store)
-    return BackgroundRenderer(here, RenderOrder(config, "neic", part, PAGE), waiting, limits)
+    here = RenderOrder(site.config, "neic", scope, PAGE).renderer(site.publisher.store)
+    return BackgroundRenderer(here, RenderOrder(config, "neic", scope, PAGE), waiting, limits)
 
 
 @pytest.mark.parametrize(("waiting", "cores"), [(WORTH_RUNS, 2), (WORTH_RUNS, 1), (9, 2)])
@@ -134,12 +136,23 @@ def test_the_parts_of_a_backlog_are_all_of_it(site: Site, waiting: int, cores: i
     found = [
         [
             item.members.run_ids[0]
-            for page in _pages(site, waiting, part=Shard(index, 2), cores=cores).pages(False)
+            for page in _pages(site, waiting, scope=structs.replace(DUE, part=Shard(index, 2)), cores=cores).pages(
+                False
+            )
             for item in page.items
         ]
         for index in range(2)
     ]
     assert sorted(found[0] + found[1]) == sorted(run_id for (run_id,) in site.rows("SELECT id FROM runs"))
+
+
+@pytest.mark.parametrize("jobs", [RUNS_HERE - 200, RUNS_HERE, 2 * RUNS_HERE])
+def test_of_a_window_no_other_runs_are_rendered(site: Site, jobs: int) -> None:
+    """Also where less than what is rendered here lies in it, or the end of a page does not."""
+    ends = [end for (end,) in site.rows("SELECT end_time FROM runs ORDER BY end_time")]
+    window = Window(ends[50], ends[50 + jobs])
+    pages = _pages(site, WORTH_RUNS, scope=structs.replace(DUE, window=window)).pages(False)
+    assert [item.latest_end for page in pages for item in page.items] == ends[50 : 50 + jobs]
 
 
 def test_what_troubles_the_other_process_is_raised_here(site: Site, tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def test_sent_again_on_request_it_is_still_held(tmp_path: Path) -> None:
     site.collect()
     site.publish()
     plan = site.publisher.plan_republish("apel", Window(NOVEMBER, NOVEMBER + 100_000))
-    assert (plan.new, plan.unchanged, plan.key_changed, plan.to_send) == (0, 4, 1, 4), "said before anything is sent"
+    assert (plan.counts.new, plan.counts.unchanged, plan.counts.stays_held) == (0, 4, 1)
+    assert (plan.to_send, plan.to_hold) == (4, {}), "said before anything is sent"
     site.republish("apel", NOVEMBER, NOVEMBER + 100_000)
     assert site.in_state("apel", State.HELD) == {make_job(2).record_id}
     assert len(site.in_state("apel", State.ACCEPTED)) == 4

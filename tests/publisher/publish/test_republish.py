@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from formats.rule_codes import RuleCode
 from publisher.errors import TargetBusyError
-from publisher.reason import sentence
+from publisher.messages import erased_groups
+from publisher.reason import ReasonCode, sentence
 from publisher.sources.base import Window
 from publisher.store.admin import purge
 from publisher.store.schema import State
 from publisher.targets.base import Refused, Transient
-from tests.publisher.receivers import Receiver, SummaryReceiver, always
-from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+from tests.publisher.receivers import AnyReceiver, Receiver, SummaryReceiver, always
+from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
 
@@ -45,7 +48,7 @@ def test_killed_and_asked_for_once_more_it_sends_what_is_left(tmp_path: Path, st
     left = len(site.in_state("apel", State.WAITING) | site.in_state("apel", State.IN_FLIGHT))
     plan = site.publisher.plan_republish("apel", WINDOW)
     assert plan.resumes == site.now
-    assert (plan.new, plan.changed, plan.unchanged, plan.to_send) == (left, 0, 0, left)
+    assert (plan.counts.new, plan.counts.changed, plan.counts.unchanged, plan.to_send) == (left, 0, 0, left)
     again(site)
     assert site.counted("apel") == {State.ACCEPTED: JOBS}
     came = Counter(service.posted())
@@ -59,7 +62,7 @@ def test_finished_it_begins_anew(tmp_path: Path) -> None:
     site = delivered(tmp_path, service)
     again(site)
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.resumes, plan.unchanged) == (None, JOBS)
+    assert (plan.resumes, plan.counts.unchanged) == (None, JOBS)
     again(site)
     assert set(Counter(service.posted()).values()) == {3}
 
@@ -75,7 +78,7 @@ def test_what_another_run_finished_is_not_left_half_done(tmp_path: Path) -> None
     site.sources["ce1"].add(make_job(99))
     site.collect()
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.resumes, plan.new, plan.unchanged) == (None, 1, JOBS)
+    assert (plan.resumes, plan.counts.new, plan.counts.unchanged) == (None, 1, JOBS)
 
 
 @pytest.mark.parametrize("kind", ["ams", "sgas"])
@@ -119,13 +122,15 @@ def test_what_is_held_is_counted_by_itself(tmp_path: Path) -> None:
     held = site.in_state("apel", State.HELD)
     assert len(held) == 3
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.new, plan.unchanged, plan.held, plan.key_changed, plan.to_send) == (0, JOBS + 1, 3, 0, JOBS + 1)
+    counts = plan.counts
+    assert (counts.new, counts.unchanged, counts.held, counts.stays_held) == (0, JOBS + 1, 3, 0)
+    assert (plan.to_send, plan.to_hold, plan.held_again) == (JOBS + 1, {RuleCode.NO_BENCHMARK: 3}, 3)
     done = site.publisher.plan_republish("apel", WINDOW, only_missing=True)
-    assert (done.held, done.to_send) == (3, 0)
+    assert (done.counts.held, done.to_send) == (3, 0)
     again(site)
     assert len(service.posted()) - JOBS - 1 == plan.to_send
     assert site.in_state("apel", State.HELD) == held
-    assert "41 unchanged, 3 held" in site.publisher.audit()[0].detail
+    assert "sent again: 3 held, 41 accepted" in site.publisher.audit()[0].detail
 
 
 def test_what_will_be_held_before_it_leaves_is_not_counted_as_sent(tmp_path: Path) -> None:
@@ -135,7 +140,8 @@ def test_what_will_be_held_before_it_leaves_is_not_counted_as_sent(tmp_path: Pat
     site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000), make_job(3, wall_s=7), make_job(60))
     site.collect()
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.new, plan.unchanged, plan.held, plan.key_changed, plan.to_send) == (2, JOBS - 2, 0, 1, JOBS)
+    assert (plan.counts.new, plan.counts.unchanged, plan.counts.held) == (3, JOBS - 2, 0)
+    assert (plan.to_send, plan.to_hold, plan.held_again) == (JOBS, {ReasonCode.KEY_CHANGED: 1}, 0)
     before = len(service.posted())
     again(site)
     assert len(service.posted()) - before == plan.to_send
@@ -154,7 +160,7 @@ def test_what_a_person_alone_releases_stays_held(tmp_path: Path) -> None:
             {"why": purge.LATE.code},
         )
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.held, plan.key_changed, plan.to_send) == (0, 1, JOBS)
+    assert (plan.counts.held, plan.counts.stays_held, plan.to_send) == (0, 1, JOBS)
     again(site)
     assert site.in_state("apel", State.HELD) == {make_job(60).record_id}
     assert site.reasons("apel")[make_job(60).record_id] == sentence(purge.LATE)
@@ -173,6 +179,106 @@ def test_while_another_run_is_at_work_it_says_so(tmp_path: Path, shared: bool) -
     assert site.counted("apel") == {State.ACCEPTED: JOBS}
     assert not site.publisher.plan_republish("apel", WINDOW).busy
     other.reopen()
+
+
+MONTHS = (OCTOBER, NOVEMBER)
+
+
+def two_months(folder: Path, service: Receiver, **settings: Any) -> Site:
+    """Five jobs of October and five of November wait."""
+    source = ListSource("ce1")
+    for month in MONTHS:
+        source.add(*(make_job(number + month % 7, end=month + 3600 + number) for number in range(0, 50, 10)))
+    site = Site(folder, [source], [service])
+    site.configure(service.name, **settings)
+    site.collect()
+    return site
+
+
+@pytest.mark.parametrize("kind", ["ams", "sgas", "directory"])
+def test_what_waits_outside_the_window_is_left_to_publish(tmp_path: Path, kind: str) -> None:
+    service = SummaryReceiver("apel") if kind == "directory" else Receiver("apel", kind)
+    site = two_months(tmp_path, service, every="7d")
+    plan = site.publisher.plan_republish("apel", Window(OCTOBER, OCTOBER + 86_400))
+    assert (plan.to_send, plan.elsewhere) == (5, 5)
+    assert site.republish("apel", OCTOBER, OCTOBER + 86_400).sent.accepted == 5
+    assert site.counted("apel") == {State.ACCEPTED: 5, State.WAITING: 5}
+    site.now += 60
+    assert site.publisher.run().targets["apel"].sent.accepted == 5, "`every` is not counted from a republish"
+    assert site.counted("apel") == {State.ACCEPTED: 10}
+
+
+def test_sync_counts_of_the_window_alone_go_with_it(tmp_path: Path) -> None:
+    service = AnyReceiver("apel")
+    site = two_months(tmp_path, service, records="apel-job", sync=True)
+    site.republish("apel", OCTOBER, OCTOBER + 86_400)
+    assert [b"Month: 10" in message.payload for message in service.messages if message.format == "apel-sync"] == [True]
+    site.publish()
+    synced = [message.payload for message in service.messages if message.format == "apel-sync"]
+    assert [b"Month: 11" in payload for payload in synced] == [False, True]
+
+
+def test_what_was_in_flight_is_settled_first_wherever_it_ended(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = two_months(tmp_path, service)
+    assert site.killed_at(2, site.publish)
+    plan = site.publisher.plan_republish("apel", Window(OCTOBER, OCTOBER + 86_400))
+    assert (plan.to_send, plan.in_flight, plan.elsewhere) == (5, 5, 0)
+    assert site.republish("apel", OCTOBER, OCTOBER + 86_400).sent.accepted == 10
+
+
+def test_a_request_is_done_when_nothing_of_its_window_waits(tmp_path: Path) -> None:
+    service = Receiver("apel", "ams")
+    site = two_months(tmp_path, service)
+    window = Window(OCTOBER, NOVEMBER)
+    site.republish("apel", OCTOBER, NOVEMBER)
+    assert site.publisher.plan_republish("apel", window).resumes is None
+    service.fault = always(Transient("HTTP 503"))
+    site.republish("apel", OCTOBER, NOVEMBER)
+    assert site.publisher.plan_republish("apel", window).resumes is not None
+
+
+def test_reports_that_are_due_go_with_it(tmp_path: Path) -> None:
+    """The report of a day counts runs that ended on others."""
+    service = AnyReceiver("apel")
+    site = two_months(tmp_path, service, records="utilization", period="day", bin="6h")
+    plan = site.publisher.plan_republish("apel", Window(OCTOBER, OCTOBER + 86_400))
+    assert (plan.to_send, plan.elsewhere, plan.sends_all_due) == (10, 5, True)
+    assert site.republish("apel", OCTOBER, OCTOBER + 86_400).sent.accepted == 10
+
+
+def test_of_two_runs_with_one_key_the_first_is_sent_though_it_was_rejected(tmp_path: Path) -> None:
+    """Both wait again, so that the second is held once more."""
+    service = Receiver("apel", "ams")
+    sources = [ListSource("ce1"), ListSource("ce2")]
+    sources[0].add(*make_jobs(5))
+    sources[1].add(make_job(2, record_id="ur-ce2.example.org-0002"))
+    site = Site(tmp_path, sources, [service])
+    site.configure("apel", batch_records=1)
+    service.poison = {make_job(2).record_id}
+    site.collect()
+    site.publish()
+    assert (len(site.in_state("apel", State.REJECTED)), len(site.in_state("apel", State.HELD))) == (1, 1)
+    service.poison = set()
+    plan = site.publisher.plan_republish("apel", WINDOW)
+    assert (plan.to_send, plan.to_hold, plan.held_again) == (5, {ReasonCode.SAME_KEY: 1}, 1)
+    sent = site.republish("apel", NOVEMBER, NOVEMBER + 30 * 86_400).sent
+    assert (sent.accepted, sent.held) == (5, 1)
+
+
+def test_the_summary_of_an_erased_person_is_not_counted_under_both_names(tmp_path: Path) -> None:
+    service = SummaryReceiver("sums")
+    site = delivered(tmp_path, service)
+    before = service.total()
+    site.now += 60
+    site.publisher.maintenance.forget("/DC=org/CN=Ada", "/CN=erased 1")
+    site.now += 60
+    again(site, "sums")
+    site.sources["ce1"].add(make_job(99))
+    site.collect()
+    again(site, "sums")
+    assert service.total() == before
+    assert set(site.reasons("sums").values()) == {sentence(erased_groups.HELD)}
 
 
 def test_summaries_continue_as_well(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_only_missing_sends_them_and_then_they_are_ours(tmp_path: Path) -> None:
     site.collect()
     window = Window(NOVEMBER, NOVEMBER + 86400)
     plan = site.publisher.plan_republish("neic", window, only_missing=True)
-    assert (plan.assumed, plan.to_send) == (5, 5)
+    assert (plan.counts.assumed, plan.to_send) == (5, 5)
     site.republish("neic", NOVEMBER, NOVEMBER + 86400, only_missing=True)
     assert len(service.held) == 5
     assert site.publisher.status().targets["neic"].assumed == 0

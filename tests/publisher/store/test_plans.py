@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import Connection, Engine, Table, event, insert
+from sqlalchemy import Connection, Engine, Table, and_, event, insert
 
 from formats.calendar import Month
 from publisher.config import file
@@ -33,6 +33,8 @@ WINDOW: Final = (NOVEMBER, NOVEMBER + 30 * 86_400)
 LAST: Final = (NOVEMBER + 3600 + 3950, WINDOW[1])
 BEHIND: Final = (NOVEMBER + 3600 + 2000, 2000)
 LARGE: Final = frozenset({"runs", "deliveries", "versions", "batches", "groups"})
+AGAIN: Final = and_(delivery_table.c.state == 3, delivery_table.c.end_time >= WINDOW[0])
+"""What counts as waiting for a plan of republish: what was accepted."""
 Question = Callable[[Connection], object]
 OPEN: Final[dict[str, Question]] = {
     "plan, first page": lambda connection: queries.waiting(connection, 1, None, 10),
@@ -61,6 +63,9 @@ ANY: Final[dict[str, Question]] = {
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),
     "fold, members": lambda connection: list(sums.waiting(connection, 1, WINDOW)),
     "fold, others": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
+    "republish, page": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, as_waiting=AGAIN),
+    "republish, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10, AGAIN), None),
+    "republish, members": lambda connection: list(sums.waiting(connection, 1, WINDOW, 10, AGAIN)),
     "sync counts": lambda connection: sums.due_by_class(connection, 1, LAST, 10),
     "report, what changed": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
     "reports, periods": lambda connection: queries.periods_from(connection, 1, "month", NOVEMBER),

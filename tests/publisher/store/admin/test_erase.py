@@ -92,7 +92,7 @@ def test_republish_sends_the_pseudonym_under_the_same_id(site: Site) -> None:
     site.republish("apel", OCTOBER, NOVEMBER + 86_400)
     assert set(site.receivers["apel"].held) == set(held)
     plan = site.publisher.plan_republish("apel", Window(OCTOBER, NOVEMBER + 86_400))
-    assert (plan.new, plan.changed, plan.unchanged) == (0, 0, 7)
+    assert (plan.counts.new, plan.counts.changed, plan.counts.unchanged) == (0, 0, 7)
 
 
 def test_late_jobs_of_before_are_forgotten_too_and_later_ones_are_not(site: Site) -> None:
