@@ -1,7 +1,8 @@
 """The run of a Grid Engine accounting record, whichever of the two formats it is written in.
 
 Pure. What ran is decided by its times alone, since every failed code occurs with and without usage; how it ended by the
-failed code, the exit status and, where the record has it, who deleted it. (The facts on sources, 1 and 2.)
+failed code, the exit status and, where the record has it, who deleted it. (The facts on sources, 1 and 2.) A record
+without any usage is of a run that was deleted by force; that run is lost (`fixtures/gridengine/real/forced`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ _ENDED_BY_JOB: Final = frozenset({12, 13, 14, 15, 30, 37, 100})
 """Failed codes of runs whose job itself had ended, died or used more than it may; any other is the system's doing."""
 
 _OVER_RUN_TIME: Final = 37
+
+_SHORTEST_LOST_MS: Final = 1_000
+"""A shorter run may have used nothing that shows: `ru_wallclock` is in whole seconds."""
 
 NONE: Final = frozenset({"", "NONE"})
 
@@ -138,7 +142,7 @@ def outcome(
         return None
     parallel = granted_pe is not None
     good = failed == 0 == exit_status and deleted_by is None
-    return Job(
+    job = Job(
         record_id=f"{cluster.prefix}{local_id}/{start}",
         system="gridengine",
         status="completed" if good else status_of(failed, exit_status, deleted_by),
@@ -171,6 +175,31 @@ def outcome(
         exit_signal=exit_status - 128 if 128 < exit_status < 256 else None,
         end_reason=failed_text(failed) if failed else None,
         extras=extras,
+    )
+    if failed or exit_status or cpu_ms or wall_ms < _SHORTEST_LOST_MS or maxvmem or not _are_zero(extras):
+        return job
+    return _lost(job)
+
+
+def _are_zero(extras: Mapping[str, object]) -> bool:
+    """Whether the record has the figures of getrusage(2), and all of them are zero: no process has used nothing."""
+    return all(extras.get(name) == 0 for name in RUSAGE)
+
+
+def _lost(job: Job) -> Job:
+    """A run that was deleted by force: the master forgot it without a report of its host, and wrote a good end.
+
+    What it used is not known; it had its slots from its start until it was deleted.
+    """
+    return msgspec.structs.replace(
+        job,
+        status="lost",
+        cpu_ms=None,
+        cpu_user_ms=None,
+        cpu_system_ms=None,
+        exit_code=None,
+        end_reason="deleted by force, without usage",
+        extras={**job.extras, "estimated": 1},
     )
 
 

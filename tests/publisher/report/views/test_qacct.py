@@ -94,6 +94,30 @@ def test_in_all(site: str, request: pytest.FixtureRequest) -> None:
         assert_agreement(totals(publisher, ("slots",)), by_slots)
 
 
+def test_by_host_slaves_count_under_their_master(ours: tuple[Publisher, Path]) -> None:
+    """qacct has the two slaves of the tight job that ran on `gehost` there: 6 s and 1.655 s of CPU time."""
+    publisher, folder = ours
+    ((_, said),) = said_by_qacct(folder / "qacct-h.txt")
+    found = totals(publisher, ("host",))
+    assert found.keys() == said.keys() == {"gehost", "genode"}
+    assert [sum(column) for column in zip(*found.values(), strict=True)] == pytest.approx(
+        [sum(column) for column in zip(*said.values(), strict=True)], abs=0.015
+    )
+    slaves = [said["gehost"][place] - found["gehost"][place] for place in (0, COLUMNS.index("cpu_s"))]
+    assert slaves == [6, pytest.approx(0.911 + 0.747, abs=0.01)]
+
+
+@pytest.mark.parametrize("file", ["qacct-o.txt", "qacct-h.txt"])
+def test_without_what_was_deleted_by_force(tmp_path: Path, fixtures: Path, file: str) -> None:
+    """qacct adds nothing for it; here its wall time is that in which it had its slots."""
+    folder = fixtures / "gridengine" / "real" / "forced"
+    publisher = collected(tmp_path, folder / "accounting")
+    ((_, said),) = said_by_qacct(folder / file)
+    key = "user" if file == "qacct-o.txt" else "host"
+    assert_agreement(totals(publisher, (key,), status="[!l]*"), said)
+    assert totals(publisher, ())[""][0] == 3 + 31
+
+
 def test_of_one_account(ours: tuple[Publisher, Path]) -> None:
     publisher, folder = ours
     ((_, said),) = said_by_qacct(folder / "qacct-A.txt")

@@ -11,6 +11,7 @@ from time import gmtime, strftime
 import pytest
 
 from formats.job import Job
+from publisher.collect.target_filter import is_usually_sent
 from publisher.config.schema import SourceSettings as Settings
 from publisher.sources.base import Page
 from publisher.sources.gridengine.source import GridEngineSource
@@ -175,6 +176,32 @@ def test_each_record_agrees_with_qacct(folder: Path, jobs: tuple[Job, ...]) -> N
         for job in jobs
     ]  # fmt: skip
     assert seen == told
+
+
+def test_deleted_by_force(folder: Path) -> None:
+    """The master writes such a record without a report of the host: it says a good end, and no usage at all."""
+    (page,) = GridEngineSource("ge", Settings(type="gridengine", path=folder / "forced" / "accounting"), {}).pages({})
+    *forced, usual = page.jobs
+    assert [(job.local_id, job.wall_ms, job.slots) for job in forced] == [
+        ("31", 7000, 1), ("32.1", 3000, 1), ("32.2", 8000, 1), ("33", 2000, 4), ("34", 11000, 1),
+    ]  # fmt: skip
+    assert {job.status for job in forced} == {"lost"}
+    assert {(job.cpu_ms, job.cpu_user_ms, job.cpu_system_ms, job.exit_code) for job in forced} == {(None,) * 4}
+    assert {(job.end_reason, job.extras["estimated"]) for job in forced} == {("deleted by force, without usage", 1)}
+    assert (usual.local_id, usual.status, usual.wall_ms, usual.cpu_ms) == ("35", "completed", 3000, 2939)
+    assert (page.skipped, page.unreadable) == (0, ())
+
+
+def test_what_is_sent_of_those_deleted_by_force_agrees_with_qacct(folder: Path) -> None:
+    """qacct adds nothing for them."""
+    path = folder / "forced"
+    (page,) = GridEngineSource("ge", Settings(type="gridengine", path=path / "accounting"), {}).pages({})
+    sent = [job for job in page.jobs if is_usually_sent(job)]
+    told = dict(sums((path / "qacct-o.txt").read_text()))
+    for user in ("alice", "bob", "carol"):
+        mine = [job for job in sent if job.local_user == user]
+        assert sum(job.wall_ms or 0 for job in mine) == told[user][0] * 1000
+        assert sum(job.cpu_ms or 0 for job in mine) == round(told[user][1] * 1000)
 
 
 def sums(text: str) -> Iterator[tuple[str, tuple[int, float]]]:

@@ -16,6 +16,7 @@ from formats.job import Job
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
 from publisher.sources.base import Line, UnreadableLine, Window
+from publisher.sources.gridengine.jobs import RUSAGE
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource, cell_of
 from publisher.sources.logs.lines import MOST_GROUPS
 from tests.publisher.sources.log_reading import Seen, compare, fed, fuzz, odd_value, parse_all, read_on, watched
@@ -325,3 +326,37 @@ def test_the_samples_of_open_cluster_scheduler(shared: Path) -> None:
     jobs = runs(lines_of(folder / "accounting.jsonl") + lines_of(folder / "SYNTHETIC-9.1-shape.jsonl"))
     assert (jobs["4"].wall_ms, jobs["4"].cpu_ms, jobs["10.1"].wall_ms) == (100_293, 198, 549)
     assert (jobs["5.2"].status, jobs["5.2"].extras["gpu.nvidia.0.name"]) == ("cancelled", "H200")
+
+
+FORCED = (
+    b"q:h:g:o:n:7:sge:0:1800000000:1800000000:1800000029:0:0:" + b"0:" * 18 + b"NONE:d:NONE:1:0:0:0:0:NONE:0:NONE:0:0:0"
+)
+"""Deleted by force: started when it was submitted, 29 s, and nothing used."""
+FORCED_JSON = (
+    b'{"job_number":7,"task_number":0,"start_time":1800000000000000,"end_time":1800000029000000,"owner":"o",'
+    b'"group":"g","account":"sge","qname":"q","hostname":"h","slots":1,"job_name":"n","submission_time":'
+    b'1800000000000000,"failed":0,"exit_status":0,"usage":{"rusage":{%s},"eusage":{"wallclock":0.0,"cpu":0.0}}}'
+) % b",".join(b'"%s":0' % name.encode() for name in RUSAGE)
+
+
+@pytest.mark.parametrize("line", [FORCED, FORCED_JSON], ids=["colon", "jsonl"])
+def test_a_record_without_usage_is_of_a_run_that_was_deleted_by_force(line: bytes) -> None:
+    job = runs([line])["7"]
+    assert (job.status, job.wall_ms, job.cpu_ms, job.exit_code) == ("lost", 29_000, None, None)
+    assert (job.start, job.end, job.extras["estimated"]) == (1_800_000_000, 1_800_000_029, 1)
+
+
+@pytest.mark.parametrize("place", [11, 12, 13, 14, 16, 21, 29, 36, 42])
+def test_one_figure_of_usage_shows_that_a_host_reported_it(place: int) -> None:
+    fields = FORCED.split(b":")
+    fields[place] = b"1"
+    job = runs([b":".join(fields)])["7"]
+    assert job.status != "lost"
+    assert job.cpu_ms is not None
+    assert "estimated" not in job.extras
+
+
+def test_a_short_run_may_use_nothing_and_unknown_usage_is_not_zero() -> None:
+    short = FORCED_JSON.replace(b'"end_time":1800000029000000', b'"end_time":1800000000900000')
+    assert runs([short])["7"].status == "completed"
+    assert runs([FORCED_JSON.replace(b'"ru_minflt":0,', b"")])["7"].status == "completed"
