@@ -7,13 +7,14 @@ replaces a record, and a summary, by the last one of the same key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Final
 
 from formats.apel.summary import read_group
 from formats.apel.text import parse
 from publisher.finding import Finding
 from publisher.targets.base import Accepted, Message, Outcome, Refused
+from tests.oracle_of_sums import Body, bodies
 
 Fault = Callable[[Message], Outcome | None]
 """What a service answers instead of doing its work; None: it does its work."""
@@ -43,6 +44,8 @@ class Receiver:
         self.held: dict[str, int] = {}
         self.keys: dict[str, set[tuple[str, str]]] = {}
         """By record id the keys (local id, end) under which APEL counts it: of more than one, it counts twice."""
+        self.bodies: dict[Hashable, Body] = {}
+        """What it keeps, by what it tells one from another by, for the oracle of sums."""
         self.messages: list[Message] = []
         self.poison: set[str] = set()
         """Record ids with which a message is refused, with the answer SGAS has for bad data and for outages alike."""
@@ -71,6 +74,7 @@ class Receiver:
         """Keep what is in the message."""
         records = records_of(message)
         assert set(records) == set(message.record_ids), "the message does not hold the records it names"
+        self.keep_bodies(message, keeps_first=self.kind == "sgas")
         for record_id, wall_s in records.items():
             if self.kind != "sgas" or record_id not in self.held:
                 self.held[record_id] = wall_s
@@ -79,6 +83,21 @@ class Receiver:
                 self.keys.setdefault(record_id, set()).add(tuple(key))
             return Accepted({"messageIds": str(len(self.messages))})
         return Accepted({record_id: str(index) for index, record_id in enumerate(records)})
+
+    def keep_bodies(self, message: Message, *, keeps_first: bool) -> None:
+        """Keep what the oracle of sums adds up: of two with one identity the first, or the last."""
+        for body in bodies(message.format, message.payload):
+            if not (keeps_first and body.identity in self.bodies):
+                self.bodies[body.identity] = body
+
+    def bodies_of(self, record_ids: Collection[str]) -> list[Body]:
+        """What it keeps of these records."""
+        return [body for identity, body in self.bodies.items() if identity in record_ids]
+
+    def remove(self, record_id: str) -> None:
+        """What its administrator does with a record."""
+        for kept in (self.held, self.keys, self.bodies):
+            kept.pop(record_id, None)
 
     def check(self) -> list[Finding]:
         """Nothing to find."""
@@ -121,6 +140,8 @@ class SummaryReceiver(Receiver):
 
     def store(self, message: Message) -> Accepted:
         """Replace the groups of the same keys."""
+        if message.format != "apel-sync":
+            self.keep_bodies(message, keeps_first=False)
         for record in parse(message.payload.decode()).records:
             if message.format == "apel-sync":
                 month = int(record.get("Year") or 0) * 100 + int(record.get("Month") or 0)
@@ -130,6 +151,10 @@ class SummaryReceiver(Receiver):
             self.sums[group.key.text] = (group.jobs, group.wall_ms // 1000, group.cpu_ms // 1000)
             self.times_sent[group.key.text] = self.times_sent.get(group.key.text, 0) + 1
         return Accepted({"file": message.batch_id})
+
+    def bodies_of(self, record_ids: Collection[str]) -> list[Body]:
+        """All groups: they are of all records."""
+        return list(self.bodies.values())
 
     def total(self) -> tuple[int, int, int]:
         """Sums over all groups."""
