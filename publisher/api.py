@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from publisher.publish.circuit import Circuits
     from publisher.publish.publish import Delivery
     from publisher.publish.republish import RepublishPlan
+    from publisher.reconcile.amounts import By
+    from publisher.reconcile.conservation import Conservation
     from publisher.reconcile.reconcile import Reconciliation
     from publisher.report.archive_export import Written
     from publisher.report.message import ReportRendering
@@ -192,6 +194,12 @@ class Publisher:
             raise UsageError("a file is about one target", hint="Name the target whose service it comes from")
         store, plans = self._collected_store(), self._plans()
         return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
+
+    def conservation(self, found: Reconciliation, by: By | None = None) -> Conservation:
+        """The sums of the sources, read afresh, beside those of the store, of what was sent, and of the services."""
+        from publisher.reconcile.conservation import conservation  # noqa: PLC0415
+
+        return conservation(self.store, self.config, self._plans(), found.targets, by, self.tools)
 
     def send_missing(self, found: Reconciliation) -> dict[str, Delivery]:
         """Send again what a reconciliation did not find at the services, under the same ids."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from publisher.cli.options import All, limit_of, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
+from publisher.cli.sums_view import show_sums, sums_json, write_csv
 from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
 from publisher.text import iso, safe
@@ -57,15 +58,33 @@ def reconcile(
         typer.Option("--limit", min=1, metavar="N", help="The first N differences of each target. Default: 1000."),
     ] = None,
     show_all: All = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="Read the sources afresh, and compare the sums of all four.")
+    ] = False,
+    by: Annotated[
+        Literal["vo", "user"] | None, typer.Option("--by", help="With --source: by VO or user as well.")
+    ] = None,
+    form: Annotated[
+        Literal["table", "csv"], typer.Option("--format", help="With --source: the sums as CSV.")
+    ] = "table",
 ) -> None:
     """Compare what was sent with what the services have, for whole months; confirm what they have."""
     most = limit_of(limit, _LISTED, show_all=show_all)
+    if not source and (by is not None or form != "table"):
+        raise UsageError("--by and --format are for --source")
+    if form == "csv" and session.json:
+        raise UsageError("--format csv and --json exclude each other")
     chosen = months_of(month or (), since, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
-        if not session.json:
+        conserved = publisher.conservation(found, by) if source else None
+        if not session.json and form == "table":
             for name in found.targets:
                 _show_target(found, name, most)
+        if conserved is not None and form == "csv":
+            write_csv(conserved)
+        elif conserved is not None and not session.json:
+            show_sums(conserved)
         delivered = {}
         again = sum(one.again_jobs + one.again_groups for one in found.targets.values())
         if resend and again:
@@ -73,6 +92,8 @@ def reconcile(
             delivered = publisher.send_missing(found)
         status = publisher.status(assumed=False)
         agrees = all(one.agrees for one in found.targets.values())
+        if conserved is not None:
+            answer["sums"] = sums_json(conserved)
         closed = bool(delivered) and not any(one.others for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())
     if session.json:
@@ -83,7 +104,8 @@ def reconcile(
     elif again and not resend:
         say("`--resend` sends again what is missing, under the same ids")
     resent = exit_code.of_run((), delivered, None, contexts=publisher.context_errors())
-    raise typer.Exit(_code(agrees=agrees or closed, refused=refused, resent=resent))
+    agrees = (agrees or closed) and (conserved is None or conserved.agrees)
+    raise typer.Exit(_code(agrees=agrees, refused=refused, resent=resent))
 
 
 def _code(*, agrees: bool, refused: bool, resent: int) -> int:

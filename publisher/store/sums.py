@@ -30,7 +30,7 @@ from sqlalchemy import (
 from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
 from publisher.store import dialect
 from publisher.store.deliveries import state_where
-from publisher.store.schema import OPEN, State, deliveries, runs
+from publisher.store.schema import OPEN, State, deliveries, purged_runs, runs
 
 PAGE: Final = 20_000
 _NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
@@ -109,6 +109,8 @@ def _last_of_page(condition: ColumnElement[bool] | None) -> Select[Any]:
 
 _summed: Final = (_by_class(_amounts), _last_of_page(_amounts))
 _counted: Final = (_by_class(None), _last_of_page(None))
+_ended: Final[ColumnElement[bool]] = runs.c.end_time.is_not(None)
+_held: Final = (_by_class(_ended), _last_of_page(_ended))
 
 
 def by_class(
@@ -122,7 +124,67 @@ def by_class(
     come more than once. `UNUSABLE` runs are left out. `as_waiting`: deliveries that count as waiting."""
     summed = _summed if as_waiting is None else (_by_class(_amounts, as_waiting), _summed[1])
     for class_id, state, jobs, *amounts in _pages(connection, summed, target_id, _usable_ends(bounds), page):
-        yield ClassSums(class_id, State(state), Sums(jobs, *map(int, amounts)))
+        if state is not None:
+            yield ClassSums(class_id, State(state), Sums(jobs, *map(int, amounts)))
+
+
+class HeldSums(msgspec.Struct, frozen=True):
+    """Some runs of a class, in the store. `state`: that of their deliveries to a target; None: it has none of them."""
+
+    class_id: int
+    state: State | None
+    jobs: int
+    wall_ms: int
+    cpu_ms: int
+
+
+def held_by_class(
+    connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE
+) -> Iterator[HeldSums]:
+    """All runs that ended within bounds (the second exclusive), with their deliveries to a target, summed: a class and
+    state may come more than once. An unknown amount is 0."""
+    for class_id, state, jobs, wall_ms, cpu_ms, *_ in _pages(connection, _held, target_id, bounds, page):
+        yield HeldSums(class_id, None if state is None else State(state), jobs, int(wall_ms), int(cpu_ms))
+
+
+class StoredSums(msgspec.Struct, frozen=True, gc=False):
+    """A run in the store, as it is found by its key."""
+
+    end: int | None
+    class_id: int
+    wall_ms: int
+    cpu_ms: int
+
+
+def by_key(connection: Connection, keys: Sequence[bytes]) -> dict[bytes, StoredSums]:
+    """Those of the runs with these keys (`publisher.encoded_run.run_key`) that are in the store."""
+    query = select(runs.c.record_key, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
+    found = dialect.rows_in(connection, query, runs.c.record_key, keys)
+    return {bytes(key): StoredSums(end, class_id, wall_ms, cpu_ms) for key, end, class_id, wall_ms, cpu_ms in found}
+
+
+def purged_among(connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
+    """The keys of those runs that were purged."""
+    found = dialect.rows_in(connection, select(purged_runs.c.run), purged_runs.c.run, keys)
+    return {bytes(row[0]) for row in found}
+
+
+def sent_earlier(connection: Connection, target_id: int, bounds: tuple[int, int]) -> list[tuple[int, int, bytes]]:
+    """Run, class, and digest of the version sent of the runs that ended within bounds and that the service has in an
+    earlier version than ours: superseded, or waived after that."""
+    query = (
+        select(deliveries.c.run_id, runs.c.class_id, deliveries.c.sent_digest)
+        .select_from(deliveries.join(runs, runs.c.id == deliveries.c.run_id))
+        .where(
+            deliveries.c.target_id == target_id,
+            OPEN,
+            deliveries.c.state.in_(sorted(map(int, _NOT_DUE))),
+            deliveries.c.sent_digest.is_not(None),
+            deliveries.c.end_time >= bounds[0],
+            deliveries.c.end_time < bounds[1],
+        )
+    )
+    return [(run_id, class_id, bytes(digest)) for run_id, class_id, digest in connection.execute(query)]
 
 
 def _usable_ends(bounds: tuple[int, int]) -> tuple[int, int]:
@@ -142,9 +204,7 @@ def _pages(
     while place is not None:
         values = {**place, "behind": bounds[1], "most": page}
         last = connection.execute(last_of_page, values).first()
-        for row in connection.execute(summed, {**values, "target": target_id}).all():
-            if row[1] is not None:
-                yield row
+        yield from connection.execute(summed, {**values, "target": target_id}).all()
         place = None if last is None else {"end": last[0], "run": last[1]}
 
 
@@ -152,7 +212,7 @@ def due_by_class(connection: Connection, target_id: int, bounds: tuple[int, int]
     """How many runs of each class is due to a target, that ended within bounds: all but waived and superseded."""
     due: dict[int, int] = {}
     for class_id, state, jobs in _pages(connection, _counted, target_id, bounds, page):
-        if State(state) not in _NOT_DUE:
+        if state is not None and State(state) not in _NOT_DUE:
             due[class_id] = due.get(class_id, 0) + jobs
     return due
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 
 import msgspec
@@ -164,3 +166,47 @@ def test_another_run_at_work_is_not_a_difference(published: Program) -> None:
 def test_before_anything_was_collected_it_says_so(fresh: Program) -> None:
     assert fresh("reconcile").code == 2
     assert FILES in fresh.config.read_text(), "with a target to reconcile"
+
+
+def test_sums_of_the_source_beside_those_of_the_service(published: Program) -> None:
+    done = published("reconcile", "--source", *MONTHS).ok()
+    assert "files: sums of source, store, and service" in done.out
+    assert "not selected" in done.out
+    assert "not read" not in done.out, "a column that is 0 throughout is left out"
+    answer = published("reconcile", "--source", "--by", "vo", *MONTHS, "--json").ok().object["sums"]
+    assert (answer["by"], answer["agrees"], answer["sources"]["ce1"]["error"]) == ("vo", True, None)
+    for rows in answer["targets"].values():
+        *_, total = rows
+        assert (total["month"], total["of"]) == (None, None)
+        of_months = [row for row in rows if row["of"] is None and row["month"] is not None]
+        of_vos = [row for row in rows if row["of"] is not None]
+        for column in ("source", "store", "sent"):
+            for measure in ("jobs", "core_ms", "cpu_ms"):
+                sums = {sum(row[column][measure] for row in some) for some in (of_months, of_vos)}
+                assert sums == {total[column][measure]}
+        assert total["service"]["jobs"] == total["sent"]["jobs"] > 0
+
+
+def test_sums_as_csv(published: Program) -> None:
+    done = published("reconcile", "files", "--source", "--by", "user", "--format", "csv", *MONTHS).ok()
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert {row["target"] for row in rows} == {"files"}
+    assert {row["measure"] for row in rows} == {"jobs", "core_ms", "cpu_ms"}
+    assert rows[-1]["explained"] == "true"
+    assert int(rows[-1]["source"]) > 0
+
+
+def test_what_was_not_read_is_a_difference(published: Program) -> None:
+    published.change_database("UPDATE AAR SET UsedWalltime = UsedWalltime + 3600 WHERE RecordID = 1")
+    done = published("reconcile", "files", "--source", *MONTHS)
+    assert done.code == 1
+    assert "changed" in done.out
+    assert "differs" in done.out
+    assert published("reconcile", "files", *MONTHS).code == 0, "the service has what was sent"
+
+
+def test_options_of_sums_are_for_sums(published: Program) -> None:
+    for arguments in (("--by", "vo"), ("--format", "csv"), ("--source", "--format", "csv", "--json")):
+        done = published("reconcile", *arguments)
+        assert done.code == 2
+        assert "--format" in done.err

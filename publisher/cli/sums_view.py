@@ -1,0 +1,126 @@
+"""The sums of `reconcile --source`, as a table, JSON, and CSV: source, store, what was sent, and service."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from publisher.cli.output import exact, say
+from publisher.cli.table import level_text, show_table
+
+if TYPE_CHECKING:
+    from publisher.reconcile.conservation import Conservation, SumsRow
+
+_ALWAYS: Final = frozenset({"source", "store", "sent"})
+_MEASURES: Final = (("jobs", "jobs"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
+_MS_PER_HOUR: Final = 3_600_000
+_SHOWN: Final = 200
+"""Rows of a target by VO or user that are shown; CSV and JSON have all."""
+
+
+def show_sums(found: Conservation) -> None:
+    """Tables for people: one for each target; a column that is 0 throughout is left out."""
+    from publisher.reconcile.conservation import COLUMNS  # noqa: PLC0415
+
+    for name, rows in found.targets.items():
+        shown = [column for column in COLUMNS if column in _ALWAYS or any(_is_told(row, column) for row in rows)]
+        if all(row.amounts["accepted"] == row.amounts["sent"] for row in rows):
+            shown = [column for column in shown if column != "accepted"]
+        whose = [] if found.by is None else [found.by]
+        columns = ["month", *whose, "of", *(column.replace("_", " ") for column in shown), ""]
+        limited = rows if len(rows) <= _SHOWN else [*rows[:_SHOWN], *(row for row in rows[_SHOWN:] if row.of is None)]
+        lines = [line for row in limited for line in _lines(row, shown, whose=bool(whose))]
+        show_table(
+            f"{name}: sums of source, store, and service", columns, lines, right=set(columns[1 + len(whose) : -1])
+        )
+        if len(limited) < len(rows):
+            say(f"{name}: the first {_SHOWN} of {len(rows)} rows; --format csv gives all")
+    for source, reading in found.readings.items():
+        if reading.error is not None:
+            say(f"{source}: not read to its end: {reading.error}")
+        if reading.unreadable:
+            say(f"{source}: {reading.unreadable:,} pieces of input are unreadable, and in no sum")
+
+
+def _is_told(row: SumsRow, column: str) -> bool:
+    if column == "service":
+        return row.service is not None
+    return any(msgspec.structs.astuple(row.amounts[column]))
+
+
+def _lines(row: SumsRow, shown: Sequence[str], *, whose: bool) -> list[list[object]]:
+    remark = level_text("green", "agrees")
+    if row.purged:
+        remark = level_text("yellow", "purged: what was sent is unknown")
+    elif not row.explained:
+        remark = level_text("red", "differs")
+    lines: list[list[object]] = []
+    for place, (measure, title) in enumerate(_MEASURES):
+        first: list[object] = ["" if place else row.month or "total"]
+        if whose:
+            first.append("" if place else _whose(row))
+        figures = [_figure(_amount(row, column, place), column, measure) for column in shown]
+        lines.append([*first, title, *figures, "" if place else remark])
+    return lines
+
+
+def _whose(row: SumsRow) -> str:
+    return "all" if row.of is None else row.of or "unknown"
+
+
+def _figure(amount: int | None, column: str, measure: str) -> str:
+    if amount is None or (amount == 0 and column not in _ALWAYS):
+        return ""
+    return f"{amount:,}" if measure == "jobs" else f"{amount / _MS_PER_HOUR:,.2f}"
+
+
+def sums_json(found: Conservation) -> dict[str, Any]:
+    """The same for `--json`: every row."""
+    return {
+        "by": found.by,
+        "agrees": found.agrees,
+        "sources": {name: msgspec.to_builtins(reading) for name, reading in found.readings.items()},
+        "targets": {name: [_row_json(row) for row in rows] for name, rows in found.targets.items()},
+    }
+
+
+def _row_json(row: SumsRow) -> dict[str, Any]:
+    return {
+        "month": None if row.month is None else str(row.month),
+        "of": row.of,
+        "explained": row.explained,
+        "purged": row.purged,
+        **{column: msgspec.structs.asdict(amounts) for column, amounts in row.amounts.items()},
+        "service": None if row.service is None else dict(zip(_fields(), row.service, strict=True)),
+    }
+
+
+def _fields() -> list[str]:
+    return [measure for measure, _ in _MEASURES]
+
+
+def write_csv(found: Conservation) -> None:
+    """The same as CSV on standard output: a line for each row and measure, whole jobs and milliseconds."""
+    from publisher.reconcile.conservation import COLUMNS  # noqa: PLC0415
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["target", "month", found.by or "of", "measure", *COLUMNS, "explained"])
+    for name, rows in found.targets.items():
+        for row in rows:
+            start = [name, row.month or "", "all" if row.of is None else row.of]
+            for place, measure in enumerate(_fields()):
+                figures = [_amount(row, column, place) for column in COLUMNS]
+                writer.writerow([*start, measure, *figures, str(row.explained).lower()])
+    exact(text.getvalue())
+
+
+def _amount(row: SumsRow, column: str, place: int) -> int | None:
+    """The jobs, core time, or CPU time of a column; None: unknown."""
+    if column != "service":
+        return int(getattr(row.amounts[column], _MEASURES[place][0]))
+    return None if row.service is None else row.service[place]

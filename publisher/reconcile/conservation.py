@@ -1,0 +1,230 @@
+"""Where everything went: the sums of source, store, and service side by side, and what makes the difference of each.
+
+For each target, month, and, where that is asked for, VO or user, in jobs, core time, and CPU time:
+
+    source = store + not read + purged + changed + not in source
+    store = accepted + not selected + waiting + in flight + held + rejected + waived + superseded
+    sent = accepted + earlier versions
+
+Each is added up by itself: the source from its files, the store from its runs, what was sent of records from the
+versions that were sent, of summaries from the groups as last sent. Both equations hold to the millisecond; `changed`,
+`not in source`, and `earlier` may be negative. Memory grows with the cells, not with the runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from formats.apel.fold import Group
+from formats.calendar import Month, month_bounds
+from publisher.collect.collect import TargetPlan
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import Config
+from publisher.encoded_run import cpu_total_ms
+from publisher.publish.context import Tools
+from publisher.reconcile.amounts import NOTHING, Amounts, By, Cell, ClassLabels, Ledger
+from publisher.reconcile.result import Found, MonthFound
+from publisher.reconcile.source_sums import SourceReading, SourceSums, source_sums
+from publisher.store import groups, runs, sums
+from publisher.store.database import Store
+from publisher.store.schema import State
+
+NOT_READ: Final = ("not_read", "purged", "changed", "not_in_source")
+"""What lies between a source and the store."""
+NOT_SENT: Final = (
+    "not_selected", *(state.word for state in State if state is not State.ACCEPTED),
+)  # fmt: skip
+"""What lies between the store and what was accepted."""
+COLUMNS: Final = ("source", *NOT_READ, "store", *NOT_SENT, "accepted", "earlier_versions", "sent", "service")
+
+
+class SumsRow(msgspec.Struct, frozen=True):
+    """The sums of a cell at a target, by the names of `COLUMNS`; `month` None: of all months, `of` None: of everybody.
+
+    `service` is missing where it is unknown, its core time None where the service tells wall time alone. `explained`:
+    nothing differs but what is waiting, or was decided. `purged`: the month was purged, what was sent is unknown.
+    """
+
+    month: Month | None
+    of: str | None
+    amounts: dict[str, Amounts]
+    service: tuple[int, int | None, int | None] | None = None
+    explained: bool = True
+    purged: bool = False
+
+
+class Conservation(msgspec.Struct, frozen=True):
+    """What was found: how the sources were read, and by target the rows, those that differ first, then the total."""
+
+    months: tuple[Month, ...]
+    by: By | None
+    readings: dict[str, SourceReading]
+    targets: dict[str, list[SumsRow]]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every source was read to its end and every difference is explained."""
+        read = all(reading.error is None for reading in self.readings.values())
+        return read and all(row.explained for rows in self.targets.values() for row in rows)
+
+
+def conservation(
+    store: Store,
+    config: Config,
+    plans: Mapping[str, TargetPlan],
+    found: Mapping[str, Found],
+    by: By | None,
+    tools: Tools,
+) -> Conservation:
+    """The sums of the months that were reconciled (`found`, by target), for the targets that were.
+
+    Raises `StoreError` and `StoppedError`.
+    """
+    months = sorted({one.month for each in found.values() for one in each.months})
+    labels = ClassLabels(store, Enrichers(config), by)
+    sources = {name: tools.make_source(name, settings) for name, settings in config.sources.items()}
+    read = source_sums(store, labels, sources, months, tools.stopping) if months else SourceSums({})
+    targets = {
+        name: _Target(store, config, name, plans[name].target_id, labels, by).rows(read, each)
+        for name, each in found.items()
+    }
+    return Conservation(tuple(months), by, read.readings, targets)
+
+
+class _Target:
+    """The sums of one target."""
+
+    def __init__(
+        self, store: Store, config: Config, name: str, target_id: int, labels: ClassLabels, by: By | None
+    ) -> None:
+        self._store = store
+        self._target_id = target_id
+        self._labels = labels
+        self._by = by
+        self._sends_groups = config.targets[name].format.shape == "summary" and by is None
+        self._sums: defaultdict[str, Ledger] = defaultdict(lambda: defaultdict(Amounts))
+
+    def rows(self, read: SourceSums, found: Found) -> list[SumsRow]:
+        """With `by` a row for each cell; then one for each month; those that differ first. The total comes last."""
+        for month in found.months:
+            self._add_store(month.month)
+            self._add_sent(month.month)
+        self._compare(read, {month.month.number for month in found.months})
+        by_month = {month.month.number: month for month in found.months}
+        cells = sorted({cell for ledger in self._sums.values() for cell in ledger})
+        rows = [self._row(cell, by_month[cell.month]) for cell in cells if self._by is not None]
+        rows.sort(key=lambda row: row.explained)
+        monthly = [self._month(month) for month in found.months]
+        monthly.sort(key=lambda row: row.explained)
+        return [*rows, *monthly, *([_total(monthly)] if len(monthly) > 1 else [])]
+
+    def _add(self, column: str, cell: Cell, amounts: Amounts) -> None:
+        self._sums[column][cell] = self._sums[column][cell].plus(amounts)
+
+    def _add_store(self, month: Month) -> None:
+        with self._store.read() as connection:
+            held = list(sums.held_by_class(connection, self._target_id, month_bounds(month)))
+        known = self._labels.of([each.class_id for each in held])
+        for each in held:
+            whose = known[each.class_id]
+            if whose is None:
+                continue
+            amounts = Amounts(each.jobs, each.wall_ms * whose[1], each.cpu_ms)
+            cell = Cell(month.number, whose[0])
+            self._add("store", cell, amounts)
+            self._add(_place(each.state), cell, amounts)
+
+    def _add_sent(self, month: Month) -> None:
+        with self._store.read() as connection:
+            if self._sends_groups:
+                for row in groups.of_month(connection, self._target_id, groups.SUMMARY, month.number).values():
+                    one = Group.from_json(row.body)
+                    cores = one.key.processors or 1
+                    self._add("sent", Cell(month.number), Amounts(one.jobs, one.wall_ms * cores, one.cpu_ms))
+                return
+            earlier = sums.sent_earlier(connection, self._target_id, month_bounds(month))
+            known = self._labels.of([class_id for _, class_id, _ in earlier])
+            for run_id, class_id, digest in earlier:
+                version, whose = runs.version_of(connection, run_id, digest), known[class_id]
+                if version is not None and version.end is not None and whose is not None:
+                    amounts = Amounts(1, (version.wall_ms or 0) * whose[1], cpu_total_ms(version))
+                    self._add("earlier_versions", Cell(month.number, whose[0]), amounts)
+
+    def _compare(self, read: SourceSums, months: set[int]) -> None:
+        """What lies between the sources and the store, and between what was accepted and what was sent."""
+        ledgers = (read.all, read.matched, read.stored, read.purged)
+        cells = {cell for ledger in (*ledgers, *self._sums.values()) for cell in ledger if cell.month in months}
+        for cell in cells:
+            every, matched, stored, purged = (ledger.get(cell, NOTHING) for ledger in ledgers)
+            self._add("source", cell, every)
+            self._add("purged", cell, purged)
+            self._add("not_read", cell, every.minus(matched).minus(purged))
+            self._add("changed", cell, matched.minus(stored))
+            self._add("not_in_source", cell, stored.minus(self._of("store", cell)))
+            if self._sends_groups:
+                self._add("earlier_versions", cell, self._of("sent", cell).minus(self._of("accepted", cell)))
+            else:
+                self._add("sent", cell, self._of("accepted", cell).plus(self._of("earlier_versions", cell)))
+
+    def _of(self, column: str, cell: Cell) -> Amounts:
+        return self._sums[column].get(cell, NOTHING)
+
+    def _row(self, cell: Cell, found: MonthFound) -> SumsRow:
+        amounts = {column: self._of(column, cell) for column in COLUMNS if column != "service"}
+        return SumsRow(found.month, cell.of, amounts, explained=self._is_explained(amounts, found), purged=found.purged)
+
+    def _month(self, found: MonthFound) -> SumsRow:
+        """All cells of a month, beside what the service has."""
+        cells = {cell for ledger in self._sums.values() for cell in ledger if cell.month == found.month.number}
+        amounts = {}
+        for column in COLUMNS:
+            total = NOTHING
+            for cell in cells:
+                total = total.plus(self._of(column, cell))
+            amounts[column] = total
+        del amounts["service"]
+        service = None
+        if found.service_jobs is not None:
+            core_ms = _milliseconds(found.service_wall_s) if found.per_core else None
+            service = (found.service_jobs, core_ms, _milliseconds(found.service_cpu_s))
+        same = (service is None or service[0] == amounts["sent"].jobs) and found.agrees
+        return SumsRow(
+            found.month, None, amounts, service, same and self._is_explained(amounts, found), purged=found.purged
+        )
+
+    def _is_explained(self, amounts: Mapping[str, Amounts], found: MonthFound) -> bool:
+        if amounts["not_read"] != NOTHING or amounts["changed"] != NOTHING:
+            return False
+        is_open = found.states_open or found.purged
+        return not (self._sends_groups and amounts["earlier_versions"] != NOTHING and not is_open)
+
+
+def _place(state: State | None) -> str:
+    return "not_selected" if state is None else state.word
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _total(rows: Sequence[SumsRow]) -> SumsRow:
+    amounts = {}
+    for column in rows[0].amounts:
+        total = NOTHING
+        for row in rows:
+            total = total.plus(row.amounts[column])
+        amounts[column] = total
+    service = None
+    if all(row.service is not None for row in rows):
+        parts = [row.service for row in rows if row.service is not None]
+        service = (sum(part[0] for part in parts), _sum([p[1] for p in parts]), _sum([p[2] for p in parts]))
+    return SumsRow(None, None, amounts, service, all(row.explained for row in rows), any(row.purged for row in rows))
+
+
+def _sum(parts: Sequence[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

@@ -1,0 +1,129 @@
+"""What the sources say afresh: their accounting read once more for some months, and added up beside the store.
+
+Nothing is stored, and no cursor moves. Memory does not grow with the runs: they go into a temporary file, by the key of
+the run, since a copied log may have a run twice; the version read last counts, as when it is collected.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from formats.calendar import Month, month_of
+from formats.job import Job
+from publisher.encoded_run import class_facts, cpu_total_ms, run_key
+from publisher.errors import SourceError, StoppedError, StoreFullError
+from publisher.reconcile.amounts import Amounts, Cell, ClassLabels, Ledger, months_bounds
+from publisher.sources.base import Page, Reader, Window
+from publisher.sqlite_file import TemporaryDatabase
+from publisher.store import sums
+from publisher.store.admin import erase
+from publisher.store.database import Store
+
+_TABLES: Final = """
+CREATE TABLE labels (id INTEGER PRIMARY KEY, label TEXT NOT NULL UNIQUE);
+CREATE TABLE runs (
+    key BLOB PRIMARY KEY, month INTEGER NOT NULL, label INTEGER NOT NULL, core_ms INTEGER NOT NULL,
+    cpu_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+class SourceReading(msgspec.Struct):
+    """What the reading of one source gave. `error`: why it was not read to its end."""
+
+    runs: int = 0
+    unreadable: int = 0
+    error: str | None = None
+
+
+class SourceSums(msgspec.Struct):
+    """The sums of all sources, and of what of them is in the store. Cells are by the months of the sources' ends.
+
+    `matched`: the runs that the store has, with the amounts of the source; `stored`: the same with those of the store,
+    in the cells of the store; `purged`: those that were purged here.
+    """
+
+    readings: dict[str, SourceReading]
+    all: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+    matched: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+    stored: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+    purged: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+
+
+def source_sums(
+    store: Store,
+    labels: ClassLabels,
+    sources: Mapping[str, Reader],
+    months: Sequence[Month],
+    stopping: Callable[[], bool],
+) -> SourceSums:
+    """Read these sources for some months, which are in order, and compare with the store run by run.
+
+    Raises `StoreError` and `StoppedError`. A source that cannot be read to its end says so in its reading.
+    """
+    found = SourceSums({name: SourceReading() for name in sources})
+    numbers = {month.number for month in months}
+    with store.read() as connection:
+        as_stored = erase.pseudonyms(connection)
+    with TemporaryDatabase(_TABLES, "reconcile --source", StoreFullError) as database:
+        for name, source in sources.items():
+            reading = found.readings[name]
+            try:
+                for page in source.pages({}, Window(*months_bounds(months))):
+                    jobs = page.jobs if isinstance(page, Page) else [run.job() for run in page.runs]
+                    jobs = [as_stored(job) for job in jobs if job.has_record and _month(job) in numbers]
+                    _keep(database, name, jobs, labels)
+                    reading.runs += len(jobs)
+                    reading.unreadable += len(page.unreadable)
+                    if stopping():
+                        raise StoppedError("interrupted", hint="Nothing was changed")
+            except SourceError as error:
+                reading.error = str(error)
+        _compare(store, database, labels, found)
+    return found
+
+
+def _month(job: Job) -> int:
+    return month_of(job.end or 0).number
+
+
+def _keep(database: TemporaryDatabase, source: str, jobs: Sequence[Job], labels: ClassLabels) -> None:
+    rows = []
+    for job in jobs:
+        label, cores = labels.of_facts(source, class_facts(job))
+        rows.append((run_key(job.record_id), _month(job), label, (job.wall_ms or 0) * cores, cpu_total_ms(job)))
+    database.change("INSERT OR IGNORE INTO labels (label) VALUES (?)", {(row[2],) for row in rows})
+    database.change(
+        "INSERT OR REPLACE INTO runs SELECT ?, ?, id, ?, ? FROM labels WHERE label = ?",
+        ((key, month, core_ms, cpu_ms, label) for key, month, label, core_ms, cpu_ms in rows),
+    )
+
+
+def _compare(store: Store, database: TemporaryDatabase, labels: ClassLabels, found: SourceSums) -> None:
+    query = (
+        "SELECT key, month, label.label, core_ms, cpu_ms FROM runs JOIN labels AS label ON label.id = runs.label "
+        "WHERE key > ? ORDER BY key LIMIT ?"
+    )
+    for page in database.pages(query, after=b""):
+        keys = [row[0] for row in page]
+        with store.read() as connection:
+            stored = sums.by_key(connection, keys)
+            purged = sums.purged_among(connection, [key for key in keys if key not in stored])
+        known = labels.of([each.class_id for each in stored.values()])
+        for key, month, label, core_ms, cpu_ms in page:
+            amounts, cell = Amounts(1, core_ms, cpu_ms), Cell(month, label)
+            own = stored.get(key)
+            whose = known[own.class_id] if own is not None else None
+            if own is not None and whose is not None and own.end is not None:
+                # whose it is, a grid log may have told the store; the source alone does not know
+                cell, cores = Cell(month, whose[0]), whose[1]
+                there = Cell(month_of(own.end).number, whose[0])
+                found.matched[cell] = found.matched[cell].plus(amounts)
+                found.stored[there] = found.stored[there].plus(Amounts(1, own.wall_ms * cores, own.cpu_ms))
+            elif key in purged:
+                found.purged[cell] = found.purged[cell].plus(amounts)
+            found.all[cell] = found.all[cell].plus(amounts)
