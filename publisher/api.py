@@ -195,11 +195,14 @@ class Publisher:
         store, plans = self._collected_store(), self._plans()
         return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
 
-    def conservation(self, found: Reconciliation, by: By | None = None) -> Conservation:
-        """The sums of the sources, read afresh, beside those of the store, of what was sent, and of the services."""
+    def conservation(self, found: Reconciliation, by: By | None = None, *, with_tool: bool = False) -> Conservation:
+        """The sums of the sources, read afresh, beside those of the store, of what was sent, and of the services.
+
+        `with_tool`: and what the batch systems' own programs say.
+        """
         from publisher.reconcile.conservation import conservation  # noqa: PLC0415
 
-        return conservation(self.store, self.config, self._plans(), found.targets, by, self.tools)
+        return conservation(self.store, self.config, self._plans(), found.targets, by, self.tools, with_tool=with_tool)
 
     def send_missing(self, found: Reconciliation) -> dict[str, Delivery]:
         """Send again what a reconciliation did not find at the services, under the same ids."""

@@ -64,20 +64,21 @@ def reconcile(
     by: Annotated[
         Literal["vo", "user"] | None, typer.Option("--by", help="With --source: by VO or user as well.")
     ] = None,
+    with_tool: Annotated[bool, typer.Option("--with-tool", help="With --source: ask qacct or arcctl as well.")] = False,
     form: Annotated[
         Literal["table", "csv"], typer.Option("--format", help="With --source: the sums as CSV.")
     ] = "table",
 ) -> None:
     """Compare what was sent with what the services have, for whole months; confirm what they have."""
     most = limit_of(limit, _LISTED, show_all=show_all)
-    if not source and (by is not None or form != "table"):
-        raise UsageError("--by and --format are for --source")
+    if not source and (by is not None or with_tool or form != "table"):
+        raise UsageError("--by, --with-tool, and --format are for --source")
     if form == "csv" and session.json:
         raise UsageError("--format csv and --json exclude each other")
     chosen = months_of(month or (), since, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
-        conserved = publisher.conservation(found, by) if source else None
+        conserved = publisher.conservation(found, by, with_tool=with_tool) if source else None
         if not session.json and form == "table":
             for name in found.targets:
                 _show_target(found, name, most)

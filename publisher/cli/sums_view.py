@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ALWAYS: Final = frozenset({"source", "store", "sent"})
 _MEASURES: Final = (("jobs", "jobs"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
+_TOLD: Final = (("jobs", "jobs"), ("wall_ms", "wall h"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
 _MS_PER_HOUR: Final = 3_600_000
 _SHOWN: Final = 200
 """Rows of a target by VO or user that are shown; CSV and JSON have all."""
@@ -39,11 +40,33 @@ def show_sums(found: Conservation) -> None:
         )
         if len(limited) < len(rows):
             say(f"{name}: the first {_SHOWN} of {len(rows)} rows; --format csv gives all")
+    _show_tools(found)
     for source, reading in found.readings.items():
+        if reading.tool_error is not None:
+            say(f"{source}: {reading.tool_error}")
         if reading.error is not None:
             say(f"{source}: not read to its end: {reading.error}")
         if reading.unreadable:
             say(f"{source}: {reading.unreadable:,} pieces of input are unreadable, and in no sum")
+
+
+def _show_tools(found: Conservation) -> None:
+    """Both sides of each source whose batch system's own program was asked, in what any of the programs says."""
+    asked = {name: reading for name, reading in found.readings.items() if reading.own is not None}
+    said = [each for each in _TOLD if any(getattr(one.tool, each[0]) is not None for one in asked.values())]
+    columns = ["source", "program"]
+    for _, title in said:
+        columns += [title, f"{title} there"]
+    rows: list[list[object]] = []
+    for name, reading in asked.items():
+        own, tool = reading.own, reading.tool
+        if own is not None and tool is not None:
+            pairs = [(getattr(own, measure), getattr(tool, measure), measure) for measure, _ in said]
+            figures = [_figure(amount, "source", measure) for *pair, measure in pairs for amount in pair]
+            remark = level_text("red", "differs") if reading.differing else level_text("green", "agrees")
+            rows.append([name, tool.tool, *figures, remark])
+    if rows:
+        show_table("Beside the program of the batch system", [*columns, ""], rows, right=set(columns[2:]))
 
 
 def _is_told(row: SumsRow, column: str) -> bool:

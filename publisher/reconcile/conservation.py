@@ -67,8 +67,8 @@ class Conservation(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether every source was read to its end and every difference is explained."""
-        read = all(reading.error is None for reading in self.readings.values())
+        """Whether every source was read to its end, its program agrees, and every difference is explained."""
+        read = all(reading.error is None and not reading.differing for reading in self.readings.values())
         return read and all(row.explained for rows in self.targets.values() for row in rows)
 
 
@@ -79,15 +79,21 @@ def conservation(
     found: Mapping[str, Found],
     by: By | None,
     tools: Tools,
+    *,
+    with_tool: bool = False,
 ) -> Conservation:
     """The sums of the months that were reconciled (`found`, by target), for the targets that were.
 
-    Raises `StoreError` and `StoppedError`.
+    `with_tool`: what the batch systems' own programs say is in the readings of the sources. Raises `StoreError` and
+    `StoppedError`.
     """
     months = sorted({one.month for each in found.values() for one in each.months})
     labels = ClassLabels(store, Enrichers(config), by)
     sources = {name: tools.make_source(name, settings) for name, settings in config.sources.items()}
-    read = source_sums(store, labels, sources, months, tools.stopping) if months else SourceSums({})
+    if months:
+        read = source_sums(store, labels, sources, months, tools.stopping, with_tool=with_tool)
+    else:
+        read = SourceSums({})
     targets = {
         name: _Target(store, config, name, plans[name].target_id, labels, by).rows(read, each)
         for name, each in found.items()

@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from formats.calendar import Month, month_of
+from formats.calendar import Month, month_of, months_between
 from formats.job import Job
 from publisher.encoded_run import class_facts, cpu_total_ms, run_key
 from publisher.errors import SourceError, StoppedError, StoreFullError
 from publisher.reconcile.amounts import Amounts, Cell, ClassLabels, Ledger, months_bounds
 from publisher.sources.base import Page, Reader, Window
+from publisher.sources.tool import HasTool, ToolSums
 from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import sums
 from publisher.store.admin import erase
@@ -27,17 +28,38 @@ _TABLES: Final = """
 CREATE TABLE labels (id INTEGER PRIMARY KEY, label TEXT NOT NULL UNIQUE);
 CREATE TABLE runs (
     key BLOB PRIMARY KEY, month INTEGER NOT NULL, label INTEGER NOT NULL, core_ms INTEGER NOT NULL,
-    cpu_ms INTEGER NOT NULL
+    cpu_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL, source TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+_BY_SOURCE: Final = "SELECT count(*), coalesce(sum(wall_ms), 0), coalesce(sum(core_ms), 0), coalesce(sum(cpu_ms), 0) "
+
+
+MEASURES: Final = ("jobs", "wall_ms", "core_ms", "cpu_ms")
+"""What a program may say."""
 
 
 class SourceReading(msgspec.Struct):
-    """What the reading of one source gave. `error`: why it was not read to its end."""
+    """What the reading of one source gave. `error`: why it was not read to its end.
+
+    `tool`: what the batch system's own program says of these months, `own` the same of the runs read, and `tool_error`
+    why it says nothing. Lost runs are in neither: the batch system has no usage of them.
+    """
 
     runs: int = 0
     unreadable: int = 0
     error: str | None = None
+    tool: ToolSums | None = None
+    own: ToolSums | None = None
+    tool_error: str | None = None
+
+    @property
+    def differing(self) -> list[str]:
+        """The fields in which both sides differ."""
+        if self.tool is None or self.own is None:
+            return []
+        within = {"cpu_ms": self.runs * self.tool.cpu_within_ms}
+        sides = [(name, getattr(self.own, name), getattr(self.tool, name)) for name in MEASURES]
+        return [name for name, own, other in sides if other is not None and abs(own - other) > within.get(name, 0)]
 
 
 class SourceSums(msgspec.Struct):
@@ -60,10 +82,13 @@ def source_sums(
     sources: Mapping[str, Reader],
     months: Sequence[Month],
     stopping: Callable[[], bool],
+    *,
+    with_tool: bool = False,
 ) -> SourceSums:
     """Read these sources for some months, which are in order, and compare with the store run by run.
 
-    Raises `StoreError` and `StoppedError`. A source that cannot be read to its end says so in its reading.
+    `with_tool`: and ask the batch systems' own programs. A source that cannot be read to its end says so in its
+    reading. Raises `StoreError` and `StoppedError`.
     """
     found = SourceSums({name: SourceReading() for name in sources})
     numbers = {month.number for month in months}
@@ -84,7 +109,27 @@ def source_sums(
             except SourceError as error:
                 reading.error = str(error)
         _compare(store, database, labels, found)
+        if with_tool:
+            for name, source in sources.items():
+                _ask_tool(database, source, months, found.readings[name])
     return found
+
+
+def _ask_tool(database: TemporaryDatabase, source: Reader, months: Sequence[Month], reading: SourceReading) -> None:
+    first, end = months_bounds(months)
+    if [month.number for month in months_between(first, end)] != [month.number for month in months]:
+        reading.tool_error = "a program is asked for months that follow one another"
+    else:
+        try:
+            reading.tool = source.tool_sums(Window(first, end)) if isinstance(source, HasTool) else None
+            if reading.tool is None:
+                reading.tool_error = f"no program is asked for a source of type {source.kind}"
+        except SourceError as error:
+            reading.tool_error = str(error)
+    if reading.tool is not None:
+        amounts = database.row(f"{_BY_SOURCE} FROM runs WHERE source = ?", source.name)
+        assert amounts is not None
+        reading.own = ToolSums("", *map(int, amounts))
 
 
 def _month(job: Job) -> int:
@@ -95,11 +140,14 @@ def _keep(database: TemporaryDatabase, source: str, jobs: Sequence[Job], labels:
     rows = []
     for job in jobs:
         label, cores = labels.of_facts(source, class_facts(job))
-        rows.append((run_key(job.record_id), _month(job), label, (job.wall_ms or 0) * cores, cpu_total_ms(job)))
+        told = job.status != "lost"
+        wall_ms = job.wall_ms or 0
+        key = run_key(job.record_id)
+        rows.append((key, _month(job), label, wall_ms * cores, cpu_total_ms(job), wall_ms, source if told else ""))
     database.change("INSERT OR IGNORE INTO labels (label) VALUES (?)", {(row[2],) for row in rows})
     database.change(
-        "INSERT OR REPLACE INTO runs SELECT ?, ?, id, ?, ? FROM labels WHERE label = ?",
-        ((key, month, core_ms, cpu_ms, label) for key, month, label, core_ms, cpu_ms in rows),
+        "INSERT OR REPLACE INTO runs SELECT ?, ?, id, ?, ?, ?, ? FROM labels WHERE label = ?",
+        ((key, month, *more, label) for key, month, label, *more in rows),
     )
 
 

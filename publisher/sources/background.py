@@ -22,6 +22,7 @@ from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
 from publisher.sources.base import Cursor, EncodedPage, Known, Recognising, Window, cursor_of, encode_page, text_of
+from publisher.sources.tool import HasTool, ToolSums
 
 PAGES_HERE: Final = 3
 PAGES_OF_WINDOW: Final = 2
@@ -108,6 +109,10 @@ class BackgroundReader:
     def complete_since(self) -> int | None:
         """See `publisher.sources.base.Source`; as the process knows it that read last."""
         return self._worker_complete_since if self._worker_read else self._here.complete_since()
+
+    def tool_sums(self, window: Window) -> ToolSums | None:
+        """See `publisher.sources.tool.HasTool`."""
+        return self._here.tool_sums(window) if isinstance(self._here, HasTool) else None
 
     def check(self) -> list[Finding]:
         """See `publisher.sources.base.Source`."""

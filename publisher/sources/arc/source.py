@@ -43,12 +43,13 @@ import msgspec
 
 from formats.job import Job
 from publisher.config import schema
-from publisher.errors import PublisherError
+from publisher.errors import PublisherError, SourceFormatError
 from publisher.finding import Finding
 from publisher.sources.arc.database import AAR_COLUMNS, DENSE, PERMISSION_HINT, ArcDatabase, Row, Rows, find_database
 from publisher.sources.arc.jobs import RowReader, UnreadableRowError
 from publisher.sources.arc.unchanged import ComparedRows, Marks, RowMarks, compare
 from publisher.sources.base import Cursor, Known, Page, PageBuilder, Unreadable, UnreadableLine, Window, required_path
+from publisher.sources.tool import ToolSums, run
 
 Slice = tuple[int, int | None, str]
 """A span of AAR.EndTime (from, before; None is open) and the digest of the rows of table AAR in it."""
@@ -165,6 +166,24 @@ class ArcSource:
             return self._settings.complete_since
         with closing(self._open()) as database:
             return database.first_submit()
+
+    def tool_sums(self, window: Window) -> ToolSums:
+        """See `publisher.sources.tool.HasTool`: what `arcctl` says of the database of ARC's configuration.
+
+        Its ends begin after the first instant and include the last.
+        """
+        ends: list[str] = []
+        for option, at in (("-b", window.from_), ("-e", window.until)):
+            if at is not None:
+                ends += [option, datetime.fromtimestamp(at - 1, UTC).strftime("%Y-%m-%d %H:%M:%S")]
+        told = []
+        for output in ("jobcount", "walltime", "cputime"):
+            words = [line.strip() for line in run("arcctl", "accounting", "stats", *ends, "-o", output)]
+            if len(words) != 1 or not words[0].isdecimal():
+                raise SourceFormatError(f"arcctl printed what is not a number: {' '.join(words)[:200]}")
+            told.append(int(words[0]))
+        jobs, wall_s, cpu_s = told
+        return ToolSums("arcctl", jobs=jobs, wall_ms=wall_s * 1000, cpu_ms=cpu_s * 1000)
 
     def check(self) -> list[Finding]:
         """Whether the database can be read, now and when its writer has stopped, and what is in it."""

@@ -21,14 +21,16 @@ import msgspec
 from formats.job import Host, Job
 from publisher.config import schema
 from publisher.errors import ConfigError
-from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.base import Line, Outcome, UnreadableLine, Window
 from publisher.sources.fields import JSON_BYTES, LineError, decoded
 from publisher.sources.gridengine import colon, jsonl
 from publisher.sources.gridengine.jobs import Cluster, PeTask, Slave, with_measures
+from publisher.sources.gridengine.qacct import qacct_sums
 from publisher.sources.limits import LimitError
 from publisher.sources.logs.broken_record import RecordJoiner
 from publisher.sources.logs.lines import LineSource, PendingSlaves
 from publisher.sources.logs.reader import LogReader
+from publisher.sources.tool import ToolSums
 
 _COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"
 _NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
@@ -150,6 +152,10 @@ class GridEngineSource(LineSource):
         super().__init__(
             name, "gridengine", reader, lambda: GridEngineParser(cluster), complete_since=settings.complete_since
         )
+
+    def tool_sums(self, window: Window) -> ToolSums:
+        """See `publisher.sources.tool.HasTool`: what `qacct` says."""
+        return qacct_sums(self.reader.files(), window)
 
 
 def default_path(name: str, environ: Mapping[str, str]) -> Path:

@@ -210,3 +210,19 @@ def test_options_of_sums_are_for_sums(published: Program) -> None:
         done = published("reconcile", *arguments)
         assert done.code == 2
         assert "--format" in done.err
+
+
+def test_beside_the_program_of_the_batch_system(published: Program, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("bin")
+    none = published("reconcile", "files", "--source", "--with-tool", *MONTHS, PATH=str(folder))
+    assert none.code == 0
+    assert "ce1: arcctl is not installed here" in none.err
+    (folder / "arcctl").write_text("#!/bin/sh\necho 1\n")
+    (folder / "arcctl").chmod(0o755)
+    done = published("reconcile", "files", "--source", "--with-tool", *MONTHS, PATH=str(folder))
+    assert done.code == 1
+    assert "Beside the program of the batch system" in done.out
+    answer = published("reconcile", "files", "--source", "--with-tool", *MONTHS, "--json", PATH=str(folder)).object
+    source = answer["sums"]["sources"]["ce1"]
+    assert (source["tool"]["jobs"], source["tool"]["core_ms"], source["tool_error"]) == (1, None, None)
+    assert source["own"]["jobs"] == source["runs"] > 1
