@@ -196,10 +196,7 @@ class Publisher:
         return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
 
     def conservation(self, found: Reconciliation, by: By | None = None, *, with_tool: bool = False) -> Conservation:
-        """The sums of the sources, read afresh, beside those of the store, of what was sent, and of the services.
-
-        `with_tool`: and what the batch systems' own programs say.
-        """
+        """The sums of source, store, sent, and service; `with_tool`: what the batch systems' programs say, too."""
         from publisher.reconcile.conservation import conservation  # noqa: PLC0415
 
         return conservation(self.store, self.config, self._plans(), found.targets, by, self.tools, with_tool=with_tool)
