@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from publisher.publish.publish import Delivery
     from publisher.publish.republish import RepublishPlan
     from publisher.reconcile.reconcile import Reconciliation
+    from publisher.reconcile.schedule import ReconcileResult
     from publisher.report.archive_export import Written
     from publisher.report.message import ReportRendering
     from publisher.report.report import Report
@@ -62,11 +63,12 @@ if TYPE_CHECKING:
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """What a run did: collected by source, delivered by target. `busy`: another run is collecting."""
+    """What a run did: collected by source, delivered and reconciled by target. `busy`: another run is collecting."""
 
     sources: dict[str, Collected]
     targets: dict[str, Delivery]
     busy: bool = False
+    reconciled: dict[str, ReconcileResult] = {}
 
 
 class Publisher:
@@ -150,10 +152,13 @@ class Publisher:
         return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
-        """Collect and publish: what the timer calls, or, with `circuits`, a process that keeps running."""
+        """Collect, publish, and reconcile what is due: for the timer or, with `circuits`, a process that stays."""
+        from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
+
         collected = self.collect()
         delivered = self.publish(only_due=True, circuits=circuits)
-        return RunResult(collected or {}, delivered, busy=collected is None)
+        reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
+        return RunResult(collected or {}, delivered, busy=collected is None, reconciled=reconciled)
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
         """What sending a window again to a target would mean, and whether another run is at work for it."""

@@ -96,6 +96,11 @@ class Found(msgspec.Struct):
         return not self.foreign and all(month.agrees for month in self.months)
 
     @property
+    def has_evidence(self) -> bool:
+        """Whether it is known of any month what the service has."""
+        return any(month.service_jobs is not None for month in self.months)
+
+    @property
     def others(self) -> bool:
         """Whether the service has records that were not sent from here: sending again does not fix that."""
         return bool(self.foreign) or any(month.foreign for month in self.months)
