@@ -73,9 +73,9 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
         said = f" The last look had no evidence: {target.evidence_problem}." if target.evidence_problem else ""
         yield Problem(
             f"target {name}: unconfirmed",
-            f"The target {name} has accepted {counted(target.accepted - target.confirmed, 'job')} that its evidence does "
-            f"not confirm, the oldest for {target.unconfirmed_days} days: the service may have refused what its broker "
-            f"accepted.{said} For what it has: usage-publisher reconcile {name}. Then ask those who run the service.",
+            f"The target {name} has accepted {counted(target.accepted - target.confirmed, 'job')} that its evidence "
+            f"does not confirm, the oldest for {target.unconfirmed_days} days: the service may have refused what its "
+            f"broker accepted.{said} For what it has: usage-publisher reconcile {name}. Then ask those who run it.",
         )
     days = target.certificate_days_left
     if days is not None and days < settings.certificate_days:

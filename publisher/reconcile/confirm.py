@@ -33,9 +33,14 @@ class ConfirmedPage(msgspec.Struct):
 
     def lacks(self, entry: LedgerRun) -> None:
         """The service does not have this run, or perhaps not; it may be sent again."""
+        self.doubts(entry)
+        if entry.run.state is State.ACCEPTED:
+            self.again.append((entry.run.run_id, State.ACCEPTED))
+
+    def doubts(self, entry: LedgerRun) -> None:
+        """The service has other values of this run, and sending it again would not change them."""
         if entry.run.state is State.ACCEPTED:
             self.doubted.append(entry.run.run_id)
-            self.again.append((entry.run.run_id, State.ACCEPTED))
 
 
 class Verdicts:

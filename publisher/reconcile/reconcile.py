@@ -149,7 +149,7 @@ class _OneTarget:
         self._database = database
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
-        self._found = Found(name, months=[], notes=[], registered={})
+        self._found = Found(name, keeps_first=self._settings.kind.keeps_first, months=[], notes=[], registered={})
         self._keys = RecordKeys(Recipient(store, config, name))
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)

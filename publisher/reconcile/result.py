@@ -76,9 +76,11 @@ class Found(msgspec.Struct):
 
     `registered`: when the service last took records of a machine, where it says so (epoch seconds).
     `again_jobs`, `again_groups`: what `--resend` would send again. `busy`: another run is at work for this target.
+    `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
     """
 
     target: str
+    keeps_first: bool = False
     evidence: Evidence = "receipts"
     unavailable: str | None = None
     unauthorised: bool = False
@@ -102,5 +104,6 @@ class Found(msgspec.Struct):
 
     @property
     def others(self) -> bool:
-        """Whether the service has records that were not sent from here: sending again does not fix that."""
-        return bool(self.foreign) or any(month.foreign for month in self.months)
+        """Whether the service has what sending again does not change: foreign records, first versions that differ."""
+        kept = self.keeps_first and any(month.differing for month in self.months)
+        return kept or bool(self.foreign) or any(month.foreign for month in self.months)
