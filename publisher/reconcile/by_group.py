@@ -220,8 +220,8 @@ class ByGroup:
                     page.agrees(entry)
                 elif cell in short:
                     page.lacks(entry)
-                elif verdicts & _LACKING and entry.run.state is State.ACCEPTED:
-                    page.doubted.append(entry.run.run_id)
+                elif verdicts & _LACKING:
+                    page.doubts(entry)
             month.confirmed += self._verdicts.write(page)
 
 

@@ -19,7 +19,10 @@ from publisher.store.schema import State
 
 
 class ConfirmedPage(msgspec.Struct):
-    """What the comparison of a page of runs gave. Only what is accepted is confirmed, or loses its confirmation."""
+    """What the comparison of a page of runs gave. Only what is accepted is confirmed, or loses its confirmation.
+
+    What is confirmed already is not written again: a month in which nothing changed since costs no writing.
+    """
 
     confirmed: list[int] = []
     doubted: list[int] = []
@@ -28,7 +31,7 @@ class ConfirmedPage(msgspec.Struct):
 
     def agrees(self, entry: LedgerRun) -> None:
         """The service has this run as it was sent."""
-        if entry.run.state is State.ACCEPTED:
+        if entry.run.state is State.ACCEPTED and not entry.run.confirmed:
             self.confirmed.append(entry.run.run_id)
 
     def lacks(self, entry: LedgerRun) -> None:
@@ -38,8 +41,8 @@ class ConfirmedPage(msgspec.Struct):
             self.again.append((entry.run.run_id, State.ACCEPTED))
 
     def doubts(self, entry: LedgerRun) -> None:
-        """The service has other values of this run, and sending it again would not change them."""
-        if entry.run.state is State.ACCEPTED:
+        """The service does not have this run as it was sent."""
+        if entry.run.state is State.ACCEPTED and entry.run.confirmed:
             self.doubted.append(entry.run.run_id)
 
 
@@ -70,7 +73,7 @@ class Verdicts:
         """Record what the comparison of the groups of a month gave, by their keys."""
         with self._store.write() as connection:
             groups.confirm(connection, self._target_id, kind, month, agreeing, self._now)
-            groups.confirm(connection, self._target_id, kind, month, lacking, None)
+            groups.withdraw(connection, self._target_id, kind, month, lacking)
         again = [(kind, month, key) for key in lacking]
         self._found.again_groups += self._database.add_groups_to_send(self._found.target, again)
         self._database.add_differences(self._found.target, differences)

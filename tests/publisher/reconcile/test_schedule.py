@@ -301,3 +301,30 @@ def test_confirmed_is_never_more_than_accepted_and_falls_with_a_new_version_only
     site.now += DAY
     ran(site)
     assert confirmed(site) == 7, "SGAS keeps the first version of a job that changed"
+
+
+def test_what_is_confirmed_already_is_not_written_again(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    """Rows are counted by triggers: of the second reconciliation only the one that says when it was is written."""
+    site = site_of(
+        tmp_path, pki, make_jobs(4), neic=sgas(simulator), out=files(path="o"), months=summaries(path="m")
+    )
+    ran(site)
+    with site.publisher.store.write() as connection:
+        connection.exec_driver_sql("CREATE TABLE written (name TEXT)")
+        for table in ("deliveries", "groups", "counters"):
+            if connection.dialect.name == "sqlite":
+                body = f"BEGIN INSERT INTO written VALUES ('{table}'); END"
+            else:
+                body = f"FOR EACH ROW EXECUTE FUNCTION {table}_written()"
+                connection.exec_driver_sql(
+                    f"CREATE FUNCTION {table}_written() RETURNS trigger LANGUAGE plpgsql AS "
+                    f"$$ BEGIN INSERT INTO written VALUES ('{table}'); RETURN NULL; END $$"
+                )
+            connection.exec_driver_sql(f"CREATE TRIGGER {table}_writes AFTER UPDATE ON {table} {body}")
+    site.now += DAY
+    assert ran(site) == {"neic", "out", "months"}
+    with site.publisher.store.read() as connection:
+        assert connection.exec_driver_sql("SELECT name FROM written").all() == []
+    assert {name: one.confirmed for name, one in site.publisher.status().targets.items()} == {
+        "neic": 4, "out": 4, "months": 4,
+    }  # fmt: skip
