@@ -16,9 +16,6 @@ from publisher.collect.collect import TargetPlan
 from publisher.config.schema import Config, Target
 from publisher.errors import PublisherError, StoppedError
 from publisher.publish.context import Tools
-from publisher.reconcile.confirm import remember
-from publisher.reconcile.evidence import EvidenceDatabase
-from publisher.reconcile.reconcile import reconcile, usual_months
 from publisher.store import deliveries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -83,6 +80,9 @@ class _Scheduled:
 
     def reconcile(self) -> ReconcileResult | None:
         """None where another run is at work for the target, or this one is interrupted: the next run does it."""
+        from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - a run in which nothing is due
+        from publisher.reconcile.reconcile import reconcile  # noqa: PLC0415 - need not load what reads messages
+
         tools = msgspec.structs.replace(self._tools, stopping=self._stops)
         problem, differences, has_evidence = None, 0, False
         try:
@@ -116,6 +116,8 @@ class _Scheduled:
         """The usual months, and after them earlier ones with unconfirmed deliveries; None: those that a file names."""
         if self._settings.evidence_source == "file":
             return None
+        from publisher.reconcile.reconcile import usual_months  # noqa: PLC0415 - as above
+
         usual = usual_months(self._tools.clock())
         with self._store.read() as connection:
             accepted = deliveries.of_target(connection, self._plan.target_id)[State.ACCEPTED]
@@ -125,6 +127,8 @@ class _Scheduled:
         return sorted({*unconfirmed, *usual}, reverse=True)
 
     def _remember(self, problem: str | None, differences: int, *, has_evidence: bool) -> None:
+        from publisher.reconcile.confirm import remember  # noqa: PLC0415 - as above
+
         now, every_s = self._tools.clock(), int(self._settings.reconcile_every)
         pause_s = 0 if self._late else every_s if problem is None else min(every_s, _AGAIN_S)
         remember(

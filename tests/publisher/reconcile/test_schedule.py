@@ -305,9 +305,7 @@ def test_confirmed_is_never_more_than_accepted_and_falls_with_a_new_version_only
 
 def test_what_is_confirmed_already_is_not_written_again(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     """Rows are counted by triggers: of the second reconciliation only the one that says when it was is written."""
-    site = site_of(
-        tmp_path, pki, make_jobs(4), neic=sgas(simulator), out=files(path="o"), months=summaries(path="m")
-    )
+    site = site_of(tmp_path, pki, make_jobs(4), neic=sgas(simulator), out=files(path="o"), months=summaries(path="m"))
     ran(site)
     with site.publisher.store.write() as connection:
         connection.exec_driver_sql("CREATE TABLE written (name TEXT)")
