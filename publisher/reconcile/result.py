@@ -66,6 +66,11 @@ class MonthFound(msgspec.Struct):
         return sum(self.states[state] for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED))
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether all that is accepted was confirmed before, and nothing is superseded: to agree changes nothing."""
+        return self.confirmed == self.states[State.ACCEPTED] and not self.states[State.SUPERSEDED]
+
+    @property
     def agrees(self) -> bool:
         """Whether nothing contradicts the ledger."""
         return not (self.missing or self.differing or self.foreign)
