@@ -26,6 +26,7 @@ from publisher.config.schema import Config
 from publisher.errors import StoreMissingError, TargetBusyError, UsageError
 from publisher.events import Observer, TargetPaused
 from publisher.publish.context import Tools
+from publisher.reconcile.schedule import ReconcileResult, reconcile_due
 from publisher.sources.base import Window
 from publisher.status import jobs as status_jobs
 from publisher.status import records as status_records
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from publisher.publish.publish import Delivery
     from publisher.publish.republish import RepublishPlan
     from publisher.reconcile.reconcile import Reconciliation
-    from publisher.reconcile.schedule import ReconcileResult
     from publisher.report.archive_export import Written
     from publisher.report.message import ReportRendering
     from publisher.report.report import Report
@@ -153,8 +153,6 @@ class Publisher:
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
         """Collect, publish, and reconcile what is due: for the timer or, with `circuits`, a process that stays."""
-        from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
-
         collected = self.collect()
         delivered = self.publish(only_due=True, circuits=circuits)
         reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
