@@ -26,6 +26,7 @@ from publisher.config.schema import Config
 from publisher.errors import StoreMissingError, TargetBusyError, UsageError
 from publisher.events import Observer, TargetPaused
 from publisher.publish.context import Tools
+from publisher.reconcile.schedule import ReconcileResult, reconcile_due
 from publisher.sources.base import Window
 from publisher.status import jobs as status_jobs
 from publisher.status import records as status_records
@@ -64,11 +65,12 @@ if TYPE_CHECKING:
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """What a run did: collected by source, delivered by target. `busy`: another run is collecting."""
+    """What a run did: collected by source, delivered and reconciled by target. `busy`: another run is collecting."""
 
     sources: dict[str, Collected]
     targets: dict[str, Delivery]
     busy: bool = False
+    reconciled: dict[str, ReconcileResult] = {}
 
 
 class Publisher:
@@ -152,10 +154,11 @@ class Publisher:
         return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
-        """Collect and publish: what the timer calls, or, with `circuits`, a process that keeps running."""
+        """Collect, publish, and reconcile what is due: for the timer or, with `circuits`, a process that stays."""
         collected = self.collect()
         delivered = self.publish(only_due=True, circuits=circuits)
-        return RunResult(collected or {}, delivered, busy=collected is None)
+        reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
+        return RunResult(collected or {}, delivered, busy=collected is None, reconciled=reconciled)
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
         """What sending a window again to a target would mean, and whether another run is at work for it."""

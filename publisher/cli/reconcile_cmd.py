@@ -102,7 +102,7 @@ def reconcile(
     elif delivered and not session.quiet:
         show_delivered(delivered, status)
         say("Run reconcile again in a few minutes: services count accepted records with a delay")
-    elif again and not resend:
+    elif not resend and any(month.missing for one in found.targets.values() for month in one.months):
         say("`--resend` sends again what is missing, under the same ids")
     resent = exit_code.of_run((), delivered, None, contexts=publisher.context_errors())
     agrees = (agrees or closed) and (conserved is None or conserved.agrees)
@@ -277,8 +277,26 @@ def _advice(one: Found, items: Sequence[Difference]) -> list[str]:
             "Or have the service's administrator remove its version, and send the current one:",
             f"  usage-publisher records retry RECORD --state superseded --target {one.target}",
         ]
+    if kinds & {"differs", "hours"}:
+        advice += _advice_on_values(one)
     if "foreign" in kinds:
         advice.append(
             f"{one.target}: foreign records were not sent from this store: does another publisher send for this site?"
         )
     return advice
+
+
+def _advice_on_values(one: Found) -> list[str]:
+    """What helps where the service has other values than were sent."""
+    if one.keeps_first:
+        return [
+            f"{one.target}: the service keeps the first version of a record: sending again does not change its values",
+            "Ask the service's administrator what it has of these jobs, and to remove the records that are wrong",
+            "What was removed is missing in the next `reconcile`, which then says how to send it",
+        ]
+    if one.again_jobs or one.again_groups:
+        return [
+            f"{one.target}: `--resend` replaces what differs",
+            "Where it differs again after that, another publisher sends records with the same keys: find out which",
+        ]
+    return []

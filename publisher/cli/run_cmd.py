@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Final, Self
 
@@ -25,6 +26,7 @@ from publisher.errors import (
     TargetError,
     UsageError,
 )
+from publisher.text import counted
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from publisher.observe.metrics import StatusCollector
     from publisher.observe.systemd import ServiceManager
     from publisher.publish.circuit import Circuits
+    from publisher.reconcile.schedule import ReconcileResult
 
 _SHORTEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF: Final = 8
@@ -86,16 +89,31 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
             say("another run is collecting")
         say_problems(result.sources)
         if session.json:
-            json_object({"sources": collected_json(result.sources), "targets": delivered_json(result.targets, status)})
+            done = {"sources": collected_json(result.sources), "targets": delivered_json(result.targets, status)}
+            json_object(done | {"reconciled": result.reconciled})
         elif not session.quiet:
             show_collected(result.sources)
             show_delivered(result.targets, status)
+            _show_reconciled(result.reconciled)
     except PublisherError as error:
         code = error.exit_code
         raise
     finally:
         watch.end(code)
     return code
+
+
+def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:
+    for name, one in found.items():
+        if one.problem is not None:
+            say(f"{name}: no evidence of what the service has: {one.problem}")
+        else:
+            say(f"{name}: {one.confirmed:,} of {one.accepted:,} accepted jobs are confirmed by the service's evidence")
+        if one.differences:
+            found_text = counted(one.differences, "difference")
+            say(f"{name}: {found_text} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
+        if one.unfinished:
+            say(f"{name}: the comparison took too long; the next run goes on with it")
 
 
 def _stay(pause_s: float, manager: ServiceManager) -> None:

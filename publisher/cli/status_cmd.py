@@ -73,6 +73,12 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "accepted": target.accepted,
         "assumed": target.assumed,
         "confirmed": target.confirmed,
+        "evidence": target.evidence,
+        "evidence_problem": target.evidence_problem,
+        "reconciled_at": iso(target.reconciled_at),
+        "differences": target.differences,
+        "unconfirmed_since": iso(target.unconfirmed_since),
+        "unconfirmed_days": target.unconfirmed_days,
         "waiting": target.waiting,
         "shadow": target.shadow,
         "not_due": target.not_due,
@@ -110,7 +116,7 @@ def show_status(found: Status) -> None:
         [
             name,
             item.accepted,
-            item.confirmed,
+            _confirmed_text(item),
             item.waiting + item.in_flight,
             item.rejected,
             item.held,
@@ -143,6 +149,10 @@ def _source_word(item: SourceStatus) -> Text:
     return level_text("yellow", word) if word else level_text("green", "read to its end")
 
 
+def _confirmed_text(item: TargetStatus) -> object:
+    return "no evidence" if item.evidence == "none" and not item.confirmed else item.confirmed
+
+
 _FEW_DAYS = 14
 
 
@@ -163,11 +173,17 @@ def _word_of_settled(item: TargetStatus) -> Text:
     """The status of a target for which nothing waits that could be sent."""
     if item.times_in_future:
         return level_text("yellow", "a clock was wrong")
+    if item.confirmation_overdue:
+        return level_text("yellow", _unconfirmed_text(item))
     if item.not_due:
         return level_text("green", f"{item.not_due} in the report of a period that is not over")
     if item.accepted and item.complete_until is None:
         return level_text("yellow", "delivered what was read")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
+
+
+def _unconfirmed_text(item: TargetStatus) -> str:
+    return f"unconfirmed for {counted(item.unconfirmed_days or 0, 'day')}"
 
 
 def _is_to_send(item: TargetStatus) -> bool:
@@ -218,4 +234,20 @@ def _advice_by_target(found: Status) -> list[str]:
             advice.append(f"Compare the shadow: usage-publisher shadow {shlex.quote(name)}")
         if target.assumed:
             advice.append(f"{name}: {target.assumed:,} of the accepted jobs were delivered by the earlier publisher")
+        advice += [safe(f"{name}: {text}") for text in _advice_on_evidence(name, target)]
+    return advice
+
+
+def _advice_on_evidence(name: str, target: TargetStatus) -> list[str]:
+    if target.evidence == "none":
+        return ["this service offers no evidence of what it has; see `evidence` of a target"] if target.accepted else []
+    advice = []
+    if target.unconfirmed_days:
+        jobs = target.accepted - target.confirmed
+        advice.append(f"{jobs:,} accepted jobs are not confirmed, the oldest {_unconfirmed_text(target)}")
+    if target.evidence_problem is not None:
+        advice.append(f"no evidence of what the service has: {target.evidence_problem}")
+    if target.differences:
+        found = counted(target.differences, "difference")
+        advice.append(f"{found} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
     return advice

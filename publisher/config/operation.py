@@ -67,6 +67,11 @@ class Notices(Settings):
         default=6 * 3600.0, ge=0, description="A target without success for longer is worth a mail."
     )
     certificate_days: Count = Field(default=14, ge=0, description="A certificate with fewer days left is worth a mail.")
+    unconfirmed_days: Count = Field(
+        default=7,
+        ge=1,
+        description="Accepted jobs that the service's evidence has not confirmed for so many days are worth a mail.",
+    )
 
 
 class Log(Settings):

@@ -22,8 +22,11 @@ from formats.utilization.report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.rules import Selected
-from publisher.config.types import Count, FilePath, Instant, KeepsPlan, PlansAgain, Seconds, Settings, Switch
+from publisher.config.types import Count, FilePath, Instant, KeepsPlan, PathOrUrl, PlansAgain, Seconds, Settings, Switch
 
+EvidenceSource: TypeAlias = Literal["query", "files", "file", "none"]
+"""How it is known what a service holds: sums when asked (`publisher.targets.base.TellsSums`), the messages themselves
+(`KeepsMessages`), a file or URL of the configuration, or not at all."""
 MOST_PUBLISHERS: Final = 64
 """That may send to one target at once."""
 
@@ -85,6 +88,14 @@ class TargetSettings(Settings):
         default=False, description="Plan, render and sign everything, and send nothing: beside an earlier publisher."
     )
     every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish not more often than this.")
+    evidence: KeepsPlan[PathOrUrl | None] = Field(
+        default=None, description="File or https URL with what the service has, as `reconcile --file` takes it."
+    )
+    reconcile_every: KeepsPlan[Seconds] = Field(
+        default=86_400.0,
+        ge=0,
+        description="How often `run` compares what was sent with what the service has, if there is evidence; 0: never.",
+    )
     unknown_vo: PlansAgain[Literal["hold", "send", "skip"] | None] = Field(
         default=None,
         description="Jobs whose VO is unknown. Default: held until a mapping gives it if `vo` is given, else sent.",
@@ -204,6 +215,11 @@ class TargetSettings(Settings):
     def destination(self) -> tuple[str, ...] | None:
         """Where the messages end up: equal for two targets with the same service; None where that is not known."""
         return None
+
+    @property
+    def evidence_source(self) -> EvidenceSource:
+        """How `run` learns what the service has."""
+        return "file" if self.evidence is not None else self.kind.evidence
 
     @property
     def signs(self) -> bool:
@@ -350,6 +366,11 @@ class DirectorySettings(ApelSettings):
         return "directory", str(self.path)
 
     @property
+    def evidence_source(self) -> EvidenceSource:
+        """None of a queue: SSM takes the messages away, and what becomes of them then is not known here."""
+        return "none" if self.layout == "dirq" and self.evidence is None else super().evidence_source
+
+    @property
     def signs(self) -> bool:
         """Whether we sign them; SSM signs what it takes from its queue."""
         return self.sign
@@ -382,9 +403,8 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the service keeps the first version of a record that it gets, not the last."""
     skips_local_jobs: bool = False
     """Whether jobs without a grid identity are left out by default."""
-    evidence: Literal["query", "files", "none"] = "none"
-    """How the service shows what it holds: sums when asked (`publisher.targets.base.TellsSums`), the messages
-    themselves (`KeepsMessages`), or not at all."""
+    evidence: EvidenceSource = "none"
+    """How the service shows what it holds, where the configuration names no file or URL."""
     receipts_name_records: bool = False
     """Whether a receipt names each record that was accepted."""
     compares_machine_names: bool = False

@@ -27,6 +27,14 @@ def _relative_to_file(path: Path, info: ValidationInfo) -> Path:
     return path if path.is_absolute() or base is None else Path(base) / path
 
 
+def _path_or_url(value: str, info: ValidationInfo) -> str:
+    if value.startswith("https://"):
+        return value
+    if "://" in value:
+        raise ValueError("is not a path or a URL that begins with https://")
+    return str(_relative_to_file(Path(value), info))
+
+
 def _one_or_several(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -47,6 +55,8 @@ Months = Annotated[int, BeforeValidator(months_of_age)]
 """An age in whole calendar months."""
 ZoneName = Annotated[str, AfterValidator(_zone)]
 FilePath = Annotated[Path, AfterValidator(_relative_to_file)]
+PathOrUrl = Annotated[str, AfterValidator(_path_or_url)]
+"""The path of a file, or an https URL."""
 Folders = Annotated[tuple[FilePath, ...], BeforeValidator(_one_or_several)]
 """One folder or a list of them."""
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]

@@ -21,7 +21,7 @@ from publisher.config.operation import Notices, address_of
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.store import registry
 from publisher.store.database import Store
-from publisher.text import elapsed_s, iso, safe
+from publisher.text import counted, elapsed_s, iso, safe
 
 ADVICE: Final = "For details: usage-publisher status"
 
@@ -68,6 +68,14 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
             f"target {name}: rejected",
             f"The target {name} has rejected {target.rejected} records: "
             f"usage-publisher records list --state rejected --target {name}",
+        )
+    if target.confirmation_overdue and target.unconfirmed_days is not None:
+        said = f" The last look had no evidence: {target.evidence_problem}." if target.evidence_problem else ""
+        yield Problem(
+            f"target {name}: unconfirmed",
+            f"The target {name} has accepted {counted(target.accepted - target.confirmed, 'job')} that its evidence "
+            f"does not confirm, the oldest for {target.unconfirmed_days} days: the service may have refused what its "
+            f"broker accepted.{said} For what it has: usage-publisher reconcile {name}. Then ask those who run it.",
         )
     days = target.certificate_days_left
     if days is not None and days < settings.certificate_days:

@@ -116,6 +116,18 @@ _TARGETS: Final[Mapping[str, tuple[str, Callable[[TargetStatus], _Value]]]] = {
         "When publishing last ended without a problem.", lambda item: item.last_success,
     ),
     "target_failing": ("1: the last publishing ended with a problem.", lambda item: int(item.last_error is not None)),
+    "target_reconciled_timestamp_seconds": (
+        "When what was sent was last compared with what the service has.", lambda item: item.reconciled_at,
+    ),
+    "target_evidence": (
+        "1: the service, or a file, gives evidence of what it has; 0: it offers none.",
+        lambda item: int(item.evidence != "none" and item.evidence_problem is None),
+    ),
+    "target_differences": ("Differences that the last reconciliation found.", lambda item: item.differences),
+    "target_unconfirmed_since_timestamp_seconds": (
+        "When the oldest job was accepted that the service's evidence does not confirm.",
+        lambda item: item.unconfirmed_since,
+    ),
     "target_shadow": ("1: a shadow target, to which nothing is sent.", lambda item: int(item.shadow)),
     "target_certificate_days": ("Days that our certificate is still valid.", lambda item: item.certificate_days_left),
 }  # fmt: skip

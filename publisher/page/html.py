@@ -29,7 +29,7 @@ from publisher.report.output import grouping_columns, is_text, shown_columns
 from publisher.report.plot.style import interval_told
 from publisher.report.report import UNKNOWN_NAME, VIEWS, Cell, Column, Kind, Plot, Report
 from publisher.status.status import SourceStatus, Status, TargetStatus
-from publisher.text import cell_text, future_notes, iso, safe
+from publisher.text import cell_text, counted, future_notes, iso, safe
 
 _FOLDER: Final = "templates"
 
@@ -208,7 +208,7 @@ def _encoded(page: str) -> bytes:
 
 _TARGETS: Final = (
     "target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "waived", "superseded",
-    "oldest waiting", "sent up to", "complete until", "last success", "certificate days", "trouble",
+    "unconfirmed for", "oldest waiting", "sent up to", "complete until", "last success", "certificate days", "trouble",
 )  # fmt: skip
 _SOURCES: Final = ("source", "jobs", "unreadable", "last read", "last job ended", "read to its end", "trouble")
 _NUMBERS: Final = frozenset({*_TARGETS[1:9], "certificate days", "jobs", "unreadable"})
@@ -219,7 +219,7 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
     targets = [
         (
             f"{safe(name)} (shadow)" if one.shadow else safe(name), one.accepted, one.confirmed, one.waiting,
-            one.in_flight, one.rejected, one.held, one.waived, one.superseded,
+            one.in_flight, one.rejected, one.held, one.waived, one.superseded, _unconfirmed_text(one),
             iso(one.oldest_waiting_end_time) or "none", _at(one.last_sent_end_time), _at(one.complete_until),
             _at(one.last_success), "" if one.certificate_days_left is None else one.certificate_days_left,
             safe(_trouble_of(one)),
@@ -240,6 +240,13 @@ def status_page(status: Status, around: Mapping[str, Any]) -> str:
     return markup("status.html", {**context, **around})
 
 
+def _unconfirmed_text(one: TargetStatus) -> str:
+    """For how long the oldest accepted job is unconfirmed, or that the service offers no evidence."""
+    if one.evidence == "none":
+        return "this service offers no evidence"
+    return "" if one.unconfirmed_days is None else counted(one.unconfirmed_days, "day")
+
+
 def _lead(status: Status) -> str:
     if status.delivered:
         return "Everything that was read has been delivered."
@@ -252,7 +259,8 @@ def _lead(status: Status) -> str:
 
 def _trouble_of(one: TargetStatus) -> str:
     shadow = "a shadow: nothing is sent, and what waits is meant to" if one.shadow else ""
-    return "; ".join(filter(None, (shadow, one.last_error, *future_notes(one.times_in_future))))
+    evidence = f"no evidence of what the service has: {one.evidence_problem}" if one.evidence_problem else ""
+    return "; ".join(filter(None, (shadow, one.last_error, *future_notes(one.times_in_future), evidence)))
 
 
 def _trouble(one: SourceStatus) -> str:

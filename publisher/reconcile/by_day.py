@@ -125,7 +125,8 @@ class ByDay:
         within = {cell: sums for cell, sums in expected.items() if first <= cell.day < stop}
         findings = compare_cells(within, evidence)
         self._count(month, {id(one): one for one in findings.values()}.values())
-        self._follow(month, findings)
+        if not (month.is_confirmed and all(one.verdict == "agrees" for one in findings.values())):
+            self._follow(month, findings)
         return None
 
     def _expected(self, month: MonthFound) -> dict[Cell, DayCell]:

@@ -102,7 +102,8 @@ class ByGroup:
         short = {
             cell for cell, verdict in verdicts.items() if _is_short(verdict, expected.get(cell), evidence.get(cell))
         }
-        self._follow(month, common, by_run, frozenset() if self._format.shape == "summary" else short)
+        if not (month.is_confirmed and set(verdicts.values()) <= {"agrees"}):
+            self._follow(month, common, by_run, frozenset() if self._format.shape == "summary" else short)
 
     def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the sync counts of a month."""
@@ -220,8 +221,8 @@ class ByGroup:
                     page.agrees(entry)
                 elif cell in short:
                     page.lacks(entry)
-                elif verdicts & _LACKING and entry.run.state is State.ACCEPTED:
-                    page.doubted.append(entry.run.run_id)
+                elif verdicts & _LACKING:
+                    page.doubts(entry)
             month.confirmed += self._verdicts.write(page)
 
 

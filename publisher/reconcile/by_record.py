@@ -76,7 +76,10 @@ class ByRecord:
             elif (difference := _difference(entry, theirs)) is not None:
                 month.differing += 1
                 month.other_hours += 1
-                page.lacks(entry)
+                if self._found.keeps_first:
+                    page.doubts(entry)
+                else:
+                    page.lacks(entry)
                 page.differences.append(Difference(month.month, "differs", run.record_id, difference))
             else:
                 page.agrees(entry)

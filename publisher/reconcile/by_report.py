@@ -116,8 +116,8 @@ class ByReport:
                 month.taken += period in taken
                 if period in agreeing:
                     page.agrees(entry)
-                elif entry.run.state is State.ACCEPTED:
-                    page.doubted.append(entry.run.run_id)
+                else:
+                    page.doubts(entry)
             month.confirmed += self._verdicts.write(page)
 
 

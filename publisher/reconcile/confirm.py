@@ -1,4 +1,7 @@
-"""What follows from a comparison for the ledger: confirmed, or to be sent again; recorded page by page."""
+"""What follows from a comparison for the ledger: confirmed, or to be sent again, recorded page by page.
+
+At its end, when it was, and since when accepted jobs are unconfirmed.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ import msgspec
 from publisher.reconcile.evidence import EvidenceDatabase
 from publisher.reconcile.ledger import LedgerRun
 from publisher.reconcile.result import Difference, Found
-from publisher.store import groups, transitions
+from publisher.store import groups, reconciliations, transitions
 from publisher.store.database import Store
+from publisher.store.reconciliations import Reconciled
 from publisher.store.schema import State
 
 
 class ConfirmedPage(msgspec.Struct):
-    """What the comparison of a page of runs gave. Only what is accepted is confirmed, or loses its confirmation."""
+    """What the comparison of a page of runs gave. Only what is accepted is confirmed, or loses its confirmation.
+
+    What is confirmed already is not written again: a month in which nothing changed since costs no writing.
+    """
 
     confirmed: list[int] = []
     doubted: list[int] = []
@@ -24,14 +31,19 @@ class ConfirmedPage(msgspec.Struct):
 
     def agrees(self, entry: LedgerRun) -> None:
         """The service has this run as it was sent."""
-        if entry.run.state is State.ACCEPTED:
+        if entry.run.state is State.ACCEPTED and not entry.run.confirmed:
             self.confirmed.append(entry.run.run_id)
 
     def lacks(self, entry: LedgerRun) -> None:
         """The service does not have this run, or perhaps not; it may be sent again."""
+        self.doubts(entry)
         if entry.run.state is State.ACCEPTED:
-            self.doubted.append(entry.run.run_id)
             self.again.append((entry.run.run_id, State.ACCEPTED))
+
+    def doubts(self, entry: LedgerRun) -> None:
+        """The service does not have this run as it was sent."""
+        if entry.run.state is State.ACCEPTED and entry.run.confirmed:
+            self.doubted.append(entry.run.run_id)
 
 
 class Verdicts:
@@ -61,7 +73,35 @@ class Verdicts:
         """Record what the comparison of the groups of a month gave, by their keys."""
         with self._store.write() as connection:
             groups.confirm(connection, self._target_id, kind, month, agreeing, self._now)
-            groups.confirm(connection, self._target_id, kind, month, lacking, None)
+            groups.withdraw(connection, self._target_id, kind, month, lacking)
         again = [(kind, month, key) for key in lacking]
         self._found.again_groups += self._database.add_groups_to_send(self._found.target, again)
         self._database.add_differences(self._found.target, differences)
+
+
+def remember(
+    store: Store,
+    target_id: int,
+    now: int,
+    *,
+    due_at: int | None,
+    problem: str | None,
+    has_evidence: bool,
+    differences: int,
+) -> None:
+    """Record that a target was reconciled. `due_at`: when `run` does so next; None: as it was planned before."""
+    with store.read() as connection:
+        last_batch_id = reconciliations.last_batch(connection, target_id)  # first: what comes later is in neither
+        unconfirmed = reconciliations.unconfirmed_months(connection, target_id)
+        before = reconciliations.of_target(connection, target_id) or Reconciled(due_at=now)
+    reconciled = Reconciled(
+        due_at=before.due_at if due_at is None else due_at,
+        looked_at=now,
+        evidence_at=now if has_evidence else before.evidence_at,
+        problem=problem,
+        differences=differences,
+        unconfirmed_since=min(unconfirmed.values(), default=None),
+        last_batch_id=last_batch_id,
+    )
+    with store.write() as connection:
+        reconciliations.record(connection, target_id, reconciled)

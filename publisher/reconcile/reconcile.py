@@ -1,10 +1,10 @@
 """reconcile: what we hold, what we sent and what a service has, month by month; and what closes the difference.
 
 A service is asked in the best way that it has: SGAS by its query (sums by day), a directory by its files, every one by
-a file that was given. Where there is nothing to ask, the receipts that it gave for every record still show what it
-took. What was seen there as it was sent is confirmed in the ledger; what was not seen may be sent again, under the same
-ids. Memory does not grow with the jobs: they are read in pages, and what a service has goes into a
-temporary file (`publisher.reconcile.evidence`).
+a file that was given, or by the file or URL of the configuration. Where there is nothing to ask, the receipts that it
+gave for every record still show what it took. What was seen there as it was sent is confirmed in the ledger; what was
+not seen may be sent again, under the same ids. Memory does not grow with the jobs: they are read in pages, and what a
+service has goes into a temporary file (`publisher.reconcile.evidence`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from publisher.reconcile.by_day import ByDay
 from publisher.reconcile.by_group import ByGroup, dimensions_of
 from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
-from publisher.reconcile.confirm import Verdicts
+from publisher.reconcile.configured_evidence import configured_evidence
+from publisher.reconcile.confirm import Verdicts, remember
 from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded
 from publisher.reconcile.evidence_files import EvidenceFile, read_file
 from publisher.reconcile.evidence_messages import read_messages
@@ -45,7 +46,9 @@ from publisher.targets.identity import TargetContext
 from publisher.text import iso, past
 
 SENT_AGAIN: Final = Reason.of(ReasonCode.SENT_AGAIN)
-_NOTHING_TO_ASK: Final = "it has no interface for that; give what it shows elsewhere with --file"
+_NOTHING_TO_ASK: Final = (
+    "it has no interface for that; give what it shows elsewhere with --file, or as `evidence` of the target"
+)
 _TAKEN: Final = (
     "messages are taken out of this directory by another program; those that were are neither missing nor seen"
 )
@@ -120,7 +123,14 @@ def reconcile_targets(
     found = Reconciliation()
     try:
         for name, plan in plans.items():
-            found.targets[name] = reconcile(store, config, name, plan, months, file, tools, found.database)
+            one = reconcile(store, config, name, plan, months, file, tools, found.database)
+            found.targets[name] = one
+            if not one.busy:
+                differences = found.count_differences(name)
+                remember(
+                    store, plan.target_id, tools.clock(), due_at=None, problem=one.unavailable,
+                    has_evidence=one.has_evidence, differences=differences,
+                )  # fmt: skip
     except BaseException:
         found.database.close()
         raise
@@ -139,7 +149,7 @@ class _OneTarget:
         self._database = database
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
-        self._found = Found(name, months=[], notes=[], registered={})
+        self._found = Found(name, keeps_first=self._settings.kind.keeps_first, months=[], notes=[], registered={})
         self._keys = RecordKeys(Recipient(store, config, name))
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
@@ -148,22 +158,18 @@ class _OneTarget:
 
     def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
         found = self._found
-        if file is not None and self._sends_reports:
-            reports = reports_of_file(file, self._config.site.name, self._clock())
-            found.evidence, found.notes = "file", list(reports.all_notes())
-            reported = sorted({month_of(start) for start, _ in reports.reports})
-            self._by_report(self._months(months, reported), reports, None)
-            return found
         if file is not None:
-            evidence = read_file(file, found.target, self._settings.format, _sites(self._config), self._database)
-            found.evidence, found.notes = "file", evidence.notes
-            self._by_file(self._months(months, evidence.months), evidence)
+            self._by_given(file, months)
             return found
-        listed = self._months(months, [])
         # by receipts alone, too: one measure in one table
-        self._ledger.per_core = self._settings.kind.evidence == "query"
+        self._ledger.per_core = self._settings.evidence_source == "query"
+        context = TargetContext(self._config.credentials, time.time, self._stopping)
         try:
-            context = TargetContext(self._config.credentials, time.time, self._stopping)
+            if self._settings.evidence is not None:
+                with configured_evidence(self._settings, self._settings.evidence, context) as path:
+                    self._by_given(path, months)
+                return found
+            listed = self._months(months, [])
             service = self._make_target(found.target, self._settings, context)
             try:
                 if isinstance(service, KeepsMessages) and self._sends_reports:
@@ -185,12 +191,28 @@ class _OneTarget:
                     self._by_receipts(listed)
             finally:
                 service.close()
-        except (StoreError, UsageError, StoppedError):
+        except (StoreError, StoppedError):
             raise
         except PublisherError as error:
+            if isinstance(error, UsageError) and self._settings.evidence is None:
+                raise
             found.unavailable, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
+            if not found.months:
+                self._months(months, [])
             self._by_receipts(self._afresh())
         return found
+
+    def _by_given(self, file: Path, months: Sequence[Month] | None) -> None:
+        found = self._found
+        if self._sends_reports:
+            reports = reports_of_file(file, self._config.site.name, self._clock())
+            found.evidence, found.notes = "file", list(reports.all_notes())
+            reported = sorted({month_of(start) for start, _ in reports.reports})
+            self._by_report(self._months(months, reported), reports, None)
+            return
+        evidence = read_file(file, found.target, self._settings.format, _sites(self._config), self._database)
+        found.evidence, found.notes = "file", evidence.notes
+        self._by_file(self._months(months, evidence.months), evidence)
 
     def _afresh(self) -> list[MonthFound]:
         """The months for which there is no evidence, to be counted once more."""

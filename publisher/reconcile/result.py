@@ -66,6 +66,11 @@ class MonthFound(msgspec.Struct):
         return sum(self.states[state] for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED))
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether all that is accepted was confirmed before, and nothing is superseded: to agree changes nothing."""
+        return self.confirmed == self.states[State.ACCEPTED] and not self.states[State.SUPERSEDED]
+
+    @property
     def agrees(self) -> bool:
         """Whether nothing contradicts the ledger."""
         return not (self.missing or self.differing or self.foreign)
@@ -76,9 +81,11 @@ class Found(msgspec.Struct):
 
     `registered`: when the service last took records of a machine, where it says so (epoch seconds).
     `again_jobs`, `again_groups`: what `--resend` would send again. `busy`: another run is at work for this target.
+    `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
     """
 
     target: str
+    keeps_first: bool = False
     evidence: Evidence = "receipts"
     unavailable: str | None = None
     unauthorised: bool = False
@@ -96,6 +103,12 @@ class Found(msgspec.Struct):
         return not self.foreign and all(month.agrees for month in self.months)
 
     @property
+    def has_evidence(self) -> bool:
+        """Whether it is known of any month what the service has."""
+        return any(month.service_jobs is not None for month in self.months)
+
+    @property
     def others(self) -> bool:
-        """Whether the service has records that were not sent from here: sending again does not fix that."""
-        return bool(self.foreign) or any(month.foreign for month in self.months)
+        """Whether the service has what sending again does not change: foreign records, first versions that differ."""
+        kept = self.keeps_first and any(month.differing for month in self.months)
+        return kept or bool(self.foreign) or any(month.foreign for month in self.months)

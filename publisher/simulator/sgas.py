@@ -3,10 +3,12 @@
 Keeps what the service keeps: the first version of a record under its recordId, unless the GlobalJobId says that it is
 another job. All is in memory.
 
-What it reports: `query` with sums per machine, user and VO, and `monitor` (facts on receivers, 1).
+What it reports: `query` with sums per machine, user and VO, `customquery/usage-publisher` as docs/targets/sgas.md
+defines it, and `monitor` (facts on receivers, 1). As LUTS, it answers 500 to what LUTS refuses in text instead of
+bytes: a query or monitor without the right, an argument that it does not know, a custom query that is not defined.
 
-Hours are rounded as by the view that LUTS ships: those of each row to 0.01 h, before they are summed. Here a row is a
-record; the real service aggregates alike records into one, some 20 s after an insert, and this one at once.
+Hours of `query` are rounded as by the view that LUTS ships: those of each row to 0.01 h, before they are summed. Here a
+row is a record; the real service aggregates alike records into one, some 20 s after an insert, and this one at once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from html import escape
@@ -36,7 +38,9 @@ from publisher.simulator.sgas_records import (
     usage_record,
 )
 
+CUSTOM_QUERY = "usage-publisher"
 _ARGUMENTS = frozenset({"machine_name", "user_identity", "vo_name", "start_date", "end_date", "time_resolution"})
+_CUSTOM_ARGUMENTS = frozenset({"machine_name", "start_date", "end_date"})
 _RESOLUTIONS = frozenset({"collapse", "month", "day"})
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -84,23 +88,46 @@ class Query(msgspec.Struct, frozen=True):
 def answer_query(text: str, rights: frozenset[str], records: Iterable[UsageRecord]) -> Response:
     """The answer to `query?text`. Raises `QueryError`."""
     query = parse_query(text)
-    allowed = "query:all" in rights or all(f"query:machine_name={machine}" in rights for machine in query.machines)
-    if not allowed:
-        raise QueryError(403, "Query not allowed for given context")
+    if "query:all" not in rights:  # facts on receivers: LUTS 3.8.1 denies what `query:machine_name=` should allow
+        raise QueryError(500, "Query not allowed for given context")
     return Response(200, msgspec.json.encode(usage(query, records)), "application/json")
 
 
+def answer_custom_query(text: str, rights: frozenset[str], records: Iterable[UsageRecord]) -> Response:
+    """The answer to `customquery/usage-publisher?text`: whole seconds by user, VO and day. Raises `QueryError`."""
+    arguments = parse_qs(text, keep_blank_values=True, max_num_fields=1000)
+    if arguments.keys() != _CUSTOM_ARGUMENTS:
+        raise QueryError(500, "Query field not understood/allowed, or missing")
+    machine = arguments["machine_name"][0]
+    group = f"customquery:querygroup={CUSTOM_QUERY}"
+    if not rights & {"customquery:all", f"customquery:query={CUSTOM_QUERY}", group, f"{group}/{machine}"}:
+        raise QueryError(403, "CustomQuery not allowed for given context")
+    query = parse_query(f"{text}&time_resolution=day")
+    found: defaultdict[tuple[str, str | None, str | None], list[UsageRecord]] = defaultdict(list)
+    for day, record in _matching(query, records):
+        vo = None if record.vo is not None and record.vo.startswith("/") else record.vo
+        found[day.isoformat(), record.user, vo].append(record)
+    lines = [
+        {
+            "machine_name": machine, "start_date": day, "end_date": day, "user_identity": user, "vo_name": vo,
+            "n_jobs": len(members), "cpu_s": sum(map(_cpu_s, members)), "wall_s": sum(map(_wall_s, members)),
+        }
+        for (day, user, vo), members in found.items()
+    ]  # fmt: skip
+    return Response(200, msgspec.json.encode(lines), "application/json")
+
+
 def parse_query(text: str) -> Query:
-    """The arguments of a query. Raises `QueryError` with 400."""
+    """The arguments of a query. Raises `QueryError`."""
     arguments = parse_qs(text, keep_blank_values=True, max_num_fields=1000)
     unknown = sorted(set(arguments) - _ARGUMENTS)
     if unknown:
-        raise QueryError(400, f"Invalid query parameter: {', '.join(unknown)}")
+        raise QueryError(500, f"Invalid query parameter: {', '.join(unknown)}")
     if "machine_name" not in arguments:
-        raise QueryError(400, "machine_name must be given")
+        raise QueryError(500, "machine_name must be given")
     resolution = arguments.get("time_resolution", ["collapse"])[-1]
     if resolution not in _RESOLUTIONS:
-        raise QueryError(400, f"Invalid time resolution: {resolution}")
+        raise QueryError(500, f"Invalid time resolution: {resolution}")
     return Query(
         machines=frozenset(arguments["machine_name"]),
         users=frozenset(arguments.get("user_identity", ())),
@@ -114,28 +141,34 @@ def parse_query(text: str) -> Query:
 def usage(query: Query, records: Iterable[UsageRecord]) -> list[Usage]:
     """Sums per machine, user, VO and, where asked, month or day of the jobs' end."""
     found: defaultdict[tuple[str, str, str, str], list[tuple[date, UsageRecord]]] = defaultdict(list)
-    for record in records:
-        if not query.matches(record):
-            continue
-        end = instant_s(record.end)
-        day = datetime.fromtimestamp(instant_s(record.create_time) or 0 if end is None else end, UTC).date()
-        if query.start <= day < query.end:
-            part = {"collapse": "", "month": f"{day:%Y-%m}", "day": day.isoformat()}[query.resolution]
-            found[record.machine, record.user or "", record.vo or "", part].append((day, record))
+    for day, record in _matching(query, records):
+        part = {"collapse": "", "month": f"{day:%Y-%m}", "day": day.isoformat()}[query.resolution]
+        found[record.machine, record.user or "", record.vo or "", part].append((day, record))
     return [_sum(members) for _, members in sorted(found.items())]
 
 
-def answer_monitor(path: str, registrations: Mapping[tuple[str, str], float]) -> Response:
+def _matching(query: Query, records: Iterable[UsageRecord]) -> Iterator[tuple[date, UsageRecord]]:
+    """The records that a query is about, each with the day on which it counts."""
+    for record in records:
+        if query.matches(record):
+            end = instant_s(record.end)
+            day = datetime.fromtimestamp(instant_s(record.create_time) or 0 if end is None else end, UTC).date()
+            if query.start <= day < query.end:
+                yield day, record
+
+
+def answer_monitor(path: str, rights: frozenset[str], registrations: Mapping[tuple[str, str], float]) -> Response:
     """The answer to `monitor/MACHINE[/INSERTER]`; `registrations` are instants by machine and inserter's DN."""
+    if "monitor" not in rights:
+        return Response(500, b"Monitoring not allowed")
     machine, _, inserter = (unquote(part) for part in path.partition("/"))
     last = [
         instant
         for (of_machine, by), instant in registrations.items()
         if of_machine == machine and inserter in {"", by, by.rpartition("CN=")[2]}
     ]
-    if not last:
-        return Response(404, b"No such machine")
-    return Response(200, msgspec.json.encode({"registration_epoch": int(time.time() - max(last))}), "application/json")
+    epoch = int(time.time() - max(last)) if last else None
+    return Response(200, msgspec.json.encode({"registration_epoch": epoch}), "application/json")
 
 
 def _sum(members: list[tuple[date, UsageRecord]]) -> Usage:
@@ -143,13 +176,22 @@ def _sum(members: list[tuple[date, UsageRecord]]) -> Usage:
     days = [day for day, _ in members]
     cpu_h = wall_h = Decimal(0)
     for _, record in members:
-        cpu_h += _rounded_h(sum(duration_s(text) or 0 for text in record.cpu))
-        wall_s = duration_s(record.wall) if record.wall else None
-        wall_h += _rounded_h((wall_s or 0) * (record.processors or 1))
+        cpu_h += _rounded_h(_cpu_s(record))
+        wall_h += _rounded_h(_wall_s(record))
     return Usage(
         first.machine, first.user, first.vo, min(days).isoformat(), max(days).isoformat(),
         len(members), float(cpu_h), float(wall_h),
     )  # fmt: skip
+
+
+def _cpu_s(record: UsageRecord) -> int:
+    return sum(duration_s(text) or 0 for text in record.cpu)
+
+
+def _wall_s(record: UsageRecord) -> int:
+    """Of all processors together."""
+    wall_s = duration_s(record.wall) if record.wall else None
+    return (wall_s or 0) * (record.processors or 1)
 
 
 def _rounded_h(seconds: float) -> Decimal:
@@ -166,7 +208,7 @@ def _date(arguments: Mapping[str, list[str]], name: str, default: date) -> date:
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise QueryError(400, f"Invalid date: {text}")
+    raise QueryError(500, f"Invalid date: {text}")
 
 
 SHIPPED_LIMIT_BYTES = 2 * 2**20
@@ -204,8 +246,8 @@ class Sgas:
     """One SGAS under `base`.
 
     `rights` are the words of `sgas.authz` by DN in slash form (None: everybody with a certificate may insert for the
-    machines of his domain, and query all). `check_depth` labels of the certificate's CN must equal those of each
-    MachineName; 0 switches that off.
+    machines of his domain, query all, and ask the monitor). `check_depth` labels of the certificate's CN must equal
+    those of each MachineName; 0 switches that off.
     """
 
     def __init__(
@@ -221,6 +263,8 @@ class Sgas:
         self.base = base
         self.limit_bytes = limit_bytes
         self.database_down = False
+        self.custom_query_defined = True
+        """Whether `sgas.conf` has the custom query `usage-publisher`."""
         self._check_depth = check_depth
         self._rights = None if rights is None else {dn: frozenset(words) for dn, words in rights.items()}
         self._lock = threading.Lock()
@@ -282,22 +326,32 @@ class Sgas:
             return self._services(request)
         if path == "/ur":
             return self._registration(request)
-        if request.method == "GET" and (path == "/query" or path.startswith("/monitor/")):
+        if request.method == "GET" and (path == "/query" or path.startswith(("/monitor/", "/customquery/"))):
             asked = request.query.encode()
             return with_faults(self._faults, "query", lambda: asked, lambda: self._tell(request, path), _failure)
         return _nginx(404, "No Such Resource")
 
     def _tell(self, request: Request, path: str) -> Response:
-        if path == "/query":
-            return self._query(request)
+        words = self._words(request)
         with self._lock:
-            return answer_monitor(path.removeprefix("/monitor/"), self._last_registration)
+            records = [row.record for row in self._rows.values()]
+            registrations = dict(self._last_registration)
+        try:
+            if path == "/query":
+                return answer_query(request.query, words, records)
+            if path.startswith("/monitor/"):
+                return answer_monitor(path.removeprefix("/monitor/"), words, registrations)
+            if path == f"/customquery/{CUSTOM_QUERY}" and self.custom_query_defined:
+                return answer_custom_query(request.query, words, records)
+        except QueryError as error:
+            return Response(error.status, str(error).encode())
+        return Response(500, b"Query does not exist")
 
     def _services(self, request: Request) -> Response:
         if request.method != "GET":
             return _nginx(405, "Method Not Allowed")
         host = escape(request.headers.get("host", "localhost"))
-        services = {"Registration": "ur", "Query": "query", "Monitor": "monitor"}
+        services = {"Registration": "ur", "Query": "query", "Monitor": "monitor", "CustomQuery": "customquery"}
         listed = "".join(
             f"<service><name>{name}</name><href>https://{host}{self.base}/{path}</href></service>"
             for name, path in services.items()
@@ -383,17 +437,8 @@ class Sgas:
 
     def _words(self, request: Request) -> frozenset[str]:
         if self._rights is None:
-            return frozenset({"jobinsert", "query:all"})
+            return frozenset({"jobinsert", "query:all", "customquery:all", "monitor"})
         return self._rights.get(_dn(request), frozenset())
-
-    def _query(self, request: Request) -> Response:
-        words = self._words(request)
-        with self._lock:
-            records = [row.record for row in self._rows.values()]
-        try:
-            return answer_query(request.query, words, records)
-        except QueryError as error:
-            return Response(error.status, str(error).encode())
 
 
 def too_large() -> Response:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 import msgspec
 from sqlalchemy import Connection
 
-from formats.calendar import period_of
+from formats.calendar import SECONDS_A_DAY, period_of
 from publisher.collect.collect import unread_error
 from publisher.config.schema import Config, Target
+from publisher.config.targets import EvidenceSource
 from publisher.errors import CredentialError
 from publisher.messages import completeness, due
 from publisher.sources.base import FUTURE_S, waiting_in
-from publisher.store import batches, deliveries, groups, queries, registry
+from publisher.store import batches, deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
+from publisher.store.reconciliations import Reconciled
 from publisher.store.schema import State
 from publisher.text import elapsed_s, past
 
@@ -71,6 +73,20 @@ class TargetStatus(msgspec.Struct, frozen=True):
     """As of a source."""
     certificate_expires: int | None = None
     """When the certificate that signs or connects expires."""
+    evidence: EvidenceSource = "none"
+    """How it is known what the service has; `none`: it offers no evidence."""
+    evidence_problem: str | None = None
+    """Why the last reconciliation had no evidence."""
+    reconciled_at: int | None = None
+    """When the target was last reconciled."""
+    differences: int = 0
+    """How many the last reconciliation found."""
+    unconfirmed_since: int | None = None
+    """When the oldest of the unconfirmed jobs was accepted; None: all are confirmed, or there is no evidence."""
+    unconfirmed_days: int | None = None
+    """The whole days since then."""
+    confirmation_overdue: bool = False
+    """Whether these are `notices.unconfirmed_days` or more, where there was evidence before, or one is configured."""
 
     @property
     def untouched(self) -> bool:
@@ -180,6 +196,7 @@ def _target(
                 found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
                 if seen := groups.count_confirmed(connection, row.id):
                     found["confirmed"] = seen
+                unconfirmed = _Unconfirmed(connection, config, name, row.id, counts[State.ACCEPTED], now)
                 return TargetStatus(
                     accepted=counts[State.ACCEPTED],
                     confirmed=deliveries.confirmed(connection, row.id),
@@ -203,6 +220,13 @@ def _target(
                     assumed=deliveries.assumed(connection, row.id) if assumed else None,
                     due_at=due.due_at(config.targets[name], row, now),
                     times_in_future=in_future,
+                    evidence=config.targets[name].evidence_source,
+                    evidence_problem=unconfirmed.reconciled.problem,
+                    reconciled_at=past(unconfirmed.reconciled.looked_at, now),
+                    differences=unconfirmed.reconciled.differences,
+                    unconfirmed_since=unconfirmed.since,
+                    unconfirmed_days=unconfirmed.days,
+                    confirmation_overdue=unconfirmed.is_overdue,
                 )
     empty: dict[str, int] | None = {} if summaries else None
     shadow = config.targets[name].shadow
@@ -225,7 +249,26 @@ def _target(
         empty,
         shadow=shadow,
         certificate_expires=expires,
+        evidence=config.targets[name].evidence_source,
     )
+
+
+class _Unconfirmed:
+    """What is known of the accepted jobs of a target that are not confirmed."""
+
+    def __init__(
+        self, connection: Connection, config: Config, name: str, target_id: int, accepted: int, now: int
+    ) -> None:
+        settings = config.targets[name]
+        self.reconciled = reconciliations.of_target(connection, target_id) or Reconciled(due_at=now)
+        self.since: int | None = None
+        if settings.evidence_source != "none" and accepted > deliveries.confirmed(connection, target_id):
+            later = reconciliations.accepted_after(connection, target_id, self.reconciled.last_batch_id)
+            known = [since for since in (self.reconciled.unconfirmed_since, later) if since is not None]
+            self.since = past(min(known, default=None), now)
+        self.days = None if self.since is None else (now - self.since) // SECONDS_A_DAY
+        expected = settings.evidence is not None or self.reconciled.evidence_at is not None
+        self.is_overdue = expected and self.days is not None and self.days >= config.notices.unconfirmed_days
 
 
 def _not_due(connection: Connection, settings: Target, target_id: int, known: int | None) -> int:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
 
 from formats.calendar import Month, month_numbered, month_of
 from publisher.store import dialect
@@ -206,22 +206,29 @@ def count_confirmed(connection: Connection, target_id: int) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+_one: Final = and_(
+    groups.c.target_id == bindparam("target"),
+    groups.c.kind == bindparam("of_kind"),
+    groups.c.month == bindparam("of_month"),
+    groups.c.key == bindparam("of_key"),
+)
+_ONE: Final = ("target", "of_kind", "of_month", "of_key")
 _confirm: Final = dialect.Bulk(
     update(groups)
-    .where(
-        groups.c.target_id == bindparam("target"),
-        groups.c.kind == bindparam("of_kind"),
-        groups.c.month == bindparam("of_month"),
-        groups.c.key == bindparam("of_key"),
-        groups.c.state == bindparam("before"),
-    )
+    .where(_one, groups.c.state == bindparam("before"), groups.c.confirmed_at.is_(None))
     .values(confirmed_at=bindparam("confirmed_at")),
-    ("confirmed_at", "target", "of_kind", "of_month", "of_key", "before"),
+    ("confirmed_at", *_ONE, "before"),
+)
+_withdraw: Final = dialect.Bulk(
+    update(groups).where(_one, groups.c.confirmed_at.is_not(None)).values(confirmed_at=null()), _ONE
 )
 
 
-def confirm(
-    connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str], now: int | None
-) -> None:
-    """Confirm groups of a month by their keys, where they are accepted; with `now` None take it back."""
+def confirm(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str], now: int) -> None:
+    """Confirm groups of a month by their keys, where they are accepted, and were not confirmed before."""
     _confirm.run(connection, [(now, target_id, kind, month, key, int(State.ACCEPTED)) for key in keys])
+
+
+def withdraw(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
+    """Take back the confirmations of groups of a month by their keys."""
+    _withdraw.run(connection, [(target_id, kind, month, key) for key in keys])

@@ -10,6 +10,7 @@
     deliveries   the outbox and the ledger: one row for each run that a target wants
     counters     deliveries by target and state, kept in the transaction that changes them
     batches      the messages, with their receipts
+    reconciliations   when a target was last reconciled and is next, and since when accepted jobs are unconfirmed
     groups       summaries, reports and sync counts as last sent, by target and month
     due_months   months whose sync counts are due, or whose runs are to be folded again, and how often that was said
     report_reaches   how far back the runs of a period reach, which is what reports of earlier periods are made of
@@ -256,6 +257,20 @@ groups = Table(
     Column("batch_id", BigInteger, ForeignKey("batches.id")),
     Column("changed_at", BigInteger, nullable=False),
     Column("confirmed_at", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+reconciliations = Table(
+    "reconciliations",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("due_at", BigInteger, nullable=False),
+    Column("looked_at", BigInteger),
+    Column("evidence_at", BigInteger),
+    Column("problem", Text),
+    Column("differences", BigInteger, nullable=False, server_default="0"),
+    Column("unconfirmed_since", BigInteger),
+    Column("last_batch_id", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

@@ -7,12 +7,18 @@ section 1).
 
 What SGAS reports of what it holds: sums by machine, user, VO and day, and when it last took records of a machine.
 
-SGAS cannot be asked for a record. Its `query` gives numbers of jobs with CPU and wall hours, wall multiplied by
-processors, summed up some 20 s after an insert (the facts on receivers, section 1). The shipped view rounds the hours
-of each of its rows, which hold one record or more, to 0.01 h before they are summed: a sum of n records is right within
-n x 18 s. The first day is left out by some versions and not by others, so a day more is asked for, and what was not
-asked for is dropped. A service that cannot answer (no plug-in, no right, a version whose query always fails, numbers
-that are not numbers) is `EvidenceUnavailable`, with the reason.
+SGAS cannot be asked for a record. Sums are asked for at two addresses (the facts on receivers, section 1):
+
+- `customquery/usage-publisher`, a query that the administrator of SGAS defines as in docs/targets/sgas.md. It sums up
+  the records themselves, at once, in whole seconds, and works in LUTS 3.8.1 as shipped.
+- `query`, the built-in one, where the first gives nothing. It gives CPU and wall hours, wall multiplied by processors,
+  summed up some 20 s after an insert. The shipped view rounds the hours of each of its rows, which hold one record or
+  more, to 0.01 h before they are summed: a sum of n records is right within n x 18 s. LUTS 3.8.1 answers 500 to it.
+
+The first day is left out by some versions and not by others, so a day more is asked for, and what was not asked for is
+dropped. A service that cannot answer (no plug-in, no right, a version whose query always fails, numbers that are not
+numbers) is `EvidenceUnavailable`, with the reason. LUTS answers 500, not 403, to a `query` or `monitor` without the
+right, and to a custom query that is not defined; it never answers a custom query whose SQL fails.
 """
 
 from __future__ import annotations
@@ -51,9 +57,21 @@ _ROW_ROUNDING_S: Final = 0.01 * _HOUR_S / 2
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,2})?", re.ASCII)
 _MOST: Final = 10**12
 """Jobs of a day, hours of a day, and seconds since a registration: more of them is not an answer."""
-_WITHOUT_RIGHT: Final = "this name needs the right `query` for the machine, or `query:all`, in the sgas.authz of SGAS"
-_NO_QUERY: Final = "the service has no such address: its query plug-in is not configured"
-_FAILS: Final = "the service fails at it, as LUTS 3.8.1 does at every query"
+CUSTOM_QUERY: Final = "customquery/usage-publisher"
+"""The query that docs/targets/sgas.md defines."""
+QUERY: Final = "query"
+_MONITOR: Final = "monitor"
+_RIGHTS: Final = {
+    CUSTOM_QUERY: "customquery:querygroup=usage-publisher",
+    QUERY: "query:all",
+    _MONITOR: "monitor",
+}
+"""By address: the right that our certificate needs in the sgas.authz of SGAS."""
+_FAILS: Final = {
+    CUSTOM_QUERY: "the query is perhaps not defined in sgas.conf",
+    QUERY: "LUTS 3.8.1 fails at every such query",
+}
+"""What a 500 may also mean. LUTS has no other status for a right that is missing at `query` and `monitor`."""
 
 Ask = Callable[[str], Reply | Failure]
 """GET of an address below the base URL."""
@@ -70,64 +88,75 @@ class _Line(msgspec.Struct):
     vo_name: str | None = None
     cpu_time: int | float | str | None = None
     wall_time: int | float | str | None = None
+    cpu_s: int | float | str | None = None
+    wall_s: int | float | str | None = None
+    """`_time`: hours, of `query`; `_s`: seconds, of the custom query."""
 
 
 class _Monitor(msgspec.Struct):
-    registration_epoch: int | float
+    registration_epoch: int | float | None
+    """None: LUTS 3.8.1 about a machine that it does not know."""
 
 
-def usage(ask: Ask, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+def usage(ask: Ask, address: str, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
     """What is held of a machine for the days from `first_day` until `until_day` (exclusive), counted from 1970.
 
-    An answer that is too large is asked for in halves.
+    `address`: `CUSTOM_QUERY` or that of the built-in query. An answer that is too large is asked for in halves.
     """
     arguments = {
         "machine_name": machine,
         "start_date": _date(first_day - 1).isoformat(),
         "end_date": _date(until_day).isoformat(),
-        "time_resolution": "day",
     }
-    reply = ask(f"/query?{urlencode(arguments)}")
+    if address == QUERY:
+        arguments["time_resolution"] = "day"
+    reply = ask(f"/{address}?{urlencode(arguments)}")
     if isinstance(reply, Failure) and reply.kind == "too-large" and until_day - first_day > 1:
         middle = (first_day + until_day) // 2
-        parts = [usage(ask, machine, *half) for half in ((first_day, middle), (middle, until_day))]
+        parts = [usage(ask, address, machine, *half) for half in ((first_day, middle), (middle, until_day))]
         refused = next((part for part in parts if isinstance(part, EvidenceUnavailable)), None)
         return refused or [line for part in parts if not isinstance(part, EvidenceUnavailable) for line in part]
     if isinstance(reply, Failure) or reply.status != 200:
-        return unavailable(reply)
+        return unavailable(reply, address)
     try:
         lines = [_day_sum(line) for line in msgspec.json.decode(reply.body, type=list[_Line])]
     except (msgspec.MsgspecError, ValueError) as error:
-        return EvidenceUnavailable(f"the answer to a query cannot be read: {error}")
+        return EvidenceUnavailable(f"the answer of {address} cannot be read: {error}")
     return [line for line in lines if line.machine == machine and first_day <= line.day < until_day]
 
 
 def last_registration_s(ask: Ask, machine: str) -> float | EvidenceUnavailable | None:
     """Seconds since the service last took records of a machine; None: it never did."""
-    reply = ask(f"/monitor/{quote(machine, safe='')}")
+    reply = ask(f"/{_MONITOR}/{quote(machine, safe='')}")
     if isinstance(reply, Reply) and reply.status == 404:
         return None
     if isinstance(reply, Failure) or reply.status != 200:
-        return unavailable(reply)
+        return unavailable(reply, _MONITOR)
     try:
         found = msgspec.json.decode(reply.body, type=_Monitor | None)
-        return None if found is None else _number("registration_epoch", found.registration_epoch)
-    except (msgspec.MsgspecError, ValueError) as error:  # null: LUTS 3.8.1 about a machine that it does not know
-        return EvidenceUnavailable(f"the answer of the monitor cannot be read: {error}")
+        if found is None or found.registration_epoch is None:
+            return None
+        return _number("registration_epoch", found.registration_epoch)
+    except (msgspec.MsgspecError, ValueError) as error:
+        return EvidenceUnavailable(f"the answer of {_MONITOR} cannot be read: {error}")
 
 
-def unavailable(reply: Reply | Failure) -> EvidenceUnavailable:
-    """Why an answer is no evidence."""
+def unavailable(reply: Reply | Failure, address: str) -> EvidenceUnavailable:
+    """Why an answer at an address is no evidence, and which right to ask for where that may be the cause."""
     if isinstance(reply, Failure):
         outcome = answers.of_failure(reply)
         return EvidenceUnavailable(getattr(outcome, "answer", ""), unauthorised=isinstance(outcome, Unauthorised))
-    said = answers.describe(reply)
+    said = f"{address}: {answers.describe(reply)}"
+    right = f"`{_RIGHTS[address]}` in the sgas.authz of SGAS"
     if reply.status == 403:
-        return EvidenceUnavailable(f"{said} ({_WITHOUT_RIGHT})", unauthorised=True)
+        return EvidenceUnavailable(f"{said} (the name of our certificate needs the right {right})", unauthorised=True)
     if reply.status == 404:
-        return EvidenceUnavailable(f"{said} ({_NO_QUERY})")
+        return EvidenceUnavailable(f"{said} (the plug-in is not configured in sgas.conf)")
     if reply.status == 500:
-        return EvidenceUnavailable(f"{said} ({_FAILS})")
+        also = f"; {_FAILS[address]}" if address in _FAILS else ""
+        return EvidenceUnavailable(
+            f"{said} (perhaps the name of our certificate lacks the right {right}, to which LUTS answers 500{also})"
+        )
     return EvidenceUnavailable(said, unauthorised=reply.status in {401, 407} or answers.refuses_certificate(reply))
 
 
@@ -139,15 +168,18 @@ def _day_sum(line: _Line) -> DaySum:
     jobs = _number("n_jobs", line.n_jobs)
     if jobs < 0 or not jobs.is_integer():
         raise ValueError(f"n_jobs: {line.n_jobs!r} is not a number of jobs")
+    is_exact = line.wall_s is not None and line.cpu_s is not None
+    wall_s = _number("wall_s", line.wall_s or 0) if is_exact else _number("wall_time", line.wall_time or 0) * _HOUR_S
+    cpu_s = _number("cpu_s", line.cpu_s or 0) if is_exact else _number("cpu_time", line.cpu_time or 0) * _HOUR_S
     return DaySum(
         line.machine_name,
         _named(line.user_identity, own),
         _named(line.vo_name, own),
         day,
         int(jobs),
-        _number("wall_time", line.wall_time or 0) * _HOUR_S,
-        _number("cpu_time", line.cpu_time or 0) * _HOUR_S,
-        jobs * _ROW_ROUNDING_S,
+        wall_s,
+        cpu_s,
+        0.0 if is_exact else jobs * _ROW_ROUNDING_S,
     )
 
 
@@ -184,6 +216,7 @@ class SgasTarget:
         self._base_url, self._insert_url = base, f"{base}/ur"
         self._identity = Identity(settings.credentials, context)
         self._limit_bytes = settings.batch_bytes
+        self._query_address = CUSTOM_QUERY
         self._client = self._identity.client(base, timeout_s=settings.timeout, proxy=settings.proxy)
 
     def payload_limit_bytes(self) -> int | None:
@@ -223,8 +256,16 @@ class SgasTarget:
         return findings
 
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
-        """What SGAS holds of a machine, by user, VO and day. See `publisher.targets.sgas`."""
-        return usage(self._ask, machine, first_day, until_day)
+        """What SGAS holds of a machine, by user, VO and day: of the custom query, else of the built-in one."""
+        found = usage(self._ask, self._query_address, machine, first_day, until_day)
+        if self._query_address == QUERY or not isinstance(found, EvidenceUnavailable):
+            return found
+        built_in = usage(self._ask, QUERY, machine, first_day, until_day)
+        if isinstance(built_in, EvidenceUnavailable):
+            reasons = dict.fromkeys((found.reason, built_in.reason))  # one where the service cannot be reached
+            return EvidenceUnavailable("; ".join(reasons), found.unauthorised or built_in.unauthorised)
+        self._query_address = QUERY  # it answers: the other one need not be asked again
+        return built_in
 
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
         """Seconds since SGAS last took records of a machine; None: it never did."""

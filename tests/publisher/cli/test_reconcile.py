@@ -89,8 +89,21 @@ def test_jobs_and_hours_that_differ_are_listed_separately(collected: Program, si
     assert difference["kind"] == "hours"
     (month,) = (month for month in told["months"].values() if month["differing"])
     assert (month["missing"], month["foreign"], month["other_hours"]) == (0, 0, month["differing"])
-    shown = collected("reconcile", *MONTHS).out
-    assert all(name in shown for name in ("missing", "foreign", "other values", "other hours"))
+    done = collected("reconcile", *MONTHS)
+    assert all(name in done.out for name in ("missing", "foreign", "other values", "other hours"))
+    assert "`--resend`" not in done.err, "SGAS ignores a record that it has"
+    assert "remove the records that are wrong" in done.err
+    again = collected("reconcile", *MONTHS, "--resend", "--yes", "--json")
+    assert again.code == 1, "not to be taken for closed"
+
+
+def test_what_differs_at_a_service_that_replaces_may_be_sent_again(published: Program) -> None:
+    file = published.folder / "portal.csv"
+    file.write_text("month,jobs\n2026-11,1\n")
+    done = published("reconcile", "summaries", "--file", file)
+    assert done.code == 1
+    assert "`--resend` replaces what differs" in done.err
+    assert "sends again what is missing" not in done.err
 
 
 def test_a_service_that_does_not_answer_leaves_the_receipts(collected: Program, simulator: Simulator) -> None:

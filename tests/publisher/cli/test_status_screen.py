@@ -122,3 +122,27 @@ def test_what_is_held_back_on_purpose_is_not_to_be_sent(
     capsys: pytest.CaptureFixture[str], why: dict[str, Any]
 ) -> None:
     assert "usage-publisher publish" not in screen(capsys, {}, {"waiting": 1, **why})
+
+
+def test_the_page_says_what_is_unconfirmed_or_that_there_is_no_evidence() -> None:
+    around = {"site": "S", "person": None, "links": (), "nonce": "", "pages": ()}
+    late = msgspec.structs.replace(TARGET, evidence="query", unconfirmed_days=9, evidence_problem="HTTP 500")
+    shown = status_page(Status(complete=True, sources={}, targets={"none": TARGET, "late": late}), around)
+    for said in ("this service offers no evidence", "9 days", "no evidence of what the service has: HTTP 500"):
+        assert said in shown
+
+
+def test_what_is_confirmed_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    none = screen(capsys, {}, {})
+    assert "no evidence" in none
+    assert "neic: this service offers no evidence of what it has" in none
+    fresh = screen(capsys, {}, {"evidence": "query", "unconfirmed_days": 0})
+    assert "evidence" not in fresh
+    late = {"evidence": "query", "confirmed": 5, "unconfirmed_days": 9}
+    out = screen(capsys, {}, late)
+    assert "neic: 2 accepted jobs are not confirmed, the oldest unconfirmed for 9 days" in out
+    assert "all delivered" in out
+    out = screen(capsys, {}, {**late, "confirmation_overdue": True, "differences": 2, "evidence_problem": "HTTP 500"})
+    assert "all delivered" not in out
+    assert "neic: no evidence of what the service has: HTTP 500" in out
+    assert "neic: 2 differences to what the service has: usage-publisher reconcile neic" in out

@@ -12,8 +12,9 @@ MODELS: tuple[type[Settings], ...] = (
 )  # fmt: skip
 
 SENDING = {
-    "attempts", "batch_bytes", "batch_records", "credentials", "every", "infrastructure_description", "proxy",
-    "publishers", "retry_budget", "retry_wait", "shadow", "taken_over_from", "timeout", "workers",
+    "attempts", "batch_bytes", "batch_records", "credentials", "every", "evidence", "infrastructure_description",
+    "proxy", "publishers", "reconcile_every", "retry_budget", "retry_wait", "shadow", "taken_over_from", "timeout",
+    "workers",
 }  # fmt: skip
 """How what is due is sent, and what it looks like: no change of it makes another run due."""
 

@@ -129,6 +129,17 @@ def test_what_is_worth_a_mail() -> None:
     assert keys == ["source a: silent", "source b: failing", "target neic: certificate"]
 
 
+def test_jobs_that_no_evidence_confirms_are_reported() -> None:
+    late = {"accepted": 8_076, "confirmed": 0, "unconfirmed_days": 9}
+    assert not problems(status(**late), Notices(), NOW)
+    (found,) = problems(status(**late, confirmation_overdue=True, evidence_problem="HTTP 500"), Notices(), NOW)
+    assert found.key == "target neic: unconfirmed"
+    assert "8,076 jobs" in found.text
+    assert "for 9 days" in found.text
+    assert "HTTP 500" in found.text
+    assert "usage-publisher reconcile neic" in found.text
+
+
 def test_a_failing_target_is_reported_after_the_time_that_is_set() -> None:
     failing = status(last_error="HTTP 503", last_success=NOW - 3600)
     assert not problems(failing, Notices(target_fails_for="2h"), NOW)  # type: ignore[arg-type]

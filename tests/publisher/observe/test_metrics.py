@@ -34,7 +34,8 @@ SOURCE = SourceStatus(
 TARGET = TargetStatus(
     accepted=5, confirmed=4, waiting=1, in_flight=0, rejected=1, held=0, waived=0, superseded=0,
     last_sent_end_time=NOW - 7200, complete_until=NOW - 9000, oldest_waiting_end_time=NOW - 8000, last_attempt=NOW - 60,
-    last_success=NOW - 60, last_error=None, certificate_days_left=30, groups=None,
+    last_success=NOW - 60, last_error=None, certificate_days_left=30, groups=None, evidence="query",
+    reconciled_at=NOW - 600, differences=1, unconfirmed_since=NOW - 5000, unconfirmed_days=0,
 )  # fmt: skip
 STATUS = Status(complete=False, sources={"ce1": SOURCE}, targets={"neic": TARGET})
 
@@ -72,6 +73,9 @@ def test_every_number_of_the_status_is_there() -> None:
     assert one(found, "target_complete_until_timestamp_seconds", target="neic") == NOW - 9000
     assert one(found, "target_last_success_timestamp_seconds", target="neic") == NOW - 60
     assert one(found, "target_certificate_days", target="neic") == 30
+    assert one(found, "target_unconfirmed_since_timestamp_seconds", target="neic") == NOW - 5000
+    assert one(found, "target_reconciled_timestamp_seconds", target="neic") == NOW - 600
+    assert (one(found, "target_evidence", target="neic"), one(found, "target_differences", target="neic")) == (1, 1)
     assert one(found, "process_bytes", target="neic") == 9000
     assert one(found, "process_retries", target="neic") == 1
     assert one(found, "process_answer_seconds", target="neic") == 0.25

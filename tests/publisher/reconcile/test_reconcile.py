@@ -97,6 +97,7 @@ def test_hours_that_sgas_rounds_are_not_a_difference(simulator: Simulator, pki: 
     jobs = [
         make_job(number, wall_s=17 + number % 3, cores=1 + number % 4, user_dn=users[number]) for number in range(60)
     ]
+    simulator.sgas.custom_query_defined = False
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     found, differences = reconciled(site)
     assert abs((month(found).service_wall_s or 0) - month(found).sent_wall_s) > 60, "the sums are far from equal"

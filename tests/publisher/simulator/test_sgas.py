@@ -129,7 +129,19 @@ def test_rights(pki: Pki, connect: Connect) -> None:
     with Simulator(pki, rights={pki.client.dn: ["jobinsert:machine_name=b.elsewhere.no"]}) as named:
         assert post(connect(named, pki.client), record(1, machine="b.elsewhere.no"))[0] == 200
         assert post(connect(named, pki.client), record(2))[0] == 406
-        assert connect(named, pki.client)("GET", "/sgas/query?machine_name=b.elsewhere.no").status == 403
+        assert connect(named, pki.client)("GET", "/sgas/query?machine_name=b.elsewhere.no").status == 500
+        assert connect(named, pki.client)("GET", "/sgas/monitor/b.elsewhere.no").status == 500
+        assert connect(named, pki.client)("GET", _custom("b.elsewhere.no")).status == 403
+    right = "customquery:querygroup=usage-publisher/ce1.example.org"
+    with Simulator(pki, rights={pki.client.dn: ["jobinsert", right]}) as machine:
+        assert connect(machine, pki.client)("GET", _custom("ce1.example.org")).json == []
+        assert connect(machine, pki.client)("GET", _custom("ce2.example.org")).status == 403
+        machine.sgas.custom_query_defined = False
+        assert connect(machine, pki.client)("GET", _custom("ce1.example.org")).status == 500
+
+
+def _custom(machine: str) -> str:
+    return f"/sgas/customquery/usage-publisher?machine_name={machine}&start_date=2026-11-01&end_date=2026-12-01"
 
 
 def test_addresses_and_methods(simulator: Simulator, client: Client) -> None:
@@ -145,7 +157,8 @@ def test_addresses_and_methods(simulator: Simulator, client: Client) -> None:
 
 
 def test_query_and_monitor(client: Client) -> None:
-    assert client("GET", "/sgas/monitor/ce1.example.org").status == 404
+    unknown = {"registration_epoch": None}
+    assert client("GET", "/sgas/monitor/ce1.example.org").json == unknown
     post(client, record(1), record(2, cpu=("PT1800S", "PT1800S")), record(3, machine="ce2.example.org"))
     (line,) = client("GET", "/sgas/query?machine_name=ce1.example.org&start_date=2026-11-01&end_date=2026-11-02").json
     assert line == {
@@ -157,11 +170,15 @@ def test_query_and_monitor(client: Client) -> None:
     assert [line["n_jobs"] for line in both.json] == [2, 1]
     until = client("GET", "/sgas/query?machine_name=ce1.example.org&end_date=2026-11-01")
     assert until.json == [], "the end is exclusive"
-    assert client("GET", "/sgas/query?machine_name=x&vo=atlas").status == 400
-    assert client("GET", "/sgas/query?machine_name=x&start_date=2026-13-01").status == 400
+    assert client("GET", "/sgas/query?machine_name=x&vo=atlas").status == 500
+    assert client("GET", "/sgas/query?machine_name=x&start_date=2026-13-01").status == 500
+    (exact,) = client("GET", _custom("ce1.example.org")).json
+    assert (exact["start_date"], exact["n_jobs"], exact["cpu_s"], exact["wall_s"]) == ("2026-11-01", 2, 6600, 28800)
+    assert client("GET", f"{_custom('x')}&vo=atlas").status == 500
+    assert client("GET", "/sgas/customquery/other").status == 500
     assert client("GET", "/sgas/monitor/ce1.example.org").json["registration_epoch"] >= 0
     assert client("GET", "/sgas/monitor/ce1.example.org/ce1.example.org").status == 200
-    assert client("GET", "/sgas/monitor/ce1.example.org/other").status == 404
+    assert client("GET", "/sgas/monitor/ce1.example.org/other").json == unknown
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from publisher.targets import sgas as targets_sgas
 from publisher.targets.base import DaySum, EvidenceUnavailable, KeepsMessages, KeptMessage, Message, TellsSums
 from publisher.targets.directory import DirectoryTarget
 from publisher.targets.identity import TargetContext
-from publisher.targets.sgas import SgasTarget
+from publisher.targets.sgas import QUERY, SgasTarget
 from tests.publisher.simulator.records import message, record
 
 FIRST = 20758
@@ -50,15 +50,27 @@ def posted(sgas: SgasTarget, *records: str) -> None:
     sgas.post(Message("b", "ogf-ur", "application/xml", message(*records)))
 
 
-def test_sgas_gives_sums_by_machine_user_vo_and_day(sgas: SgasTarget) -> None:
+@pytest.mark.parametrize("exact", [True, False], ids=["custom query", "built-in query"])
+def test_sgas_gives_sums_by_machine_user_vo_and_day(simulator: Simulator, sgas: SgasTarget, exact: bool) -> None:
+    simulator.sgas.custom_query_defined = exact
     posted(sgas, record(1), record(2, wall="PT1800S", cpu=("PT100S", "PT20S")), record(3, machine="ce2.example.org"))
     assert isinstance(sgas, TellsSums)
-    wall_s, cpu_s = 4 * (3600 + 1800), 0.83 * 3600 + 0.03 * 3600  # all processors together; 3000 s and 120 s
-    expected = DaySum("ce1.example.org", "/DC=org/CN=Jane", "atlas", FIRST, 2, wall_s, pytest.approx(cpu_s), 36.0)
+    wall_s = 4 * (3600 + 1800)  # all processors together
+    cpu_s, within_s = (3120, 0.0) if exact else (0.83 * 3600 + 0.03 * 3600, 36.0)  # 3000 s and 120 s
+    expected = DaySum("ce1.example.org", "/DC=org/CN=Jane", "atlas", FIRST, 2, wall_s, pytest.approx(cpu_s), within_s)
     assert sgas.usage("ce1.example.org", FIRST, FIRST + 30) == [expected]
     assert sgas.usage("ce1.example.org", FIRST + 1, FIRST + 30) == [], "what ended before was not asked for"
     assert sgas.usage("ce1.example.org", FIRST - 30, FIRST) == [], "nor what ended behind"
     assert sgas.usage("ce9.example.org", FIRST, FIRST + 30) == []
+
+
+def test_the_built_in_query_is_asked_where_the_custom_one_gives_nothing(simulator: Simulator, sgas: SgasTarget) -> None:
+    posted(sgas, record(1))
+    simulator.faults.replace([Fault("status", code=500, service="query", count=1)])
+    first, second = (sgas.usage("ce1.example.org", FIRST, FIRST + 1) for _ in range(2))
+    assert isinstance(first, list)
+    assert first == second
+    assert first[0].within_s == 18.0, "the custom query was not asked again"
 
 
 def test_sgas_gives_when_it_last_took_records_of_a_machine(sgas: SgasTarget) -> None:
@@ -72,7 +84,7 @@ def test_sgas_gives_when_it_last_took_records_of_a_machine(sgas: SgasTarget) -> 
 @pytest.mark.parametrize(
     ("fault", "said", "unauthorised"),
     [
-        (Fault("status", code=500, service="query"), "LUTS 3.8.1", False),
+        (Fault("status", code=500, service="query"), "sgas.authz", False),
         (Fault("status", code=403, service="query"), "sgas.authz", True),
         (Fault("status", code=404, service="query"), "plug-in", False),
         (Fault("html", code=200, service="query"), "cannot be read", False),
@@ -91,6 +103,7 @@ def test_a_service_without_evidence_says_why(
         assert isinstance(told, EvidenceUnavailable)
         assert told.reason
         assert said in told.reason
+        assert told.reason.count("cut") <= 1, "one problem is reported once"
         assert told.unauthorised is unauthorised
 
 
@@ -99,9 +112,15 @@ def test_without_the_right_to_query_nothing_is_reported(pki: Pki) -> None:
         own = schema.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
         target = SgasTarget("neic", schema.SgasSettings(type="sgas", url=running.sgas_url), TargetContext(own))
         told = target.usage("ce1.example.org", FIRST, FIRST + 1)
+        monitor = target.last_registration_s("ce1.example.org")
         target.close()
     assert isinstance(told, EvidenceUnavailable)
+    assert isinstance(monitor, EvidenceUnavailable)
     assert told.unauthorised
+    assert "right `customquery:querygroup=usage-publisher`" in told.reason
+    assert "lacks the right `query:all`" in told.reason
+    assert "LUTS 3.8.1" in told.reason
+    assert "lacks the right `monitor`" in monitor.reason
 
 
 def line(day: str, jobs: Any = 1, **facts: Any) -> dict[str, Any]:
@@ -113,14 +132,21 @@ def answering(*lines: dict[str, Any]) -> Callable[[str], Reply]:
     return lambda _path: Reply(200, {}, json.dumps(lines).encode())
 
 
+def built_in(*lines: dict[str, Any]) -> tuple[Callable[[str], Reply], str]:
+    return answering(*lines), QUERY
+
+
 def test_numbers_as_databases_write_them_and_users_without_a_grid_name() -> None:
     ask = answering(line("2026-11-01", "7", cpu_time="0.5", wall_time=None, user_identity="ce1:ada", vo_name=None))
-    assert targets_sgas.usage(ask, "ce1", FIRST, FIRST + 1) == [DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0, 7 * 18.0)]
+    assert targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 1) == [
+        DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0, 7 * 18.0)
+    ]
 
 
 def test_hours_of_the_simulator_are_rounded_a_record_at_a_time_after_multiplying_by_processors(
     simulator: Simulator, sgas: SgasTarget
 ) -> None:
+    simulator.sgas.custom_query_defined = False
     posted(sgas, *(record(number, wall="PT17S", cpu=("PT5S",)) for number in range(1, 11)))
     told = sgas.usage("ce1.example.org", FIRST, FIRST + 1)
     assert isinstance(told, list)
@@ -136,7 +162,7 @@ def test_hours_of_the_simulator_are_rounded_a_record_at_a_time_after_multiplying
 def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> None:
     if name != "n_jobs" and bad == "":
         return  # no hours
-    told = targets_sgas.usage(answering(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(*built_in(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
     assert isinstance(told, EvidenceUnavailable)
     assert name in told.reason
     assert len(told.reason) < 200
@@ -144,14 +170,14 @@ def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> Non
 
 @pytest.mark.parametrize("bad", ["-1", "1.5"])
 def test_jobs_are_counted_in_whole_numbers(bad: str) -> None:
-    told = targets_sgas.usage(answering(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(*built_in(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
     assert isinstance(told, EvidenceUnavailable)
     assert "n_jobs" in told.reason
 
 
 def test_digits_beyond_what_json_readers_take_are_not_an_answer() -> None:
     text = json.dumps([line("2026-11-01", 777)]).replace("777", "9" * 400)
-    told = targets_sgas.usage(lambda _path: Reply(200, {}, text.encode()), "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(lambda _path: Reply(200, {}, text.encode()), QUERY, "ce1", FIRST, FIRST + 1)
     assert isinstance(told, EvidenceUnavailable)
     monitor = Reply(200, {}, b'{"registration_epoch": ' + b"9" * 400 + b"}")
     assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), EvidenceUnavailable)
@@ -165,13 +191,13 @@ def test_a_monitor_that_answers_null_does_not_know_the_machine() -> None:
 
 def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:
     ask = answering(line("2026-10-31"), line("2026-11-01"), line("2026-11-02"), line("2026-11-01", machine_name="x"))
-    told = targets_sgas.usage(ask, "ce1", FIRST, FIRST + 1)
+    told = targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 1)
     assert isinstance(told, list)
     assert [one.day for one in told] == [FIRST]
 
 
 def test_sums_over_several_days_are_not_an_answer() -> None:
-    told = targets_sgas.usage(answering(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
+    told = targets_sgas.usage(*built_in(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
     assert isinstance(told, EvidenceUnavailable)
     assert "where days were asked for" in told.reason
 
@@ -185,7 +211,7 @@ def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
             return Failure("too-large", "the answer has too many bytes", sent=True)
         return Reply(200, {}, json.dumps([line("2026-11-01"), line("2026-11-02")]).encode())
 
-    told = targets_sgas.usage(ask, "ce1", FIRST, FIRST + 2)
+    told = targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 2)
     assert isinstance(told, list)
     assert [one.day for one in told] == [FIRST, FIRST + 1]
     assert "start_date=2026-10-31&end_date=2026-11-03" in asked[0]

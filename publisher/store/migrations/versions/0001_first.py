@@ -148,6 +148,18 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "reconciliations",
+        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
+        sa.Column("due_at", sa.BigInteger(), nullable=False),
+        sa.Column("looked_at", sa.BigInteger()),
+        sa.Column("evidence_at", sa.BigInteger()),
+        sa.Column("problem", sa.Text()),
+        sa.Column("differences", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("unconfirmed_since", sa.BigInteger()),
+        sa.Column("last_batch_id", sa.BigInteger(), nullable=False, server_default="0"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "due_months",
         sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
         sa.Column("purpose", sa.Text(), primary_key=True),

@@ -1,0 +1,49 @@
+"""The file or URL of the configuration that says what a service has: an export, a portal's download, a sync test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from publisher.config.schema import TargetSettings
+from publisher.errors import CredentialError, StoreFullError, TargetError, UnreachableError
+from publisher.security.http import Failure
+from publisher.targets import answers
+from publisher.targets.identity import Identity, TargetContext
+
+
+@contextmanager
+def configured_evidence(settings: TargetSettings, evidence: str, context: TargetContext) -> Iterator[Path]:
+    """The file while inside; of a URL a copy, got with the target's credentials, time-out, and proxy.
+
+    Raises `UnreachableError`, `TargetError`, and `CredentialError` where a URL gives nothing, and `StoreFullError`.
+    """
+    if not evidence.startswith("https://"):
+        yield Path(evidence)
+        return
+    content = _got(settings, evidence, context)
+    try:
+        with NamedTemporaryFile(prefix="usage-publisher-evidence-") as copy:
+            copy.write(content)
+            copy.flush()
+            yield Path(copy.name)
+    except OSError as error:
+        raise StoreFullError(f"no room for a copy of {evidence}: {error.strerror or error}") from error
+
+
+def _got(settings: TargetSettings, url: str, context: TargetContext) -> bytes:
+    client = Identity(settings.credentials, context).client(url, timeout_s=settings.timeout, proxy=settings.proxy)
+    try:
+        reply = client.request("GET", url)
+    finally:
+        client.close()
+    if isinstance(reply, Failure):
+        raise UnreachableError(f"{url}: {reply.message}", hint=reply.hint)
+    if reply.status in {401, 403, 407} or answers.refuses_certificate(reply):
+        hint = "The service must allow the name of our certificate to read it"
+        raise CredentialError(f"{url}: {answers.describe(reply)}", hint=hint)
+    if reply.status != 200:
+        raise TargetError(f"{url}: {answers.describe(reply)}", hint="Check `evidence` in the configuration")
+    return reply.body

@@ -1,0 +1,80 @@
+"""Reconciliations: when each target was compared with its service, when that is due again, and what is unconfirmed.
+
+Instants are epoch seconds. `unconfirmed_since` is of the deliveries that were accepted up to `last_batch_id`; those of
+later batches are unconfirmed since their batch was accepted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_column, or_, select
+
+from formats.calendar import SECONDS_A_DAY, Month, month_of
+from publisher.reason import ReasonCode
+from publisher.store import dialect
+from publisher.store.schema import BatchState, State, batches, deliveries, reconciliations
+
+
+class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
+    """The last reconciliation of a target.
+
+    `due_at`: when `run` makes the next one. `looked_at`: when the last one ended; `evidence_at`: the last one for which
+    the service, or a file, gave evidence. `problem`: why the last one had none: shown as it is, and never compared.
+    """
+
+    due_at: int
+    looked_at: int | None = None
+    evidence_at: int | None = None
+    problem: str | None = None
+    differences: int = 0
+    unconfirmed_since: int | None = None
+    last_batch_id: int = 0
+
+
+def of_target(connection: Connection, target_id: int) -> Reconciled | None:
+    """The last reconciliation of a target; None: there was none, and none is planned."""
+    columns = (reconciliations.c[name] for name in Reconciled.__struct_fields__)
+    row = connection.execute(select(*columns).where(reconciliations.c.target_id == target_id)).mappings().first()
+    return None if row is None else Reconciled(**row)
+
+
+def record(connection: Connection, target_id: int, reconciled: Reconciled) -> None:
+    """Remember a reconciliation instead of the one before."""
+    row = {"target_id": target_id, **msgspec.to_builtins(reconciled)}
+    dialect.upsert(connection, reconciliations, [row], keys=("target_id",))
+
+
+def unconfirmed_months(connection: Connection, target_id: int) -> dict[Month, int]:
+    """The months in which deliveries ended that were sent from here, accepted, and not confirmed, oldest first; and
+    since when the oldest of them is accepted. Goes through all deliveries of the target."""
+    day = deliveries.c.end_time // literal_column(str(SECONDS_A_DAY), Integer)  # as text: PostgreSQL compares it
+    chosen = and_(
+        deliveries.c.target_id == target_id,
+        deliveries.c.state == int(State.ACCEPTED),
+        deliveries.c.confirmed_at.is_(None),
+        or_(deliveries.c.reason.is_(None), deliveries.c.reason != ReasonCode.ASSUMED.value),
+    )
+    found: dict[Month, int] = {}
+    for number, since in connection.execute(
+        select(day, func.min(deliveries.c.changed_at)).where(chosen).group_by(day).order_by(day)
+    ):
+        month = month_of(number * SECONDS_A_DAY)
+        found[month] = min(since, found.get(month, since))
+    return found
+
+
+def last_batch(connection: Connection, target_id: int) -> int:
+    """The number of the last batch of a target that was accepted; 0: there was none."""
+    query = select(func.max(batches.c.id)).where(*_accepted(target_id))
+    return connection.execute(query).scalar_one() or 0
+
+
+def accepted_after(connection: Connection, target_id: int, batch_id: int) -> int | None:
+    """When the first batch after a batch was accepted; None: none was."""
+    later = select(batches.c.closed_at).where(*_accepted(target_id), batches.c.id > batch_id)
+    found: int | None = connection.execute(later.order_by(batches.c.id).limit(1)).scalar()
+    return found
+
+
+def _accepted(target_id: int) -> tuple[ColumnElement[bool], ...]:
+    return batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED)
