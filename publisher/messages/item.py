@@ -191,7 +191,7 @@ def view_of(target: Target, config: Config) -> View:
         local_id_prefix=target.local_id_prefix,
         submit_host=target.submit_host,
         vo_spelling=target.vo_spelling,
-        vo_groups_for_sgas="arc" if target.vo_spelling.startswith("arc") else "stripped",
+        vo_groups_for_sgas="stripped" if target.vo_spelling in {"plain", "apel-client"} else "arc",
         summary_counts=target.summary_counts,
         infrastructure_description=target.infrastructure_description,
         benchmark=target.benchmark_type,

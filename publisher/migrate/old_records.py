@@ -112,7 +112,7 @@ class OldRecords(TemporaryDatabase):
                 for fields in export.rows():
                     self._put(fields, is_export=True)
             else:
-                self._note(f"{path}: an export of {export.shape}s, and {self._format} is compared")
+                self._note(f"{path}: an export of {export.content}, and {self._format} is compared")
         for label, content in contents(messages):
             if is_of_queue(label):
                 continue
@@ -338,6 +338,11 @@ class Export(msgspec.Struct, frozen=True):
     shape: Literal["record", "summary"]
     columns: tuple[str, ...]
     delimiter: str
+
+    @property
+    def content(self) -> str:
+        """What its rows are, for people."""
+        return "summaries" if self.shape == "summary" else "job records"
 
     @staticmethod
     def of(path: Path) -> Export | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -170,6 +171,36 @@ def test_what_the_client_had_not_sent_yet_is_sent(fixtures: Path, tmp_path: Path
     site.go()
     assert Apel().take_client("jobs", rows).take(site.ours).jobs == expected("torque", local=True)
     assert 0 < len(rows) < 16
+
+
+def test_messages_of_job_records_do_as_well(fixtures: Path, tmp_path: Path) -> None:
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
+    site("run").ok()
+    text = site("render", "apel-job", "--target", "apel").ok().out
+    copies = site.folder / "copies"
+    copies.mkdir()
+    copy = re.sub(r"^(LocalJobId: \S+)$", r"\1.lrms.example.org", text, flags=re.MULTILINE)
+    (copies / "message").write_text(copy)
+    found = site.shadow("--against", copies)
+    assert (found.code, found.object["other_key"], found.object["differs"]) == (3, 16, 0)
+    assert found.object["records"][0]["key"] == [
+        {"field": "LocalJobId", "theirs": "1042.lrms.example.org", "ours": "1042", "reason": ""}
+    ]
+    site.take_over(copies)
+    assert site.rows("SELECT count(*) FROM deliveries WHERE reason = 'assumed'") == [(16,)]
+
+
+def test_what_would_be_held_was_sent_by_the_client_all_the_same(fixtures: Path, tmp_path: Path) -> None:
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
+    score = 'benchmark = { type = "HEPscore23", value = 14.2 }\n'
+    site.configure(site.config.read_text().replace(score, ""))
+    assert site("run").code in {0, 3}
+    export = site.export("records.tsv")
+    assert site.shadow("--against", export).object["other_key"] == 16
+    site.take_over(export)
+    site.configure(site.config.read_text().replace("[targets.apel]", score + "\n[targets.apel]", 1))
+    site.go()
+    assert site.ours == []
 
 
 def test_two_tasks_that_are_one_record_there_are_named(fixtures: Path, tmp_path: Path) -> None:
