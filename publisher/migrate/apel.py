@@ -310,6 +310,9 @@ class _Apel:
             target["dn"] = "withhold"
         joiner = self._client.block("joiner") if self._client is not None else Block("joiner", 0)
         target["local_jobs"] = "send" if self._flag(joiner, "local_jobs", default=False) else "skip"
+        if target["local_jobs"] == "send" and "vo" in target:
+            text = "the client takes the Unix group of a local job for its VO: give such jobs their VO by [[map]] rules"
+            remark("choose", "[joiner] local_jobs", text)
         interval = unloader.get("interval") or "latest"
         if interval != "latest":
             text = f"{interval!r} is done by `usage-publisher republish {TARGET} --since TIME --until TIME`"

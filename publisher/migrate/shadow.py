@@ -188,8 +188,9 @@ class ShadowComparison:
                 raise UsageError(
                     f"the earlier publisher sent {jobs_there[month]:,} jobs of {month}, and {self._name} would be sent "
                     f"{self._jobs_here[month]:,}",
-                    hint="Nothing was changed. Find the missing jobs first: look at what is held, at vo, local_jobs, "
-                    "since, and at the time zone and the oldest log of each source",
+                    hint="Nothing was changed. With --since take over only the months that are sent from here, or find "
+                    "the missing jobs first: look at held records, vo, local_jobs, and the time zone and oldest log of "
+                    "each source",
                 )
         return theirs
 

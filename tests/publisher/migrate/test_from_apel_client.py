@@ -112,6 +112,19 @@ def test_a_cut_over_at_the_start_of_a_month(fixtures: Path, tmp_path: Path, syst
     assert apel.summarised == apel.synced == {**october, (NOVEMBER, CE): 1}
 
 
+def test_what_was_taken_over_is_replaced_once(fixtures: Path, tmp_path: Path) -> None:
+    site = ClientSite(fixtures, tmp_path / "site", "lsf")
+    site("run").ok()
+    site.take_over(site.export("summaries.tsv"))
+    site.go()
+    sent = site.ours
+    assert sent
+    site("run").ok()
+    assert site.ours == sent
+    audit = site("store", "audit").ok().out
+    assert "8 summaries count as delivered before us" in audit
+
+
 def test_months_of_which_the_client_sent_more_are_not_taken_over(fixtures: Path, tmp_path: Path) -> None:
     site = ClientSite(fixtures, tmp_path / "site", "torque")
     site.set(local_jobs='"skip"')
