@@ -203,7 +203,7 @@ class _Shown:
                 self._twice.append(each)
         if each.same_as is not None:
             self._ambiguous.append(each)
-        if each.kind != "same" and (session.json or len(self._listed) < _SHOWN):
+        if (each.kind != "same" or each.same_as is not None) and (session.json or len(self._listed) < _SHOWN):
             self._listed.append(each)
 
     def finish(self) -> None:
@@ -247,11 +247,13 @@ class _Shown:
             say(f"(and {len(self._old.notes) - _SHOWN:,} more are not compared; --json lists all)")
         if self._old.again:
             say(f"the earlier publisher sent {self._old.again:,} records more than once")
-        for each in self._ambiguous:
+        for each in self._ambiguous[:_SHOWN]:
             say(
                 f"{each.record} and {each.same_as} are one record of the earlier publisher: which of the two it sent "
                 "is unknown, and --take-over counts both as delivered"
             )
+        if len(self._ambiguous) > _SHOWN:
+            say(f"(and {len(self._ambiguous) - _SHOWN:,} more like this; --json lists all)")
         say(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
         if self.twice:
             say(f"{counted(self.twice, 'record')} would count twice at the service: the keys differ")

@@ -204,10 +204,10 @@ class OldRecords(TemporaryDatabase):
                 yield run_id, ours, fields, found
 
     def _spelled_otherwise(self, fields: Fields, local: str | None, tolerance_s: int) -> OldRecord | None:
-        """The record whose local id is spelled otherwise. One that has no match yet goes first; with a tolerance none
-        that has."""
+        """The record whose local id, part of the service's key, is spelled otherwise. One that has no match yet goes
+        first; with a tolerance none that has."""
         end = keys_of(self._format, fields).end
-        if local is None or end is None:
+        if local is None or end is None or FORMATS[self._format].key != "local id":
             return None
         own, site = local_id(local), key_of(self._format, fields).get("Site")
         query = _OLD + "WHERE number = ? AND end BETWEEN ? AND ? ORDER BY matched_by IS NOT NULL"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.publisher.migrate.apel_client import SYSTEMS, Apel, ClientSite, end_of, job_name, jobs_of
+from tests.publisher.migrate.apel_client import SYSTEMS, Apel, ClientSite, end_of, fixture_jobs, job_name, jobs_of
 
 OCTOBER, NOVEMBER = "10", "11"
 CE = "ce1.example.org:9619/ce1.example.org-condor"
@@ -33,6 +33,10 @@ def after_the_client(site: ClientSite, summaries: str = "summaries.tsv") -> Apel
 @systems
 def test_the_fixtures_are_what_the_client_sent(fixtures: Path, tmp_path: Path, system: str) -> None:
     site = ClientSite(fixtures, tmp_path / "site", system)
+    (log,) = (site.logs / "batch").iterdir()
+    line, _, name = fixture_jobs().SYSTEMS[system]
+    assert log.name == name
+    assert log.read_text().splitlines() == [line(job) for job in sorted(jobs_of(), key=end_of)], "run the client again"
     apel = Apel().take_client("summaries", site.client_rows("summaries.tsv"))
     assert apel.summarised == apel.take_client("sync", site.client_rows("sync.tsv")).synced
     assert sum(apel.summarised.values()) == len(site.client_rows("records.tsv"))
@@ -138,8 +142,9 @@ def test_months_of_which_the_client_sent_more_are_not_taken_over(fixtures: Path,
 # --- job records
 
 
-@with_local_jobs
-@pytest.mark.parametrize("records", ["apel-job", "emi-car"])
+@pytest.mark.parametrize(
+    ("records", "local"), [("apel-job", True), ("apel-job", False), ("emi-car", True)], ids=lambda value: str(value)
+)
 @systems
 def test_job_records(fixtures: Path, tmp_path: Path, system: str, records: str, *, local: bool) -> None:
     site = ClientSite(fixtures, tmp_path / "site", system, records=records, local=local)
