@@ -142,9 +142,7 @@ def test_months_of_which_the_client_sent_more_are_not_taken_over(fixtures: Path,
 # --- job records
 
 
-@pytest.mark.parametrize(
-    ("records", "local"), [("apel-job", True), ("apel-job", False), ("emi-car", True)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("records", "local"), [("apel-job", True), ("apel-job", False), ("emi-car", True)], ids=str)
 @systems
 def test_job_records(fixtures: Path, tmp_path: Path, system: str, records: str, *, local: bool) -> None:
     site = ClientSite(fixtures, tmp_path / "site", system, records=records, local=local)
