@@ -57,12 +57,15 @@ def apel_submit_host(job: Job, view: View) -> str:
     """SubmitHost of a run in APEL's records and summaries.
 
     With an endpoint: in the view's spelling. Without: the cluster, else the machine name of the view, else `None` (the
-    server's own word). ARC names the interface of arcrest and internal endpoints only.
+    server's own word). ARC names the interface of arcrest and internal endpoints only. The APEL client has `None` for
+    every local job.
     """
+    if view.submit_host == "apel-client" and infrastructure_of(job) == "local":
+        return NO_SUBMIT_HOST
     url = job.endpoint_url
     if not url:
         return job.cluster or machine_name(job, view) or NO_SUBMIT_HOST
-    if view.submit_host == "url":
+    if view.submit_host in {"url", "apel-client"}:
         return url
     if view.submit_host == "host":
         return endpoint_host(url) or url

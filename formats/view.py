@@ -9,14 +9,20 @@ from typing import Literal
 
 import msgspec
 
-SubmitHostSpelling = Literal["arc", "url", "arc-6.17-internal", "host"]
+SubmitHostSpelling = Literal["arc", "url", "arc-6.17-internal", "host", "apel-client"]
 """APEL's SubmitHost of an ARC endpoint. `arc`: `<interface without org.nordugrid.>:<URL>` for arcrest and internal, the
 bare URL for emies and gridftp; `url`: the bare URL always (ARC 6.17); `arc-6.17-internal`: as `arc`, with `internal`
-mangled to `ternal` as some ARC releases did; `host`: the host alone. A site keeps the spelling its history has."""
+mangled to `ternal` as some ARC releases did; `host`: the host alone; `apel-client`: the bare URL, and `None` for a
+local job. A site keeps the spelling its history has."""
 
-VoSpelling = Literal["plain", "arc", "arc-6.17"]
+VoSpelling = Literal["plain", "arc", "arc-6.17", "apel-client"]
 """`plain`: group `/atlas`, role `Role=production` (the convention); `arc`: `/Role=production` and `Role=NULL`;
-`arc-6.17`: group `/atlas/Role` for a run with a role, and `Role=NULL` always, as that release wrote them."""
+`arc-6.17`: group `/atlas/Role` for a run with a role, and `Role=NULL` always, as that release wrote them;
+`apel-client`: the role as the FQAN has it, `Role=NULL` included, and the Unix group as VO of a local job."""
+
+SummaryCounts = Literal["nodes-and-cores", "cores", "none"]
+"""Which of NodeCount and Processors, both in the key of a summary, have their values; the others are 0. The APEL client
+has no nodes of Grid Engine and HTCondor, and neither without `parallel` in its parser.cfg."""
 
 NamespaceStyle = Literal["default", "prefixed"]
 """`default`: elements in the default namespace; `prefixed`: every element carries the prefix `urf`."""
@@ -38,6 +44,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     local_id_prefix: str = ""
     submit_host: SubmitHostSpelling = "arc"
     vo_spelling: VoSpelling = "plain"
+    summary_counts: SummaryCounts = "nodes-and-cores"
     vo_type: str = "voms"
     vo_groups_for_sgas: Literal["stripped", "arc"] = "stripped"
     benchmark: str | None = None

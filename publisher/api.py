@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from publisher.preview.explain import Explanation
     from publisher.preview.render import Rendering
     from publisher.publish.circuit import Circuits
+    from publisher.publish.decide import DeliveredBefore
     from publisher.publish.publish import Delivery
     from publisher.publish.republish import RepublishPlan
     from publisher.reconcile.amounts import By
@@ -386,12 +387,12 @@ class Publisher:
         with self._locked(target) as (plan, now), self.store.write() as connection:
             return assume_until(connection, plan.target_id, target, until, now)
 
-    def take_over(self, target: str, run_ids: Sequence[int], evidence: str) -> int:
-        """Record these runs, where they were never sent from here, as delivered before us. How many jobs."""
-        from publisher.publish.decide import assume_runs  # noqa: PLC0415
+    def take_over(self, target: str, found: DeliveredBefore, evidence: str) -> int:
+        """Record runs, where they were never sent from here, or summaries as delivered before us. How many."""
+        from publisher.publish.decide import assume  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
-            return assume_runs(connection, plan.target_id, target, run_ids, evidence, now)
+            return assume(connection, plan.target_id, target, found, evidence, now)
 
     # --- the store itself, and the spooling contexts that follow it
 

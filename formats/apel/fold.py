@@ -208,8 +208,8 @@ class Fold:
         month = self._months.get(earliest // SECONDS_A_DAY) or self._month(earliest)
         benchmarks = job.benchmarks
         identity = (
-            month, job.status, job.user_dn, job.fqans, job.vo, job.endpoint_url, job.endpoint_type, job.cluster,
-            job.infrastructure, job.site, job.token_subject, job.nodes, job.cores or job.slots,
+            month, job.status, job.user_dn, job.fqans, job.vo, job.local_group, job.endpoint_url, job.endpoint_type,
+            job.cluster, job.infrastructure, job.site, job.token_subject, job.nodes, job.cores or job.slots,
             benchmarks if len(benchmarks) != 1 else (benchmarks[0].type, benchmarks[0].value),
         )  # fmt: skip
         known = self._known.get(identity)
@@ -303,8 +303,8 @@ def group_without_score(job: Job, month: Month, view: View, notes: list[Note]) -
         infrastructure=infrastructure_of(job),
         benchmark=NULL,
         score_milli=0,
-        nodes=values.node_count(job, notes),
-        processors=values.processors(job, notes),
+        nodes=values.node_count(job, notes) if view.summary_counts == "nodes-and-cores" else 0,
+        processors=values.processors(job, notes) if view.summary_counts != "none" else 0,
     )
 
 

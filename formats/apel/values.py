@@ -11,9 +11,9 @@ from typing import Final
 from formats.apel.text import CARRIED_RULE, NULL, carried, is_null
 from formats.base import Note
 from formats.fit import shown, unreported
-from formats.hosts import apel_submit_host
+from formats.hosts import apel_submit_host, infrastructure_of
 from formats.job import Job
-from formats.names import dn_for, parse_fqan, vo_of
+from formats.names import dn_for, parse_fqan, vo_of, vo_read_by_apel
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
 from formats.text import duration_seconds
@@ -121,8 +121,12 @@ def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
 
     With `vo_spelling = "arc"` the role is `/Role=production`, or `Role=NULL` where there is none, and the group of a
     run without VOMS attributes is `/`, as ARC's publisher writes them. ARC 6.17 takes the role's word into the group
-    (`/atlas/Role`) and has no role ever: `vo_spelling = "arc-6.17"`.
+    (`/atlas/Role`) and has no role ever: `vo_spelling = "arc-6.17"`. The APEL client keeps the role as the FQAN has it,
+    `Role=NULL` included, and takes the Unix group for the VO of a local job: `vo_spelling = "apel-client"`.
     """
+    if view.vo_spelling == "apel-client":
+        vo, group, role = _vo_fields_of_client(job)
+        return named("VO", vo, notes), named("VOGroup", group, notes), named("VORole", role, notes)
     primary = parse_fqan(job.fqans[0]) if job.fqans else None
     group = primary.group if primary else None
     role = f"Role={primary.role}" if primary and primary.role else None
@@ -133,3 +137,15 @@ def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
         group = group or "/"
         role = f"/{role}" if role else "Role=NULL"
     return named("VO", vo_of(job), notes), named("VOGroup", group, notes), named("VORole", role, notes)
+
+
+def _vo_fields_of_client(job: Job) -> tuple[str | None, str | None, str | None]:
+    """VO, VOGroup and VORole as the APEL client takes them (facts on receivers, last section)."""
+    if infrastructure_of(job) == "local":
+        return job.local_group, None, None
+    fqan = job.fqans[0].split(";", 1)[0] if job.fqans else ""
+    if not fqan.startswith("/"):
+        return fqan or vo_of(job), None, None
+    parts = [part for part in fqan.split("/") if part]
+    at = next((place for place, part in enumerate(parts) if part.lower().startswith("role=")), len(parts))
+    return vo_read_by_apel(fqan), "".join(f"/{part}" for part in parts[:at]), parts[at] if at < len(parts) else None

@@ -22,7 +22,8 @@ from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
-    from publisher.migrate.shadow import Kind, OldRecords, ShadowComparison, ShadowRecord
+    from publisher.migrate.old_records import OldRecords
+    from publisher.migrate.shadow import Kind, ShadowComparison, ShadowRecord
 
 _SHOWN = 20
 _DAY_S = 86400
@@ -40,7 +41,7 @@ def shadow(
         typer.Option(
             "--against",
             metavar="PATH",
-            help="Its messages: files, folders, SSM's queue. Repeatable.",
+            help="Its messages (files, folders, SSM's queue), or an export of its database. Repeatable.",
         ),
     ] = None,
     since: options.Since = None,
@@ -89,7 +90,7 @@ def _require_shadow(publisher: Publisher, target: str, compared: bool, until: in
         )
     if until is None and not compared:
         raise UsageError("--take-over needs --against or --delivered-until", hint="They say what was sent")
-    if until is None and settings.format.is_snapshot:
+    if until is None and settings.format.shape == "report":
         raise UsageError(
             f"messages of {settings.records} do not say which jobs they contain", hint="Add --delivered-until"
         )
@@ -120,7 +121,9 @@ def _rehearse(publisher: Publisher, target: str) -> int:
 def _compare(
     publisher: Publisher, target: str, against: list[Path], window: tuple[int | None, int | None], *, take_over: bool
 ) -> int:
-    from publisher.migrate.shadow import OldRecords, ShadowComparison  # noqa: PLC0415
+    from publisher.migrate.old_records import OldRecords  # noqa: PLC0415
+    from publisher.migrate.shadow import ShadowComparison  # noqa: PLC0415
+    from publisher.publish.decide import DeliveredBefore  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
     settings = publisher.config.targets[target]
@@ -139,10 +142,20 @@ def _compare(
         shown = _Shown(comparison, old)
         theirs = [each.run_id for each in shown.records() if take_over and each.is_on_both_sides]
         shown.finish()
+        summaries = take_over and settings.format.shape == "summary"
+        groups = comparison.groups_to_take_over() if summaries else []
     if take_over:
         evidence = f"they are in {', '.join(str(path) for path in against)}"
-        _say_taken_over(target, publisher.take_over(target, [run for run in theirs if run is not None], evidence))
-    return REJECTED if shown.unexplained else DONE
+        found = DeliveredBefore([run for run in theirs if run is not None], groups)
+        moved = publisher.take_over(target, found, evidence)
+        if summaries:
+            say(
+                f"{counted(moved, 'group')} recorded as sent by the earlier publisher; they are replaced when "
+                f"`shadow` is removed from [targets.{target}]"
+            )
+        else:
+            _say_taken_over(target, moved)
+    return REJECTED if shown.unexplained or (shown.twice and not take_over) else DONE
 
 
 def _window(old: OldRecords, given: tuple[int | None, int | None]) -> tuple[int, int]:
@@ -165,7 +178,10 @@ class _Shown:
         self._examples: dict[str, tuple[str, str | None, str | None, str]] = {}
         self._reasons: Counter[tuple[str, str]] = Counter()
         self._listed: list[ShadowRecord] = []
+        self._twice: list[ShadowRecord] = []
+        self._ambiguous: list[ShadowRecord] = []
         self.unexplained = 0
+        self.twice = 0
 
     def records(self) -> Iterator[ShadowRecord]:
         """The records of the comparison, counted as they pass."""
@@ -181,7 +197,13 @@ class _Shown:
             self._reasons[each.kind, each.reason] += 1
         if each.kind == "only there" or not each.explained:
             self.unexplained += 1
-        if each.kind != "same" and (session.json or len(self._listed) < _SHOWN):
+        if each.would_count_twice:
+            self.twice += 1
+            if len(self._twice) < _SHOWN:
+                self._twice.append(each)
+        if each.same_as is not None:
+            self._ambiguous.append(each)
+        if (each.kind != "same" or each.same_as is not None) and (session.json or len(self._listed) < _SHOWN):
             self._listed.append(each)
 
     def finish(self) -> None:
@@ -199,8 +221,14 @@ class _Shown:
                 for name, (reason, theirs, ours, record) in self._examples.items()
             }
             sent = {"records": self._old.count, "sent_again": self._old.again, "notes": self._old.notes}
-            json_object({**_named(counts), "fields": fields, "other": sent, "records": self._listed})
+            json_object(
+                {
+                    **_named(counts), "would_count_twice": self.twice, "fields": fields, "other": sent,
+                    "records": self._listed,
+                }
+            )  # fmt: skip
             return
+        self._show_keys()
         rows: list[list[object]] = [
             [name, count, reason or "not explained", _value(theirs), _value(ours)]
             for name, count in self._fields.most_common()
@@ -219,10 +247,33 @@ class _Shown:
             say(f"(and {len(self._old.notes) - _SHOWN:,} more are not compared; --json lists all)")
         if self._old.again:
             say(f"the earlier publisher sent {self._old.again:,} records more than once")
+        for each in self._ambiguous[:_SHOWN]:
+            say(
+                f"{each.record} and {each.same_as} are one record of the earlier publisher: which of the two it sent "
+                "is unknown, and --take-over counts both as delivered"
+            )
+        if len(self._ambiguous) > _SHOWN:
+            say(f"(and {len(self._ambiguous) - _SHOWN:,} more like this; --json lists all)")
         say(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
+        if self.twice:
+            say(f"{counted(self.twice, 'record')} would count twice at the service: the keys differ")
+
+    def _show_keys(self) -> None:
+        """The keys that differ, a line for each part that does."""
+        rows: list[list[object]] = [
+            [each.record if part is each.key[0] else "", part.field, _value(part.ours), _value(part.theirs)]
+            for each in self._twice
+            for part in each.key
+        ]
+        if rows:
+            show_table(
+                "Keys that differ: each would count twice", ["record", "part of the key", "ours", "theirs"], rows
+            )
+        if self.twice > len(self._twice):
+            say(f"({self.twice - len(self._twice):,} more; --json lists all)")
 
 
-_KINDS: Final[tuple[Kind, ...]] = ("same", "differs", "only here", "only there")
+_KINDS: Final[tuple[Kind, ...]] = ("same", "differs", "other key", "only here", "only there")
 
 
 def _named(counts: dict[Kind, int]) -> dict[str, Any]:

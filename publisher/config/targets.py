@@ -19,7 +19,7 @@ from formats.calendar import LONGEST_S, PeriodKind
 from formats.registry import FORMATS, names_of, require_version
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
-from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, UrExtension, VoSpelling
+from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, SummaryCounts, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.rules import Selected
 from publisher.config.types import Count, FilePath, Instant, KeepsPlan, PathOrUrl, PlansAgain, Seconds, Settings, Switch
@@ -135,6 +135,9 @@ class TargetSettings(Settings):
     )
     submit_host: PlansAgain[SubmitHostSpelling] = Field(default="arc", description="Spelling of APEL's SubmitHost.")
     vo_spelling: PlansAgain[VoSpelling] = Field(default="plain", description="Of VO groups and roles.")
+    summary_counts: PlansAgain[SummaryCounts] = Field(
+        default="nodes-and-cores", description="Which of NodeCount and Processors summaries have; the others are 0."
+    )
     infrastructure_description: KeepsPlan[str | None] = Field(
         default=None, description="Of CAR and APEL job records, instead of USAGE-PUBLISHER-middleware-LRMS."
     )

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from formats.benchmark import canonical_name
 from formats.registry import FORMATS
+from formats.view import SummaryCounts
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Kind, Proposal, read_blocks
 from publisher.targets.message_files import elements_of
@@ -20,35 +21,44 @@ from publisher.text import iso
 
 
 class _BatchSystem(NamedTuple):
-    """What a batch system of APEL's parser is here; `remarks` are what, where (empty: at its type), and the text."""
+    """What a batch system of APEL's parser is here; `remarks` are what, where (empty: at its type), and the text.
+
+    `counts`: which numbers the client has in the key of a summary (facts on receivers, last section).
+    """
 
     type: str
     remarks: tuple[tuple[Kind, str, str], ...] = ()
     has_daily_files: bool = False
+    counts: SummaryCounts = "nodes-and-cores"
 
 
 _LOCAL_TIMES: Final = (
     "choose", "timezone", "logs have local times: set `timezone` of the source to that of the server"
 )  # fmt: skip
+_CORES_OF_ENTRIES: Final = (
+    "the client counts one core for {} of several: such summaries have another key there, which `shadow` shows and "
+    "`shadow --take-over` replaces"
+)
 _SYSTEMS: Final = {
     "PBS": _BatchSystem(
         "torque",
         (
             ("choose", "", 'PBS is TORQUE, or PBS Pro and OpenPBS: for the latter set type = "pbs"'),
             _LOCAL_TIMES,
+            ("choose", "Processors", _CORES_OF_ENTRIES.format("an entry `n1/0*8` of PBS Pro")),
         ),
         has_daily_files=True,
     ),
-    "SGE": _BatchSystem("gridengine"),
-    "LSF": _BatchSystem("lsf"),
+    "SGE": _BatchSystem("gridengine", counts="cores"),
+    "LSF": _BatchSystem("lsf", (("choose", "Processors", _CORES_OF_ENTRIES.format("an entry `8*n1`")),)),
     "SLURM": _BatchSystem(
         "slurm",
         (
-            ("differs", "", 'saved output of sacct is read as before; with path = "/usr/bin/sacct" the program is run'),
+            ("choose", "path", "saved CPUTimeRAW is not CPU time that was used: set the path to /usr/bin/sacct"),
             _LOCAL_TIMES,
         ),
     ),
-    "HTCONDOR": _BatchSystem("htcondor"),
+    "HTCONDOR": _BatchSystem("htcondor", counts="cores"),
 }
 """By the `type` in the parser's configuration."""
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
@@ -118,6 +128,7 @@ class _Apel:
         self._client = by_kind["client"][0] if by_kind["client"] else None
         self._sender = by_kind["sender"][0] if by_kind["sender"] else None
         self._delivered_until = delivered_until
+        self._counts: set[SummaryCounts] = set()
         for file in by_kind["parser"]:
             self._parser(file)
         self._benchmarks()
@@ -205,11 +216,15 @@ class _Apel:
         remark = self.proposal.remark
         for kind, place, text in system.remarks:
             remark(kind, place or f"{where} type", text)
-        if not self._flag(batch, "parallel", default=False):
+        if self._flag(batch, "parallel", default=False):
+            self._counts.add(system.counts)
+        else:
+            self._counts.add("none")
             text = (
-                "APEL counts one core a job; the cores that were granted are read here, so wall time by cores differs"
+                "the client sent no cores, which counts one a job. `summary_counts` keeps that, so that summaries "
+                "replace the client's; once they have, remove it, and the cores that were granted are sent"
             )
-            remark("differs", f"{where} parallel", text)
+            remark("choose", f"{where} parallel", text)
         if self._flag(batch, "scale_host_factor", default=False):
             text = "durations are not multiplied by LSF's host factor: set `benchmarks` of the source by host instead"
             remark("not carried over", f"{where} scale_host_factor", text)
@@ -294,8 +309,10 @@ class _Apel:
                 )
             target["dn"] = "withhold"
         joiner = self._client.block("joiner") if self._client is not None else Block("joiner", 0)
-        if self._flag(joiner, "local_jobs", default=False):
-            target["local_jobs"] = "send"
+        target["local_jobs"] = "send" if self._flag(joiner, "local_jobs", default=False) else "skip"
+        if target["local_jobs"] == "send" and "vo" in target:
+            text = "the client takes the Unix group of a local job for its VO: give such jobs their VO by [[map]] rules"
+            remark("choose", "[joiner] local_jobs", text)
         interval = unloader.get("interval") or "latest"
         if interval != "latest":
             text = f"{interval!r} is done by `usage-publisher republish {TARGET} --since TIME --until TIME`"
@@ -312,8 +329,20 @@ class _Apel:
             )
         target = {**self._where(unloader), **self._records(unloader)}
         self._selection(target, unloader)
+        self._keys(target)
         self._state(target, unloader)
         self.proposal.targets[TARGET] = target
+
+    def _keys(self, target: dict[str, Any]) -> None:
+        """The client's spelling of what is in APEL's keys of summaries and sync counts, so that ours replace them."""
+        target["submit_host"] = target["vo_spelling"] = "apel-client"
+        if FORMATS[target["records"]].shape != "summary":
+            return
+        if len(self._counts) > 1:
+            text = "the client sent NodeCount and Processors of one batch system only: see `summary_counts`"
+            self.proposal.remark("choose", "[batch] parallel", text)
+        elif self._counts - {"nodes-and-cores"}:
+            (target["summary_counts"],) = self._counts
 
     # --- sender.cfg
 
@@ -385,14 +414,16 @@ class _Apel:
             self.proposal.remark("state", "delivered_until", text)
         elif not summaries:
             text = (
-                "what the client has sent is in its database (LastUpdated, JobRecords): give it with "
-                "--delivered-until, or all jobs in the logs are sent again; APEL replaces those of the same LocalJobId "
-                "and end"
+                "what the client has sent is in its database: export JobRecords, and `usage-publisher shadow "
+                f"{TARGET} --against FILE --take-over` counts them as delivered. Else all jobs in the logs are sent "
+                "again, and those whose LocalJobId is spelled otherwise count twice"
             )
             self.proposal.remark("choose", "delivered_until", text)
         if summaries:
             text = "months are sent whole, and replace the client's: say how far the logs of each source go back"
             self.proposal.remark("choose", "complete_since", text)
+            text = "the first month that is sent from here: where a month begins is the best time to switch"
+            self.proposal.remark("choose", "since", text)
         messaging = self._sender.block("messaging") if self._sender is not None else Block("messaging", 0)
         spool = (unloader.get("dir_location") or "/var/spool/apel").rstrip("/")
         queue = Path(messaging.get("path") or f"{spool}/outgoing")

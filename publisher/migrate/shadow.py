@@ -1,11 +1,7 @@
 """A target beside the publisher that was there before: record by record, or group by group, with reasons.
 
-What the other sent is read from its messages: a folder of archived usage records, an outgoing queue of SSM, files. What
-we would send are the items of `publisher.messages.items`. Nothing is changed; `publisher.publish.decide` does that.
-
-What another publisher sent, record by record, on disk: its messages may be more than memory holds.
-
-A record is found by its record id; where two publishers have ids of their own by the global id, or by local id and end.
+What the other sent is read from its messages or its database (`publisher.migrate.old_records`). What we would send are
+the items of `publisher.messages.items`. Nothing is changed; `publisher.publish.decide` does that.
 
 Why records of ours differ from those of another publisher: what is known of it, field by field.
 
@@ -15,198 +11,32 @@ listed here is one to look into before the move.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-from formats.apel.summary import read_group
-from formats.apel.text import NotApelTextError, TextRecord, is_null
-from formats.apel.text import parse as parse_text
-from formats.calendar import month_bounds
+from formats.apel.fold import Group
+from formats.apel.text import is_null
+from formats.calendar import Month
 from formats.check.fields import Fields, each_fields_of, fields_of
-from formats.registry import FORMATS
-from formats.rules import type_of
+from formats.job import Job
+from formats.rules import compared
 from formats.text import read_date_time, read_duration_ms
-from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
-from formats.xml.read import parse as parse_xml
 from publisher.config.schema import Config
-from publisher.errors import StoreFullError
-from publisher.inspect import unwrap as inspection_keys
-from publisher.inspect.inspect import contents
-from publisher.inspect.unwrap import unwrap
-from publisher.messages.item import ItemPage
+from publisher.errors import UsageError
+from publisher.messages.item import Held, ItemPage
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
+from publisher.migrate.old_records import OldRecord, OldRecords, group_of, key_of
 from publisher.reason import sentence
 from publisher.sources.base import Window
-from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
-from publisher.targets.message_files import is_of_queue
-
-_MOST_NOTES: Final = 100
-_MONTHS: Final = 12
-_fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
-
-
-class OldRecord(msgspec.Struct, frozen=True):
-    """A record as it was sent: `end` in epoch seconds where it has one, of a group the month's first second."""
-
-    name: str
-    end: int | None
-    fields: Fields
-
-
-_OLD_RECORDS: Final = """
-CREATE TABLE old (name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, fields BLOB, matched INTEGER DEFAULT 0);
-CREATE INDEX jobs ON old (job);
-CREATE INDEX pairs ON old (pair)
-"""
-
-
-class OldRecords(TemporaryDatabase):
-    """The records of one format. Raises `StoreFullError` where there is no room for them.
-
-    `notes`: what could not be read, and messages of other formats. `again`: records that were sent more than once, of
-    which the first counts where the service keeps that, else the last.
-    """
-
-    def __init__(self, format_name: str, *, keeps_first: bool) -> None:
-        super().__init__(_OLD_RECORDS, "the other publisher's records", StoreFullError)
-        self._format = format_name
-        self._keeps_first = keeps_first
-        self.notes: list[str] = []
-        self.again = 0
-
-    def read(self, paths: Sequence[Path], now: int) -> None:
-        """Take the messages of these files and folders, SSM's queues among them. Raises `UsageError`."""
-        for label, content in contents(paths):
-            if is_of_queue(label):
-                continue
-            if isinstance(content, str):
-                self._note(f"{label}: {content}")
-                continue
-            for inner in unwrap(label, content, inspection_keys.DecryptionKeys(), now):
-                if inner.payload is None:
-                    self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
-                else:
-                    self._take(inner.label, inner.payload)
-
-    def _take(self, label: str, payload: bytes) -> None:
-        try:
-            found = _format_of(payload)
-            if found != self._format:
-                self._note(f"{label}: {found or 'no format that is known'}, and {self._format} is compared")
-                return
-            for fields in each_fields_of(found, payload):
-                self._put(fields)
-        except (NotAMessageError, NotApelTextError, UnicodeDecodeError) as error:
-            self._note(f"{label}: {error}")
-
-    def _note(self, text: str) -> None:
-        if len(self.notes) < _MOST_NOTES:
-            self.notes.append(text)
-
-    def _put(self, fields: Fields) -> None:
-        keys = keys_of(self._format, fields)
-        if self.row("SELECT 1 FROM old WHERE name = ?", keys.name):
-            self.again += 1
-            if self._keeps_first:
-                return
-        self.change(
-            "INSERT OR REPLACE INTO old (name, job, pair, end, fields) VALUES (?, ?, ?, ?, ?)",
-            [(*msgspec.structs.astuple(keys), msgspec.json.encode(fields))],
-        )
-
-    # --- what is in it
-
-    @property
-    def count(self) -> int:
-        """How many there are, each once."""
-        ((number,),) = self.rows("SELECT count(*) FROM old")
-        return int(number)
-
-    def bounds(self) -> tuple[int, int] | None:
-        """First and last end; None where no record has one."""
-        ((first, last),) = self.rows("SELECT min(end), max(end) FROM old")
-        return None if first is None else (first, last)
-
-    def match(self, fields: Fields) -> OldRecord | None:
-        """The record of the same as ours, which is then no longer among the `unmatched`."""
-        keys = keys_of(self._format, fields)
-        query = "SELECT name, end, fields FROM old WHERE %s LIMIT 1"
-        row = self.row(query % "name = ?", keys.name)
-        if row is None and keys.job is not None:
-            row = self.row(query % "job = ? AND matched = 0", keys.job)
-        if row is None and keys.pair is not None:
-            row = self.row(query % "pair = ? AND matched = 0", keys.pair)
-        if row is None:
-            return None
-        self.mark_matched(row[0])
-        return OldRecord(row[0], row[1], _fields.decode(row[2]))
-
-    def mark_matched(self, name: str) -> None:
-        """Take a record out of the `unmatched`."""
-        self.change("UPDATE old SET matched = 1 WHERE name = ?", [(name,)])
-
-    def unmatched(self) -> Iterator[OldRecord]:
-        """The records that none of ours matched."""
-        for name, end, fields in self.each("SELECT name, end, fields FROM old WHERE matched = 0 ORDER BY end"):
-            yield OldRecord(name, end, _fields.decode(fields))
-
-
-class MatchKeys(msgspec.Struct, frozen=True):
-    """What a record is found by: its name, the global id of its job, local id and end as one text; and the end."""
-
-    name: str
-    job: str | None
-    pair: str | None
-    end: int | None
-
-
-def keys_of(format_name: str, fields: Fields) -> MatchKeys:
-    """The keys of a record.
-
-    Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2).
-    """
-    if FORMATS[format_name].shape == "summary":
-        pairs = tuple((name, values[-1]) for name, values in fields.items())
-        key = read_group(TextRecord(1, pairs)).key
-        valid = 1 <= key.month <= _MONTHS and key.year
-        return MatchKeys(key.text, None, None, month_bounds(key.when)[0] if valid else None)
-    local = _first(fields, "JobIdentity/LocalJobId", "LocalJobId")
-    end: int | None = None
-    with contextlib.suppress(ValueError):
-        text = _first(fields, "EndTime")
-        end = None if text is None else int(text) if text.isascii() and text.isdigit() else read_date_time(text)
-    pair = None if local is None or end is None else f"{local.rstrip().lower()} {end}"
-    job = _first(fields, "JobIdentity/GlobalJobId")
-    name = _first(fields, "RecordIdentity@recordId") or pair or job
-    return MatchKeys(name or str(sorted(fields.items())), job, pair, end)
-
-
-def _first(fields: Fields, *names: str) -> str | None:
-    for name in names:
-        if values := fields.get(name):
-            return values[0]
-    return None
-
-
-def _format_of(payload: bytes) -> str:
-    """Name of a message's format; empty for one that is not known. Raises as the parsers do."""
-    if begins_as_xml(payload):
-        root = parse_xml(payload)
-        return FORMAT_OF_NAMESPACE[str(root.tag).partition("}")[0].lstrip("{")]
-    message = parse_text(payload.decode("ascii"))
-    found = type_of(message.header, message.kind, message.version)
-    return found.name if found is not None else ""
-
+from publisher.store.schema import State
 
 _REASONS: Final = tuple(
     (re.compile(field), reason)
@@ -218,6 +48,10 @@ _REASONS: Final = tuple(
             "spelling of VO groups and roles: `vo_spelling`",
         ),
         (r"SubmitHost.*", "spelling of the computing element: `submit_host`"),
+        (
+            r"MachineName",
+            "the host of the computing element; the APEL client names the batch system's",
+        ),
         (r"Memory.*|Swap.*|Network.*|Disk.*", "zero is not known, and `virtual` is not a type of the standard"),
         (r"NodeCount|Processors", "what was granted is read; zero is not known"),
         (r"Host.*", "ARC publishes none, BaRT joins all into one"),
@@ -257,8 +91,11 @@ def same_value(one: str, other: str) -> bool:
 
 
 _TOTAL: Final = re.compile(r"(?<=\[)total,?|,total(?=[,\]])")
+_SUMS: Final = ("NumberOfJobs", "WallDuration", "CpuDuration")
+_ENDS: Final = frozenset({"EarliestEndTime", "LatestEndTime"})
 
-Kind = Literal["same", "differs", "only here", "only there"]
+Kind = Literal["same", "differs", "other key", "only here", "only there"]
+"""`other key`: both have it, under keys that the service tells apart: it would count twice."""
 
 
 class FieldDifference(msgspec.Struct, frozen=True):
@@ -271,23 +108,43 @@ class FieldDifference(msgspec.Struct, frozen=True):
 
 
 class ShadowRecord(msgspec.Struct, frozen=True):
-    """A record or group: how it is on both sides. `reason`: why it is on one side alone."""
+    """A record or group: how it is on both sides. `reason`: why it is on one side alone, or is not sent.
+
+    `key`: the parts of the service's key that differ. `same_as`: the record of ours that was found before for the same
+    record of theirs; which of the two they sent is not known. `is_settled`: it counts as delivered before us.
+    """
 
     record: str
     kind: Kind
     fields: tuple[FieldDifference, ...] = ()
     reason: str = ""
     run_id: int | None = None
+    key: tuple[FieldDifference, ...] = ()
+    same_as: str | None = None
+    is_settled: bool = False
 
     @property
     def is_on_both_sides(self) -> bool:
         """Whether both have it, alike or not."""
-        return self.kind in {"same", "differs"}
+        return self.kind in {"same", "differs", "other key"}
+
+    @property
+    def would_count_twice(self) -> bool:
+        """Whether the service would have it twice if it were sent."""
+        return self.kind == "other key" and not self.is_settled
 
     @property
     def explained(self) -> bool:
         """Whether every difference of the fields has a reason that is known."""
         return all(field.reason for field in self.fields)
+
+
+class _OurGroup(msgspec.Struct, frozen=True):
+    """A group of ours that none of theirs has the key of."""
+
+    name: str
+    fields: Fields
+    key: dict[str, str]
 
 
 class ShadowComparison:
@@ -304,19 +161,41 @@ class ShadowComparison:
         self._now = now
         self._old = old
         self._window = window
+        self._jobs_here: Counter[Month] = Counter()
         self.counts: Counter[Kind] = Counter()
 
     def records(self) -> Iterator[ShadowRecord]:
-        """Every record of both sides, each once: ours in the order of their ends, then those that are theirs alone."""
+        """Every record of both sides, each once: ours, then those that are theirs alone."""
         found = self._of_groups() if self._settings.format.shape == "summary" else self._of_runs()
         for each in found:
             self.counts[each.kind] += 1
             yield each
         for old in self._old.unmatched():
-            if old.end is None or self._window[0] <= old.end < self._window[1]:
+            if self._is_in_window(old):
                 self.counts["only there"] += 1
                 name = old.name if old.name[:1] != "[" else _group_name(old.fields)
                 yield ShadowRecord(name, "only there", reason=self._why_not_here(old))
+
+    def groups_to_take_over(self) -> list[Group]:
+        """What they sent of the window, after `records`. Raises `UsageError` where they sent more jobs of a month than
+        we would: the rest of them would be taken away."""
+        theirs = [group_of(old.fields) for old in self._old.all() if self._is_in_window(old)]
+        jobs_there = Counter[Month]()
+        for group in theirs:
+            jobs_there[group.key.when] += group.jobs
+        for month in sorted(jobs_there):
+            if jobs_there[month] > self._jobs_here[month]:
+                raise UsageError(
+                    f"the earlier publisher sent {jobs_there[month]:,} jobs of {month}, and {self._name} would be sent "
+                    f"{self._jobs_here[month]:,}",
+                    hint="Nothing was changed. With --since take over only the months that are sent from here, or find "
+                    "the missing jobs first: look at held records, vo, local_jobs, and the time zone and oldest log of "
+                    "each source",
+                )
+        return theirs
+
+    def _is_in_window(self, old: OldRecord) -> bool:
+        return old.end is None or self._window[0] <= old.end < self._window[1]
 
     def _ours(self) -> Iterator[tuple[Section, ItemPage]]:
         """What the target would be sent of the window, also of months that are not known whole."""
@@ -327,42 +206,115 @@ class ShadowComparison:
 
     def _of_runs(self) -> Iterator[ShadowRecord]:
         for section, page in self._ours():
-            for held in page.held:
-                reason = f"it would be held: {sentence(held.reason)}"
-                yield ShadowRecord(held.key, "only here", reason=reason, run_id=held.members.run_ids[0])
-            for item in page.items:
-                run_id = item.members.run_ids[0]
+            yield from self._held(page.held)
+            run_ids = [item.members.run_ids[0] for item in page.items]
+            jobs, settled = self._jobs(run_ids), self._settled(run_ids)
+            for item, run_id in zip(page.items, run_ids, strict=True):
                 ours = fields_of(self._settings.records, section.form.message([item.body]))
-                old = self._old.match(ours)
+                local = _local_id(jobs[run_id])
+                old = self._old.match(ours, item.key, local)
                 if old is None:
-                    yield ShadowRecord(item.key, "only here", reason="the other did not send it", run_id=run_id)
+                    self._old.keep_for_later(run_id, item.key, local, ours)
                 else:
-                    yield _compared(item.key, old.fields, ours, run_id)
+                    yield self._compared(item.key, old, ours, run_id, is_settled=run_id in settled)
+        for run_id, name, ours, old in self._old.match_the_rest():
+            if old is None:
+                yield ShadowRecord(name, "only here", reason="the other did not send it", run_id=run_id)
+            else:
+                yield self._compared(name, old, ours, run_id, is_settled=bool(self._settled([run_id])))
+
+    def _held(self, held: Sequence[Held]) -> Iterator[ShadowRecord]:
+        """What would be held may have been sent by the other all the same."""
+        run_ids = [each.members.run_ids[0] for each in held]
+        jobs, settled, view = self._jobs(run_ids), self._settled(run_ids), self._recipient.view
+        for each, run_id in zip(held, run_ids, strict=True):
+            job, reason = jobs[run_id], f"it would be held: {sentence(each.reason)}"
+            record_id = view.record_id_prefix + job.record_id if self._settings.format.key == "record id" else None
+            known = (
+                ("Site", job.site or view.site),
+                ("LocalJobId", job.local_id),
+                ("EndTime", None if job.end is None else str(job.end)),
+                ("JobIdentity/GlobalJobId", job.global_id),
+                ("RecordIdentity@recordId", record_id),
+            )
+            ours: Fields = {name: (value,) for name, value in known if value is not None}
+            old = self._old.match(ours, each.key, _local_id(job))
+            if old is None:
+                yield ShadowRecord(each.key, "only here", reason=reason, run_id=run_id)
+            else:
+                old = msgspec.structs.replace(old, is_export=True)
+                found = self._compared(each.key, old, ours, run_id, is_settled=run_id in settled)
+                yield msgspec.structs.replace(found, reason=reason)
+
+    def _jobs(self, run_ids: Sequence[int]) -> dict[int, Job]:
+        with self._store.read() as connection:
+            return {run.run_id: run.job for run in runs.by_ids(connection, run_ids)}
+
+    def _settled(self, run_ids: Sequence[int]) -> set[int]:
+        """Those of these runs that count as delivered before us: accepted, and never sent from here."""
+        if self._recipient.target_id is None:
+            return set()
+        with self._store.read() as connection:
+            found = deliveries.standings_of(connection, self._recipient.target_id, run_ids)
+        return {run_id for run_id, each in found.items() if each.state is State.ACCEPTED and not each.sent}
 
     def _of_groups(self) -> Iterator[ShadowRecord]:
+        left: list[_OurGroup] = []
         for section, page in self._ours():
             for item in page.items:
                 (ours,) = each_fields_of(self._settings.records, section.form.message([item.body]))
-                old = self._old.match(ours)
+                group = group_of(ours)
+                self._jobs_here[group.key.when] += group.jobs
                 name = _group_name(ours)
+                old = self._old.match(ours, name)
                 if old is None:
-                    yield ShadowRecord(name, "only here", reason=self._other_key(ours))
+                    left.append(_OurGroup(name, ours, key_of(self._settings.records, ours)))
                 else:
-                    yield _compared(name, old.fields, ours, None)
+                    yield self._compared(name, old, ours, None)
+        paired = self._paired(left)
+        for each in left:
+            old = paired.get(each.name)
+            if old is None:
+                yield ShadowRecord(each.name, "only here", reason="the other did not send it")
+            else:
+                self._old.mark_matched(old.name, each.name)
+                yield self._compared(each.name, old, each.fields, None)
 
-    def _other_key(self, ours: Fields) -> str:
-        """Why a group has no counterpart: another one has the same jobs under a key that is spelled otherwise."""
-        same = ("Year", "Month", "NumberOfJobs", "WallDuration", "CpuDuration")
+    def _paired(self, ours: Sequence[_OurGroup]) -> dict[str, OldRecord]:
+        """For groups of ours those of theirs that are probably the same jobs under another key: of the same month and
+        user, with the same sums or, where there are none, with the fewest differences of the key."""
+        theirs: dict[tuple[str, ...], list[tuple[OldRecord, dict[str, str]]]] = defaultdict(list)
         for old in self._old.unmatched():
-            if all(old.fields.get(name) == ours.get(name) for name in same):
-                self._old.mark_matched(old.name)
-                spelled = ", ".join(
-                    f"{each.field} {each.theirs!r} there, {each.ours!r} here"
-                    for each in _differences(old.fields, ours)
-                    if each.field not in {"EarliestEndTime", "LatestEndTime"}
-                )
-                return f"the same jobs under another key, which APEL would count again: {spelled}"
-        return "the other did not send it"
+            key = key_of(self._settings.records, old.fields)
+            theirs[_user_and_month(key)].append((old, key))
+        found: dict[str, OldRecord] = {}
+        for with_same_sums in (True, False):
+            for each in ours:
+                candidates = theirs[_user_and_month(each.key)]
+                if each.name in found or not candidates:
+                    continue
+                best = min(candidates, key=lambda candidate: len([*_differing(candidate[1], each.key)]))
+                if with_same_sums:
+                    same = [one for one in candidates if _sums_of(one[0].fields) == _sums_of(each.fields)]
+                    if not same:
+                        continue
+                    best = min(same, key=lambda candidate: len([*_differing(candidate[1], each.key)]))
+                candidates.remove(best)
+                found[each.name] = best[0]
+        return found
+
+    def _compared(
+        self, record: str, old: OldRecord, ours: Fields, run_id: int | None, *, is_settled: bool = False
+    ) -> ShadowRecord:
+        form = self._settings.records
+        key = tuple(_differing(key_of(form, old.fields), key_of(form, ours)))
+        theirs = old.fields
+        if old.is_export:  # it has not all fields of a message, and those of the key were compared
+            both = (theirs.keys() & ours.keys()) - key_of(form, ours).keys() - _ENDS
+            theirs, ours = ({name: side[name] for name in sorted(both)} for side in (theirs, ours))
+        fields = tuple(_differences(_usual(theirs), _usual(ours)))
+        kind: Kind = "other key" if key else "differs" if fields else "same"
+        return ShadowRecord(record, kind, fields, "", run_id, key, old.matched_by, is_settled)
 
     # --- theirs alone
 
@@ -388,6 +340,11 @@ class ShadowComparison:
         return "no source here has it"
 
 
+def _local_id(job: Job) -> str | None:
+    """What the batch system calls a run: a task of an array by the array, which Slurm's own number does not tell."""
+    return f"{job.array_id}_{job.array_task}" if job.array_id and job.array_task is not None else job.local_id
+
+
 def _group_name(fields: Fields) -> str:
     """A group, for people."""
     shown = ("Year", "Month", "VO", "VOGroup", "VORole", "SubmitHost", "GlobalUserName", "Processors", "ServiceLevel")
@@ -403,9 +360,20 @@ def _text(values: tuple[str, ...] | None) -> str:
     return ", ".join(values or ())
 
 
-def _compared(record: str, theirs: Fields, ours: Fields, run_id: int | None) -> ShadowRecord:
-    fields = tuple(_differences(_usual(theirs), _usual(ours)))
-    return ShadowRecord(record, "differs" if fields else "same", fields, run_id=run_id)
+def _user_and_month(key: Mapping[str, str]) -> tuple[str, ...]:
+    return key["Year"], key["Month"], compared(key["GlobalUserName"])
+
+
+def _sums_of(fields: Fields) -> tuple[tuple[str, ...] | None, ...]:
+    return tuple(fields.get(name) for name in _SUMS)
+
+
+def _differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[FieldDifference]:
+    """The parts of a key that the service's database tells apart."""
+    for name in dict.fromkeys([*ours, *theirs]):
+        before, after = theirs.get(name), ours.get(name)
+        if before is None or after is None or compared(before) != compared(after):
+            yield FieldDifference(name, before, after, reason_of(name, before, after))
 
 
 def _same(theirs: Sequence[str], ours: Sequence[str]) -> bool:

@@ -2,8 +2,8 @@
 
 Kept here: a message leaves the queue only when the service's receipt is committed, and then it is kept beside the
 queue; one whose receipt is committed is never sent again, whatever happened afterwards. What the service would refuse
-stays where it is, with the reason. Summaries and sync counts of months that were sent from here since are not sent:
-they would replace newer ones.
+stays where it is, with the reason. Summaries and sync counts of months that were sent from here, or taken over, since
+are not sent: they would replace newer ones, or be under keys that nothing replaces.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Queue:
             return message
         listed = ", ".join(str(month) for month in sorted(sent))
         if sent == months:
-            why = f"{listed} was sent from here since: it would replace what is newer"
+            why = f"{listed} was sent from here or taken over since: it would replace what is newer, or add to it"
             return msgspec.structs.replace(message, fate="older", why=why)
         why = f"it holds {listed}, sent from here since, beside months that were not: send the months from here"
         return msgspec.structs.replace(message, fate="leave", why=why)

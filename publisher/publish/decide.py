@@ -1,17 +1,23 @@
 """What people decide: retry, waive, settle, and take over. Every decision is recorded.
 
-`retry` and `waive`: rejected, held, and superseded records; `settle`: unreadable input; `assume_until` and
-`assume_runs`: what the publisher before us sent counts as delivered. That moves only what was never sent from here, and
-waits or is held. A shadow remains one until its setting is taken out.
+`retry` and `waive`: rejected, held, and superseded records; `settle`: unreadable input; `assume_until` and `assume`:
+what the publisher before us sent counts as delivered. That moves only what was never sent from here, and waits or is
+held. A shadow remains one until its setting is taken out.
+
+Summaries do not say which jobs they contain. Of them it is recorded that the service has them: what we make for the
+same months is then sent in any case, and those whose key we do not make are sent with no jobs, as groups that vanished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, select, true
 
+from formats.apel.fold import Group, SyncCount, SyncKey
+from formats.identity import DIGEST_BYTES
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_wanted
@@ -21,6 +27,7 @@ from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
 from publisher.store import deliveries, dialect, groups, in_flight, registry
 from publisher.store.admin import purge
+from publisher.store.groups import GroupRow
 from publisher.store.schema import State, runs
 from publisher.store.schema import deliveries as table
 from publisher.store.transitions import ASSUMED, StateChange, transition
@@ -103,16 +110,41 @@ def assume_until(connection: Connection, target_id: int, target: str, until: int
     return moved
 
 
-def assume_runs(
-    connection: Connection, target_id: int, target: str, run_ids: Iterable[int], evidence: str, now: int
-) -> int:
-    """Record these runs as delivered before us; `evidence`: by what. Gives how many they are."""
-    chosen = (table.c.run_id.in_(some) for some in dialect.chunks(run_ids))
+class DeliveredBefore(msgspec.Struct, frozen=True):
+    """What the publisher before us sent: runs by their ids, or summaries."""
+
+    run_ids: Sequence[int] = ()
+    groups: Sequence[Group] = ()
+
+
+def assume(connection: Connection, target_id: int, target: str, found: DeliveredBefore, evidence: str, now: int) -> int:
+    """Record this as delivered before us; `evidence`: by what. Gives how many jobs or summaries that are."""
+    chosen = (table.c.run_id.in_(some) for some in dialect.chunks(found.run_ids))
     moved = sum(_assume(connection, target_id, each, now) for each in chosen)
-    registry.record_action(
-        connection, "take over", target, f"{moved} jobs count as delivered before us: {evidence}", now
-    )
-    return moved
+    _assume_groups(connection, target_id, found.groups, now)
+    what = f"{len(found.groups)} summaries" if found.groups else f"{moved} jobs"
+    registry.record_action(connection, "take over", target, f"{what} count as delivered before us: {evidence}", now)
+    return len(found.groups) or moved
+
+
+_UNLIKE_OURS: Final = bytes(DIGEST_BYTES)
+"""The digest of a group that another publisher sent: no group of ours has it, so ours is sent."""
+
+
+def _assume_groups(connection: Connection, target_id: int, found: Sequence[Group], now: int) -> None:
+    """Record that the service has these summaries, and the sync counts that were sent with them."""
+    counts: dict[SyncKey, SyncCount] = {}
+    for group in found:
+        key = group.spelling
+        spelling = SyncKey(key.site, key.year, key.month, key.submit_host)
+        count = SyncCount(spelling.folded(), spelling, group.jobs)
+        counts[count.key] = counts[count.key].plus(count) if count.key in counts else count
+    for kind, had in ((groups.SUMMARY, found), (groups.SYNC, list(counts.values()))):
+        rows = [
+            GroupRow(each.key.when.number, each.key.text, State.ACCEPTED, _UNLIKE_OURS, each.jobs, each.to_json())
+            for each in had
+        ]
+        groups.assume(connection, target_id, kind, rows, now)
 
 
 def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool], now: int) -> int:

@@ -148,13 +148,30 @@ def mark_in_flight(
     connection: Connection, target_id: int, kind: str, batch_id: int, rows: Iterable[GroupRow], now: int
 ) -> None:
     """Record groups as in flight in a batch."""
+    _put(connection, target_id, kind, State.IN_FLIGHT, batch_id, rows, now)
+
+
+def assume(connection: Connection, target_id: int, kind: str, rows: Iterable[GroupRow], now: int) -> None:
+    """Record groups that the service has of the publisher before us."""
+    _put(connection, target_id, kind, State.ACCEPTED, None, rows, now)
+
+
+def _put(
+    connection: Connection,
+    target_id: int,
+    kind: str,
+    state: State,
+    batch_id: int | None,
+    rows: Iterable[GroupRow],
+    now: int,
+) -> None:
     values = [
         {
             "target_id": target_id,
             "kind": kind,
             "month": row.month,
             "key": row.key,
-            "state": int(State.IN_FLIGHT),
+            "state": int(state),
             "digest": row.digest,
             "jobs": row.jobs,
             "body": row.body,

@@ -1,7 +1,7 @@
 """The pages about moving over, step by step: every command that they show is run, on a site like the one they speak of.
 
 Paths under /etc and /var are put below a folder of the test; services are the simulator; what starts and stops services
-of the host is passed over.
+of the host, or asks the client's database, is passed over.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.apel.text import parse
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
 from tests.conftest import ROOT
@@ -23,7 +24,7 @@ from tests.publisher.cli.program import Inside
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OURS = re.compile(r"(?<![\w.])/(etc|var)/")
-PASSED_OVER = ("systemctl",)
+PASSED_OVER = ("systemctl", "mariadb")
 
 
 class Walk:
@@ -168,14 +169,23 @@ def test_from_apel(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pk
     walk.put("/etc/cron.d/apelclient", "")
     walk.walk(until="usage-publisher shadow apel --against")
     assert walk.rows("SELECT count(*) FROM batches") == [(0,)]
-    copy = walk.rendered("apel-summary", "apel", "--since", "2026-10", "--until", "2026-11")
-    walk.put("/var/spool/apel/copies/5ba24c88/5ba24c8f0f129e", copy)
-    walk.walk(until="usage-publisher run")
-    assert simulator.apel.holdings().messages == 1, "what SSM left behind"
+    sent = walk.rendered("apel-summary", "apel", "--since", "2026-10", "--until", "2026-11")
+    groups = [record.fields for record in parse(sent).records]
+    groups[0]["Processors"] = "99"
+    columns = list(dict.fromkeys(name for group in groups for name in group))
+    lines = [columns, *([group.get(name, "NULL") for name in columns] for group in groups)]
+    walk.put("/var/tmp/summaries.tsv", "".join("\t".join(line) + "\n" for line in lines))
+    walk.walk(until="sed -i '/^shadow")
+    assert re.search(r"Processors +│ '\d+' +│ '99'", "".join(walk.said.values()))
+    assert simulator.apel.holdings().messages == 0
+    walk.walk(until="systemctl")
     assert not list((tmp_path / "var" / "spool" / "apel" / "outgoing").rglob("5ba*/*"))
     walk.walk()
     apel = simulator.apel.holdings()
-    assert apel.summaries
+    zeroed = [row.fields["Processors"] for row in apel.summaries.values() if row.fields["NumberOfJobs"] == "0"]
+    assert zeroed == ["99"], "the client's key, which nothing here has"
+    jobs = sum(int(row.fields["NumberOfJobs"]) for row in apel.summaries.values())
+    assert jobs == sum(int(group["NumberOfJobs"]) for group in groups)
     assert not apel.rejected
     assert len(walk.ran) == len(list(walk.steps()))
 

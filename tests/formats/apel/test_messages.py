@@ -19,7 +19,7 @@ from formats.job import Benchmark, Job
 from formats.registry import UnknownFormatError, names_of, record_format, summary_format, sync_format
 from formats.rule_codes import CannotRenderError
 from formats.text import duration_seconds
-from formats.view import View
+from formats.view import SummaryCounts, View
 from tests.formats.apel import apel_server
 from tests.formats.golden_jobs import CREATED, GOLDEN
 from tests.formats.test_summary import NOVEMBER, job
@@ -270,12 +270,40 @@ def test_records_and_summaries_of_a_run_fall_under_one_key_and_sync_counts_them(
         ("arc-6.17", ("/icecube.wisc.edu",), "/icecube.wisc.edu", "Role=NULL"),
         ("arc-6.17", ("atlas",), "/", "Role=NULL"),
         ("arc-6.17", (), "/", "Role=NULL"),
+        ("apel-client", ("/atlas/no/role=production",), "/atlas/no", "role=production"),
+        ("apel-client", ("/cms/Role=NULL/Capability=NULL",), "/cms", "Role=NULL"),
+        ("apel-client", ("/cms/Capability=NULL",), "/cms/Capability=NULL", "None"),
+        ("apel-client", ("/ops",), "/ops", "None"),
+        ("apel-client", ("/atlas/Role=pilot;/atlas/no",), "/atlas", "Role=pilot"),
+        ("apel-client", ("atlas",), "None", "None"),
     ],
 )
 def test_vo_group_and_role(spelling: str, fqans: tuple[str, ...], group: str, role: str) -> None:
     view = msgspec.convert({"site": "S", "vo_spelling": spelling}, View)
     key = next(_groups(view, job(fqans=fqans))).spelling
     assert (key.vo_group, key.vo_role) == (group, role)
+
+
+@pytest.mark.parametrize("group", ["physics", None])
+def test_local_jobs_as_the_apel_client_has_them(group: str | None) -> None:
+    view = View(site="S", vo_spelling="apel-client", submit_host="apel-client")
+    local = job(fqans=(), vo=None, user_dn=None, endpoint_url=None, infrastructure="local", local_group=group)
+    key = next(_groups(view, local)).spelling
+    assert (key.vo, key.vo_group, key.vo_role, key.submit_host) == (group or "None", "None", "None", "None")
+    others = msgspec.structs.replace(local, local_group="chem")
+    assert len(list(_groups(view, local, others))) == 2, "of the same fold"
+    counts = SyncFold(view)
+    counts.add(local)
+    assert [count.key.submit_host for count in counts.counts()] == ["none"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "nodes", "processors"), [("nodes-and-cores", 2, 8), ("cores", 0, 8), ("none", 0, 0)]
+)
+def test_nodes_and_processors_that_summaries_have(counts: SummaryCounts, nodes: int, processors: int) -> None:
+    view = View(site="S", summary_counts=counts)
+    key = next(_groups(view, job(nodes=2, cores=8))).spelling
+    assert (key.nodes, key.processors) == (nodes, processors)
 
 
 def _groups(view: View, *runs: Job) -> Iterator[Group]:

@@ -82,6 +82,28 @@ def test_what_is_sent(fixtures: Path, tmp_path: Path, changes: dict[str, str], r
     assert ("delivered_until" in remarks(proposal, "choose")) is (records != "apel-summary")
 
 
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({}, "nodes-and-cores"),
+        ({"batch__type": "SGE"}, "cores"),
+        ({"batch__type": "HTCondor"}, "cores"),
+        ({"batch__parallel": "false"}, "none"),
+    ],
+)
+def test_keys_are_spelled_as_the_clients(fixtures: Path, tmp_path: Path, changes: dict[str, str], counts: str) -> None:
+    target = from_apel(changed(fixtures, tmp_path, **changes)).config(tmp_path / "publisher.toml").targets["apel"]
+    assert (target.submit_host, target.vo_spelling, target.summary_counts) == ("apel-client", "apel-client", counts)
+    assert target.local_jobs == "skip"
+
+
+def test_batch_systems_of_different_counts_are_to_be_decided(fixtures: Path, tmp_path: Path) -> None:
+    paths = changed(fixtures, tmp_path, batch__type="SGE")
+    proposal = from_apel([*paths, *files(fixtures, "parser.cfg")])
+    assert "[batch] parallel" in remarks(proposal, "choose")
+    assert proposal.config(tmp_path / "publisher.toml").targets["apel"].summary_counts == "nodes-and-cores"
+
+
 def test_what_was_sent_is_reported(fixtures: Path, tmp_path: Path) -> None:
     paths = changed(fixtures, tmp_path, unloader__send_summaries="false")
     proposal = from_apel(paths, delivered_until=1_794_268_800)
@@ -106,6 +128,10 @@ def test_batch_systems(fixtures: Path, tmp_path: Path, told: str, kind: str) -> 
         ({"messaging__destination": "/queue/global.accounting.cpu.central"}, "[messaging] destination"),
         ({"messaging__token": "abc"}, "[messaging] token"),
         ({"spec_updater__manual_spec2": "ce2,HEPscore23,10"}, "[spec_updater] manual_spec"),
+        ({"joiner__local_jobs": "true"}, "[joiner] local_jobs"),
+        ({"batch__parallel": "false"}, "parser.cfg [batch] parallel"),
+        ({"batch__type": "LSF"}, "Processors"),
+        ({"batch__type": "SLURM"}, "path"),
         ({"spec_updater__manual_spec2": "ce2,bogomips,10"}, "[spec_updater] manual_spec2"),
         ({"unloader__enabled": "perhaps"}, "[unloader] enabled"),
     ],

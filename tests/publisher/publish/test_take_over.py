@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from publisher.publish.decide import DeliveredBefore
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.text import iso
@@ -170,7 +171,8 @@ def test_taking_over_moves_only_what_was_never_sent(tmp_path: Path) -> None:
     site.collect()
     assert site.publisher.take_over_until("neic", make_job(7).end or 0) == 3, "the held one, and two that wait"
     ids = dict(site.rows("SELECT record_id, id FROM runs"))
-    assert site.publisher.take_over("neic", [ids[make_job(number).record_id] for number in (1, 2, 8)], "a list") == 1
+    chosen = [ids[make_job(number).record_id] for number in (1, 2, 8)]
+    assert site.publisher.take_over("neic", DeliveredBefore(chosen), "a list") == 1
     assert site.counted("neic") == {State.ACCEPTED: 7, State.REJECTED: 1, State.WAITING: 1}
     assert site.publisher.status().targets["neic"].assumed == 4
     assert [entry.action for entry in site.publisher.audit()][:2] == ["take over", "take over"]

@@ -1,0 +1,397 @@
+"""What another publisher sent, record by record, on disk: its messages may be more than memory holds.
+
+A record is found by its record id; where two publishers have ids of their own by the global id, or by local id and end.
+A publisher may spell local ids otherwise than we do: `1042.lrms.example.org` and `1042`, `schedd#7.0#1790816340` and
+`7.0`, `1053` and `1053.2` for an array task. Such a record is recognised by what both spellings say
+(`publisher.grid_identity`) and the end; it is never sent under that spelling from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from formats.apel.fold import Group
+from formats.apel.summary import read_group
+from formats.apel.text import NotApelTextError, TextRecord
+from formats.apel.text import parse as parse_text
+from formats.base import ReceiverKey
+from formats.calendar import month_bounds
+from formats.check.fields import Fields, each_fields_of
+from formats.registry import FORMATS
+from formats.rules import compared, type_of
+from formats.text import read_date_time
+from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
+from formats.xml.read import parse as parse_xml
+from publisher.errors import StoreFullError, UsageError
+from publisher.grid_identity import local_id
+from publisher.inspect import unwrap as inspection_keys
+from publisher.inspect.inspect import contents
+from publisher.inspect.unwrap import unwrap
+from publisher.sqlite_file import TemporaryDatabase
+from publisher.targets.message_files import is_of_queue
+
+_MOST_NOTES: Final = 100
+_MONTHS: Final = 12
+_LONGEST_LINE: Final = 65_536
+_ROUNDING_S: Final = 1
+"""Ends in milliseconds are rounded by the APEL client, and cut here."""
+_fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+
+_GROUP: Final = (
+    "Site", "Year", "Month", "GlobalUserName", "VO", "VOGroup", "VORole", "SubmitHost", "InfrastructureType",
+    "ServiceLevelType", "ServiceLevel", "NodeCount", "Processors",
+)  # fmt: skip
+_KEYS: Final[Mapping[ReceiverKey, Mapping[str, tuple[str, ...]]]] = {
+    "record id": {"RecordIdentity@recordId": ("RecordIdentity@recordId",)},
+    "local id": {
+        "Site": ("Site[gocdb]", "Site"),
+        "LocalJobId": ("JobIdentity/LocalJobId", "LocalJobId"),
+        "EndTime": ("EndTime",),
+    },
+}
+"""The parts of a receiver's key and the fields that have them, by the `key` of a format. Those of groups are read by
+`read_group`."""
+
+
+class OldRecord(msgspec.Struct, frozen=True):
+    """A record as it was sent: `end` in epoch seconds where it has one, of a group the month's first second.
+
+    `is_export`: it is of a database, and has only some of the fields. `matched_by`: the record of ours that was found
+    for it before.
+    """
+
+    name: str
+    end: int | None
+    fields: Fields
+    is_export: bool = False
+    matched_by: str | None = None
+
+
+_OLD_RECORDS: Final = """
+CREATE TABLE old (
+    name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, number TEXT, fields BLOB, is_export INTEGER,
+    matched_by TEXT
+);
+CREATE INDEX jobs ON old (job);
+CREATE INDEX pairs ON old (pair);
+CREATE INDEX numbers ON old (number, end);
+CREATE TABLE ours (run_id INTEGER, name TEXT, local TEXT, fields BLOB)
+"""
+_OLD: Final = "SELECT name, end, fields, is_export, matched_by FROM old "
+
+
+class OldRecords(TemporaryDatabase):
+    """The records of one format. Raises `StoreFullError` where there is no room for them.
+
+    `notes`: what could not be read, and messages of other formats. `again`: records that were sent more than once, of
+    which the first counts where the service keeps that, else the last.
+    """
+
+    def __init__(self, format_name: str, *, keeps_first: bool) -> None:
+        super().__init__(_OLD_RECORDS, "the other publisher's records", StoreFullError)
+        self._format = format_name
+        self._keeps_first = keeps_first
+        self.notes: list[str] = []
+        self.again = 0
+
+    def read(self, paths: Sequence[Path], now: int) -> None:
+        """Take the messages of these files and folders, SSM's queues among them, and exports of the APEL client's
+        database. Raises `UsageError`."""
+        messages = []
+        for path in paths:
+            if (export := Export.of(path)) is None:
+                messages.append(path)
+            elif export.shape == FORMATS[self._format].shape:
+                for fields in export.rows():
+                    self._put(fields, is_export=True)
+            else:
+                self._note(f"{path}: an export of {export.content}, and {self._format} is compared")
+        for label, content in contents(messages):
+            if is_of_queue(label):
+                continue
+            if isinstance(content, str):
+                self._note(f"{label}: {content}")
+                continue
+            for inner in unwrap(label, content, inspection_keys.DecryptionKeys(), now):
+                if inner.payload is None:
+                    self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
+                else:
+                    self._take(inner.label, inner.payload)
+
+    def _take(self, label: str, payload: bytes) -> None:
+        try:
+            found = _format_of(payload)
+            if found != self._format:
+                self._note(f"{label}: {found or 'no format that is known'}, and {self._format} is compared")
+                return
+            for fields in each_fields_of(found, payload):
+                self._put(fields)
+        except (NotAMessageError, NotApelTextError, UnicodeDecodeError) as error:
+            self._note(f"{label}: {error}")
+
+    def _note(self, text: str) -> None:
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
+    def _put(self, fields: Fields, *, is_export: bool = False) -> None:
+        keys = keys_of(self._format, fields)
+        if self.row("SELECT 1 FROM old WHERE name = ?", keys.name):
+            self.again += 1
+            if self._keeps_first:
+                return
+        self.change(
+            "INSERT OR REPLACE INTO old (name, job, pair, end, number, fields, is_export) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    keys.name, keys.job, keys.pair, keys.end, _number_of(keys.local), msgspec.json.encode(fields),
+                    int(is_export),
+                )
+            ],
+        )  # fmt: skip
+
+    # --- what is in it
+
+    @property
+    def count(self) -> int:
+        """How many there are, each once."""
+        ((number,),) = self.rows("SELECT count(*) FROM old")
+        return int(number)
+
+    def bounds(self) -> tuple[int, int] | None:
+        """First and last end; None where no record has one."""
+        ((first, last),) = self.rows("SELECT min(end), max(end) FROM old")
+        return None if first is None else (first, last)
+
+    def match(self, fields: Fields, ours: str, local: str | None = None) -> OldRecord | None:
+        """The record of the same as ours, which is then no longer among the `unmatched`; `ours` names ours, `local` is
+        the batch system's id of its job.
+
+        Where local ids are spelled otherwise there, several of ours may be found for one of theirs: all but the first
+        get it with `matched_by`.
+        """
+        keys = keys_of(self._format, fields)
+        row = self.row(_OLD + "WHERE name = ?", keys.name)
+        if row is None and keys.job is not None:
+            row = self.row(_OLD + "WHERE job = ? AND matched_by IS NULL LIMIT 1", keys.job)
+        if row is None and keys.pair is not None:
+            row = self.row(_OLD + "WHERE pair = ? AND matched_by IS NULL LIMIT 1", keys.pair)
+        found = _record(row) if row is not None else self._spelled_otherwise(fields, local, 0)
+        if found is not None:
+            self.mark_matched(found.name, ours)
+        return found
+
+    def keep_for_later(self, run_id: int, ours: str, local: str | None, fields: Fields) -> None:
+        """Keep a record of ours that no record of theirs matches, for `match_the_rest`."""
+        self.change("INSERT INTO ours VALUES (?, ?, ?, ?)", [(run_id, ours, local, msgspec.json.encode(fields))])
+
+    def match_the_rest(self) -> Iterator[tuple[int, str, Fields, OldRecord | None]]:
+        """Run, name, and fields of each that was kept, and what matches it of theirs that is left: the same job by
+        another spelling, whose end was rounded."""
+        query = "SELECT rowid, run_id, name, local, fields FROM ours WHERE rowid > ? ORDER BY rowid LIMIT ?"
+        for page in self.pages(query, after=0):
+            for _, run_id, ours, local, stored in page:
+                fields = _fields.decode(stored)
+                found = self._spelled_otherwise(fields, local, _ROUNDING_S)
+                if found is not None:
+                    self.mark_matched(found.name, ours)
+                yield run_id, ours, fields, found
+
+    def _spelled_otherwise(self, fields: Fields, local: str | None, tolerance_s: int) -> OldRecord | None:
+        """The record whose local id, part of the service's key, is spelled otherwise. One that has no match yet goes
+        first; with a tolerance none that has."""
+        end = keys_of(self._format, fields).end
+        if local is None or end is None or FORMATS[self._format].key != "local id":
+            return None
+        own, site = local_id(local), key_of(self._format, fields).get("Site")
+        query = _OLD + "WHERE number = ? AND end BETWEEN ? AND ? ORDER BY matched_by IS NOT NULL"
+        rows = self.rows(query, own.key, end - tolerance_s, end + tolerance_s)
+        for found in map(_record, rows):
+            theirs = keys_of(self._format, found.fields).local
+            there = key_of(self._format, found.fields).get("Site")
+            if tolerance_s and found.matched_by is not None:
+                return None
+            same_site = site is None or there is None or compared(site) == compared(there)
+            if theirs is not None and own.may_be(local_id(theirs)) and same_site:
+                return found
+        return None
+
+    def mark_matched(self, name: str, ours: str) -> None:
+        """Take a record out of the `unmatched`."""
+        self.change("UPDATE old SET matched_by = ? WHERE name = ?", [(ours, name)])
+
+    def unmatched(self) -> Iterator[OldRecord]:
+        """The records that none of ours matched."""
+        yield from map(_record, self.each(_OLD + "WHERE matched_by IS NULL ORDER BY end"))
+
+    def all(self) -> Iterator[OldRecord]:
+        """All records, by end."""
+        yield from map(_record, self.each(_OLD + "ORDER BY end"))
+
+
+def _record(row: Sequence[Any]) -> OldRecord:
+    return OldRecord(row[0], row[1], _fields.decode(row[2]), bool(row[3]), row[4])
+
+
+def _number_of(local: str | None) -> str | None:
+    return None if local is None else local_id(local).key
+
+
+class MatchKeys(msgspec.Struct, frozen=True):
+    """What a record is found by: its name, the global id of its job, local id and end as one text; local id; end."""
+
+    name: str
+    job: str | None
+    pair: str | None
+    local: str | None
+    end: int | None
+
+
+def keys_of(format_name: str, fields: Fields) -> MatchKeys:
+    """The keys of a record.
+
+    Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2).
+    """
+    if FORMATS[format_name].shape == "summary":
+        key = group_of(fields).key
+        valid = 1 <= key.month <= _MONTHS and key.year
+        return MatchKeys(key.text, None, None, None, month_bounds(key.when)[0] if valid else None)
+    local = _first(fields, "JobIdentity/LocalJobId", "LocalJobId")
+    end: int | None = None
+    with contextlib.suppress(ValueError):
+        text = _first(fields, "EndTime")
+        end = None if text is None else _instant(text)
+    pair = None if local is None or end is None else f"{local.rstrip().lower()} {end}"
+    job = _first(fields, "JobIdentity/GlobalJobId")
+    name = _first(fields, "RecordIdentity@recordId") or pair or job
+    return MatchKeys(name or str(sorted(fields.items())), job, pair, local, end)
+
+
+def group_of(fields: Fields) -> Group:
+    """The group of the fields of a summary."""
+    return read_group(TextRecord(1, tuple((name, values[-1]) for name, values in fields.items())))
+
+
+def key_of(format_name: str, fields: Fields) -> dict[str, str]:
+    """The parts of a record's key at the receiver, as sent; ends in epoch seconds."""
+    kind = FORMATS[format_name].key
+    if kind == "group":
+        found = msgspec.structs.astuple(group_of(fields).spelling)
+        level = found[-3]
+        return dict(zip(_GROUP, map(str, (*found[:-3], level / 1000, *found[-2:])), strict=True))
+    parts = {name: _first(fields, *names) for name, names in _KEYS.get(kind, {}).items()}
+    if (end := parts.get("EndTime")) is not None:
+        with contextlib.suppress(ValueError):
+            parts["EndTime"] = str(_instant(end))
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def _instant(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else read_date_time(text)
+
+
+def _first(fields: Fields, *names: str) -> str | None:
+    for name in names:
+        if values := fields.get(name):
+            return values[0]
+    return None
+
+
+def _format_of(payload: bytes) -> str:
+    """Name of a message's format; empty for one that is not known. Raises as the parsers do."""
+    if begins_as_xml(payload):
+        root = parse_xml(payload)
+        return FORMAT_OF_NAMESPACE[str(root.tag).partition("}")[0].lstrip("{")]
+    message = parse_text(payload.decode("ascii"))
+    found = type_of(message.header, message.kind, message.version)
+    return found.name if found is not None else ""
+
+
+_INSTANTS: Final = frozenset({"StartTime", "EndTime", "EarliestEndTime", "LatestEndTime"})
+_NOT_SENT: Final = frozenset({"UpdateTime"})
+_ESCAPED: Final = re.compile(r"\\(.)")
+_ESCAPES: Final = {"n": "\n", "t": "\t", "0": "\0"}
+
+
+class _MariaDb(csv.Dialect):
+    """What `mariadb --batch` writes."""
+
+    delimiter = "\t"
+    quoting = csv.QUOTE_NONE
+    lineterminator = "\n"
+
+
+class Export(msgspec.Struct, frozen=True):
+    """A table of the APEL client's database, as text: a line of names, then a line a row, with tabs or commas between.
+
+    Its columns are named as the keys of messages are. Instants are UTC, `2026-10-01 01:30:00`, as the client stores
+    them.
+    """
+
+    path: Path
+    shape: Literal["record", "summary"]
+    columns: tuple[str, ...]
+    delimiter: str
+
+    @property
+    def content(self) -> str:
+        """What its rows are, for people."""
+        return "summaries" if self.shape == "summary" else "job records"
+
+    @staticmethod
+    def of(path: Path) -> Export | None:
+        """The export in a file; None where it is something else."""
+        try:
+            with path.open(encoding="utf-8") as file:
+                first = file.readline(_LONGEST_LINE).rstrip("\n")
+        except (OSError, UnicodeDecodeError):
+            return None
+        delimiter = "\t" if "\t" in first else ","
+        columns = tuple(next(csv.reader([first], delimiter=delimiter), ()))
+        if {"Site", "LocalJobId", "EndTime"} <= {*columns}:
+            return Export(path, "record", columns, delimiter)
+        if {"Site", "Month", "Year", "NumberOfJobs"} <= {*columns}:
+            return Export(path, "summary", columns, delimiter)
+        return None
+
+    def rows(self) -> Iterator[Fields]:
+        """The fields of each row. Raises `UsageError` for a file or line that cannot be read."""
+        try:
+            with self.path.open(encoding="utf-8", newline="") as file:
+                reader = csv.reader(file, "excel" if self.delimiter == "," else _MariaDb)
+                next(reader)
+                for cells in reader:
+                    yield self._row(cells, reader.line_num)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UsageError(f"{self.path} cannot be read: {error}", hint="Export the table again") from error
+
+    def _row(self, cells: Sequence[str], line: int) -> Fields:
+        if len(cells) != len(self.columns):
+            raise UsageError(
+                f"{self.path} line {line} has {len(cells)} columns, its first line {len(self.columns)}",
+                hint="Export the table again",
+            )
+        fields: Fields = {}
+        for name, cell in zip(self.columns, cells, strict=True):
+            if cell == "NULL" or name in _NOT_SENT:
+                continue
+            value = _ESCAPED.sub(_unescaped, cell) if self.delimiter == "\t" else cell
+            if name in _INSTANTS:
+                try:
+                    value = str(_instant(value.replace(" ", "T")))
+                except ValueError as error:
+                    raise UsageError(
+                        f"{self.path} line {line}: {name} {value!r} is not a time", hint="Export the table again"
+                    ) from error
+            fields[name] = (value,)
+        return fields
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return _ESCAPES.get(found[1], found[1])

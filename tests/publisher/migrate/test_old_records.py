@@ -1,0 +1,121 @@
+"""What another publisher sent: exports of the APEL client's database, and jobs whose ids are spelled in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from publisher.errors import UsageError
+from publisher.migrate.old_records import OldRecords, key_of
+
+END = 1_790_818_200  # 2026-10-01T01:30:00Z
+HEADER = "Site\tLocalJobId\tEndTime\n"
+
+
+@pytest.fixture
+def old() -> Iterator[OldRecords]:
+    with OldRecords("apel-job", keeps_first=False) as records:
+        yield records
+
+
+def read(old: OldRecords, tmp_path: Path, text: str, name: str = "export.tsv") -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    old.read([file], END)
+
+
+def fields(local: str, end: int = END, site: str = "SITE") -> dict[str, tuple[str, ...]]:
+    return {"Site": (site,), "LocalJobId": (local,), "EndTime": (str(end),)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER + "SITE\t7\t2026-10-01 01:30:00\n",
+        "LocalJobId,Site,UpdateTime,EndTime,Queue\n7,SITE,2026-11-01 00:00:00,2026-10-01 01:30:00,NULL\n",
+        f"Site,LocalJobId,EndTime\nSITE,7,{END}\n",
+    ],
+    ids=["tabs", "commas", "epoch"],
+)
+def test_exports(old: OldRecords, tmp_path: Path, text: str) -> None:
+    read(old, tmp_path, text)
+    (found,) = old.unmatched()
+    assert (found.end, found.is_export) == (END, True)
+    assert key_of("apel-job", found.fields) == {"Site": "SITE", "LocalJobId": "7", "EndTime": str(END)}
+    assert found.fields.keys() == {"Site", "LocalJobId", "EndTime"}
+
+
+def test_what_mariadb_escapes(old: OldRecords, tmp_path: Path) -> None:
+    read(old, tmp_path, HEADER + "SITE\ta\\tb\\\\c\\nd\t2026-10-01 01:30:00\n")
+    (found,) = old.unmatched()
+    assert found.fields["LocalJobId"] == ("a\tb\\c\nd",)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("SITE\t7\n", "line 3 has 2 columns"), ("SITE\t7\tyesterday\n", "line 3: EndTime 'yesterday' is not a time")],
+)
+def test_a_line_that_cannot_be_read_is_named(old: OldRecords, tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read(old, tmp_path, HEADER + "SITE\t6\t2026-10-01 01:30:00\n" + line)
+
+
+def test_an_export_of_something_else_is_noted(old: OldRecords, tmp_path: Path) -> None:
+    read(old, tmp_path, "Site\tMonth\tYear\tNumberOfJobs\nSITE\t10\t2026\t3\n")
+    assert old.count == 0
+    assert "an export of summaries, and apel-job is compared" in old.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("1042.lrms.example.org", "1042"),
+        ("1053[2].lrms.example.org", "1053_2"),
+        ("1053_2", "1053_2"),
+        ("1053", "1053_2"),
+        ("schedd.example.org#2376.0#1790816340", "2376.0"),
+    ],
+)
+def test_the_same_job_in_other_words(old: OldRecords, tmp_path: Path, theirs: str, ours: str) -> None:
+    read(old, tmp_path, HEADER + f"site\t{theirs}\t2026-10-01 01:30:00\n")
+    found = old.match(fields("whatever is sent"), "ours", ours)
+    assert found is not None
+    assert found.matched_by is None
+    assert list(old.unmatched()) == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "end", "site"),
+    [
+        ("1042.lrms.example.org", "1043", END, "SITE"),
+        ("1042.lrms.example.org", "1042", END + 1, "SITE"),
+        ("1042.lrms.example.org", "1042", END, "OTHER"),
+        ("1053_1", "1053_2", END, "SITE"),
+        ("1042.lrms1.example.org", "1042.lrms2", END, "SITE"),
+        ("schedd.example.org#2376.1#1790816340", "2376.0", END, "SITE"),
+    ],
+)
+def test_another_job(old: OldRecords, tmp_path: Path, theirs: str, ours: str, end: int, site: str) -> None:
+    read(old, tmp_path, HEADER + f"SITE\t{theirs}\t2026-10-01 01:30:00\n")
+    assert old.match(fields("x", end, site), "ours", ours) is None
+
+
+def test_several_of_ours_for_one_of_theirs(old: OldRecords, tmp_path: Path) -> None:
+    read(old, tmp_path, HEADER + "SITE\t1053\t2026-10-01 01:30:00\n")
+    before = [old.match(fields(f"1053.{task}"), f"task {task}", f"1053_{task}") for task in (1, 2, 3)]
+    assert [each and each.matched_by for each in before] == [None, "task 1", "task 2"]
+
+
+def test_an_end_that_was_rounded(old: OldRecords, tmp_path: Path) -> None:
+    """The client rounds Grid Engine's milliseconds; only what has no match by the same end is matched so."""
+    read(old, tmp_path, HEADER + "SITE\t1053\t2026-10-01 01:30:00\nSITE\t1053\t2026-10-01 01:30:01\n")
+    for number, end in ((1, END - 1), (2, END), (3, END + 1), (4, END + 2), (5, END)):
+        if old.match(fields(f"1053.{number}", end), str(number), f"1053_{number}") is None:
+            old.keep_for_later(number, str(number), f"1053_{number}", fields(f"1053.{number}", end))
+    assert [(run, found) for run, _, _, found in old.match_the_rest()] == [(1, None), (4, None)]
+    read(old, tmp_path, HEADER + "SITE\t1060\t2026-10-01 01:30:00\n", "more.tsv")
+    old.keep_for_later(6, "6", "1060", fields("1060", END - 1))
+    late = {run: found for run, _, _, found in old.match_the_rest()}
+    assert late[6] is not None
