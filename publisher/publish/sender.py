@@ -1,8 +1,8 @@
 """The one sender: records, summaries, sync counts, and reports, in batches that are committed before they leave.
 
 Promises kept here: one bad item stops only itself (a refused batch is halved until it is alone, or sent in the parts
-that the answer shows, and then the rejection policy decides); a message that is too large is cut; a service that refuses us, or asks to wait for too long, is left
-alone; in any other trouble everything waits.
+that the answer shows, and then the rejection policy decides); a message that is too large is cut; a service that
+refuses us, or asks to wait for too long, is left alone; in any other trouble everything waits.
 
 Several batches may be on their way, one with each worker. What became of them is seen to in the order in which they
 left, and is committed when a later one is marked as in flight.

@@ -15,7 +15,8 @@ from formats.job import Benchmark, Host, Job, Transfer
 from formats.rule_codes import CannotRenderError
 from formats.view import View
 from formats.xml.ogf_ur import UsageRecordFormat
-from publisher.simulator.sgas_records import read, usage_record
+from publisher.simulator.sgas_records import read
+from publisher.simulator.sgas_rows import usage_record
 
 CREATED = 1_795_000_000
 VIEW = View(site="EXAMPLE-SITE")
