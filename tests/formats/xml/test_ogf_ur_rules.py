@@ -191,8 +191,8 @@ def test_vo_groups_and_roles_are_written_as_documented() -> None:
 
 def test_hosts_and_submit_hosts_are_host_names() -> None:
     rendered = render(hosts=(Host("wn 1"), Host("wn_2.t.example.org"), Host("wn3")), client_host="2001:db8::1")
-    assert values(rendered, "Host") == ["wn_2.t.example.org", "wn3"]
-    assert b'<Host urf:primary="true">wn_2' in rendered.body
+    assert values(rendered, "Host") == ["wn3", "wn_2.t.example.org"]
+    assert b'<Host urf:primary="true">wn_2' in rendered.body, "the primary one last"
     assert noted(rendered) == [("SubmitHost", None), ("Host", None)]
     assert values(render(client_host="130.237.1.40"), "SubmitHost") == ["130.237.1.40"]
 
