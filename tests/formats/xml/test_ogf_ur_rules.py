@@ -50,6 +50,12 @@ def test_record_id_longer_than_1000_is_held() -> None:
         render(record_id="r" * 1001)
 
 
+def test_a_record_id_that_the_index_of_sgas_cannot_hold_is_held() -> None:
+    assert render(record_id="\u4f5c" * 897).body
+    with pytest.raises(CannotRenderError, match=r"2694 bytes in UTF-8; at most 2692 \(the index of SGAS"):
+        render(record_id="\u4f5c" * 898)
+
+
 def test_record_id_stays_a_token() -> None:
     rendered = render(record_id=" a b\n\x00")
     assert b'urf:recordId="%20a%20b%0A%00"' in rendered.body
@@ -232,6 +238,10 @@ def test_an_url_that_is_too_long_for_its_index_is_shortened() -> None:
         ({"memory_rss_kib": 2**60}, "Memory"),
         ({"user_dn": "/CN=" + "\u4f5c" * 900}, "GlobalUserName"),
         ({"transfers": (Transfer("upload", "\u4f5c" * 2000),)}, "FileTransfers/URL"),
+        ({"submit": -59_011_459_201}, "TimeInstant"),
+        ({"start": -62_135_596_800}, "StartTime"),
+        ({"nodes": 40_000}, "NodeCount"),
+        ({"client_host": "h" * 201}, "SubmitHost"),
     ],
 )
 def test_what_is_too_large_for_its_column_never_reaches_the_service(facts: dict[str, Any], field: str) -> None:
@@ -239,8 +249,8 @@ def test_what_is_too_large_for_its_column_never_reaches_the_service(facts: dict[
     assert field in [note.field for note in rendered.notes]
     message = UsageRecordFormat(View(site="S")).message([rendered.body])
     assert inspect_message(message).taken
-    for record in read(message):
-        usage_record(record)
+    records = [usage_record(values) for values in read(message)]
+    assert [(record.refusal, record.refusal_if_new) for record in records] == [(None, None)]
 
 
 def test_a_charge_that_is_not_a_number_is_omitted() -> None:
