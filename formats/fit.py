@@ -76,6 +76,8 @@ def token(rule: TextRule, value: str, notes: list[Note]) -> tuple[str, str]:
         raise CannotRenderError(RuleCode.MISSING, rule.field)
     if len(safe) > rule.longest:
         raise CannotRenderError(RuleCode.TOO_LONG, rule.field, rule, length=len(safe))
+    if rule.excess(safe):
+        raise CannotRenderError(RuleCode.TOO_MANY_BYTES, rule.field, rule, length=len(safe.encode()))
     if safe != value:
         notes.append(Note(rule.field, "blanks and forbidden characters become %XX", shown(value), shown(safe)))
     return safe, escape(safe)
@@ -125,12 +127,12 @@ def real(field: str, value: float, notes: list[Note]) -> str:
 
 
 def instant(field: str, value: int | None, notes: list[Note]) -> str:
-    """An instant as xsd:dateTime; one outside the years 1 to 9999 is left out."""
+    """An instant as xsd:dateTime; one outside the years 100 to 9999 is left out."""
     if value is None:
         return ""
     if FIRST_INSTANT <= value <= LAST_INSTANT:
         return date_time(value)
-    notes.append(Note(field, "outside the years 1 to 9999: left out (xsd:dateTime)", shown(value), None))
+    notes.append(Note(field, "outside the years 100 to 9999: left out (xsd:dateTime, SGAS)", shown(value), None))
     return ""
 
 

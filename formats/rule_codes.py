@@ -40,6 +40,7 @@ class RuleCode(StrEnum):
     NOT_PUBLISHED = "status-not-published"
     OUT_OF_RANGE = "out-of-range"
     TOO_LONG = "too-long"
+    TOO_MANY_BYTES = "too-many-bytes"
     SIGNED_CARRIAGE_RETURN = "signed-carriage-return"
     SIGNED_ENCRYPTED_TYPE = "signed-encrypted-type"
     SIGNED_NOT_ASCII = "signed-not-ascii"
@@ -64,7 +65,7 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.ADD_ON: "{field}: {text}",
     RuleCode.BAD_TIMES: "{field}: start {start} and end {end} must be from 1970 on, before the year 10000, and the end "
     "not before the start (APEL refuses the message)",
-    RuleCode.CREATE_TIME: "{field}: {value} is outside the years 1 to 9999",
+    RuleCode.CREATE_TIME: "{field}: {value} is outside the years 100 to 9999",
     RuleCode.END_BEFORE_START: "{field}: {end} is before StartTime {start}; APEL refuses the whole message",
     RuleCode.END_IN_FUTURE: "{field}: {end} lies in the future (APEL refuses the message)",
     RuleCode.MISSING: "{field}: there is none",
@@ -84,6 +85,7 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.NOT_PUBLISHED: "{field}: a run that is {status} is not published",
     RuleCode.OUT_OF_RANGE: "{field}: {value} is not in {least}..{largest} ({source})",
     RuleCode.TOO_LONG: "{field}: {length} characters; at most {longest} ({source})",
+    RuleCode.TOO_MANY_BYTES: "{field}: {length} bytes in UTF-8; at most {longest_bytes} (the index of {source})",
     **{code: f"{{field}}: no message with this record can be signed: {why}" for code, why in UNSIGNABLE.items()},
     RuleCode.UNUSABLE_BENCHMARK: "{field}: {unusable} is not a usable benchmark; " + _SET_BENCHMARK,
 }

@@ -95,7 +95,7 @@ _APEL = "APEL column"
 class SgasRules:
     """OGF-UR as SGAS takes it (facts on formats, 1.2 and 1.4; facts on receivers, 1)."""
 
-    RECORD_ID: Final = TextRule("RecordIdentity@recordId", 1000, f"{_SGAS}, 1000 characters", "hold")
+    RECORD_ID: Final = TextRule("RecordIdentity@recordId", 1000, f"{_SGAS}, 1000 characters", "hold", INDEXED_BYTES)
     GLOBAL_JOB_ID: Final = TextRule("GlobalJobId", 1000, f"{_SGAS}, 1000 characters", "drop")
     LOCAL_JOB_ID: Final = TextRule("LocalJobId", 120, "SGAS rewrites the record id of longer ones", "drop")
     LOCAL_USER_ID: Final = TextRule("LocalUserId", 100, f"{_SGAS}, 100 characters", "drop")

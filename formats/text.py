@@ -11,8 +11,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-FIRST_INSTANT: Final = -62_135_596_800
-"""0001-01-01T00:00:00Z, the first instant that xsd:dateTime and every database of a receiver can hold."""
+FIRST_INSTANT: Final = -59_011_459_200
+"""0100-01-01T00:00:00Z, the first instant that every receiver stores: SGAS refuses or alters earlier ones."""
 
 LAST_INSTANT: Final = 253_402_300_799
 """9999-12-31T23:59:59Z."""
@@ -34,7 +34,7 @@ MINUTES_AND_SECONDS: Final = tuple(f"{minute:02d}:{second:02d}Z" for minute in r
 
 
 class _Hours(dict[int, str]):
-    """The part of a dateTime up to the hour, by hours since 1970; empty for an hour outside the years 1 to 9999."""
+    """The part of a dateTime up to the hour, by hours since 1970; empty for an hour outside the years 100 to 9999."""
 
     def __missing__(self, hour: int) -> str:
         if not FIRST_INSTANT <= hour * 3600 <= LAST_INSTANT:
@@ -71,7 +71,7 @@ def _reference(match: re.Match[str]) -> str:
 
 
 def date_time(instant: int) -> str:
-    """An instant (epoch seconds) as `YYYY-MM-DDThh:mm:ssZ`; it must lie within the years 1 to 9999."""
+    """An instant (epoch seconds) as `YYYY-MM-DDThh:mm:ssZ`; it must lie within the years 100 to 9999."""
     return HOURS[instant // 3600] + MINUTES_AND_SECONDS[instant % 3600]
 
 

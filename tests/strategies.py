@@ -23,9 +23,9 @@ HOSTILE = (
 
 SPECIAL_NUMBERS = (
     0, 1, -1, 32_767, 32_768, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), 2**64 - 1, 10**40,
-    -62_135_596_800, -62_135_596_801, 253_402_300_799, 253_402_300_800, -2_208_988_800,
+    -62_135_596_800, -59_011_459_201, -59_011_459_200, 253_402_300_799, 253_402_300_800, -2_208_988_800,
 )  # fmt: skip
-"""Ends of ranges, on both sides, and the years 1, 1900, 9999 and beyond."""
+"""Ends of ranges, on both sides, and the years 1, 100, 1900, 9999 and beyond."""
 
 any_text = st.sampled_from(HOSTILE) | st.text(max_size=40)
 """Any Python string: `st.text` leaves surrogates out, the hostile ones have them."""

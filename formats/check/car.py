@@ -55,8 +55,13 @@ class RecordCheck:
         return self.element.findall("/".join(f"{{{self._namespace}}}{step}" for step in path.split("/")))
 
     def texts(self, path: str) -> list[str]:
-        """Texts of the elements at a path; an empty element's is empty."""
-        return [(element.text or "").strip() for element in self.elements(path)]
+        """Texts of the elements at a path, without blanks around them; an empty element's is empty."""
+        return [text.strip() for text in self.raw_texts(path)]
+
+    def raw_texts(self, path: str, namespace: str | None = None) -> list[str]:
+        """Texts of the elements at a path as they are; steps have this namespace, or the record's."""
+        steps = "/".join(f"{{{namespace or self._namespace}}}{step}" for step in path.split("/"))
+        return [element.text or "" for element in self.element.findall(steps)]
 
     def attribute(self, element: etree._Element, name: str) -> str | None:
         """A qualified attribute: one without a prefix is not seen by any service."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import datetime
 from typing import Final
 
 from lxml import etree
 
 from formats.base import Violation
 from formats.check.car import RecordCheck
+from formats.check.sgas_times import YEARS_NOT_STORED, duration_s, instant
 from formats.fit import shown
-from formats.rules import INT32, INT64, NumberRule, TextRule
+from formats.rules import INDEXED_BYTES, INT32, INT64, NumberRule, TextRule
 from formats.rules import SgasRules as Rules
 from formats.xml.ogf_ur import NAMESPACES
 from formats.xml.read import UR, record_elements
@@ -36,11 +38,9 @@ _LENGTHS: Final = (
     ("ProjectName", Rules.PROJECT),
     ("SubmitHost", TextRule("SubmitHost", 200, "SGAS column, 200 characters")),
     ("MachineName", TextRule("MachineName", 200, "SGAS column, 200 characters")),
+    ("Host", TextRule("Host", INDEXED_BYTES, "SGAS column with an index", longest_bytes=INDEXED_BYTES)),
 )
 _VO_LENGTHS: Final = {"Name": Rules.VO_NAME, "Issuer": Rules.VO_ISSUER, "Group": Rules.VO_GROUP, "Role": Rules.VO_ROLE}
-_DURATION: Final = re.compile(
-    r"(-)?P(?:(\d{1,9})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,12})M)?(?:(\d{1,18})(\.\d+)?S)?)?"
-).fullmatch
 _METRICS: Final = frozenset({"total", "average", "min", "max"})
 _MEMORY_TYPES: Final = frozenset({"shared", "physical", "dedicated"})
 _BYTES: Final = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB", "EB"))}
@@ -50,6 +50,7 @@ _INTEGER: Final = NumberRule("", -INT32 - 1, INT32, "SGAS column, 32 bits")
 _SMALLINT: Final = NumberRule("NodeCount", -32_768, 32_767, "SGAS column, 16 bits")
 _VO: Final = NAMESPACES["vo"]
 _TR: Final = NAMESPACES["tr"]
+_FACTS_OF_TRANSFERS: Final = ("Size", "StartTime", "EndTime", "BypassCache", "RetrievedFromCache")
 _KNOWN_EXTENSIONS: Final = frozenset(
     {
         f"{{{NAMESPACES['deisa']}}}SubmitTime",
@@ -110,40 +111,48 @@ def _message(root: etree._Element, payload: bytes) -> list[Violation]:
 
 def _identity(check: RecordCheck) -> str | None:
     identities = check.elements("RecordIdentity")
-    record_id = created = None
+    record_id = None
+    created = [check.attribute(identity, "createTime") for identity in identities] or [None]
     if identities:
-        record_id = check.attribute(identities[0], "recordId")
-        created = check.attribute(identities[0], "createTime")
-    if not record_id:
+        record_id = check.attribute(identities[-1], "recordId")
+    if record_id is None:
         check.error("RecordIdentity@recordId", "mandatory, and missing; attributes must have the namespace's prefix")
+    elif not record_id:
+        check.warning("RecordIdentity@recordId", "empty: all records without an id are one to the service", _RECEIVERS)
     else:
         check.length(Rules.RECORD_ID, record_id)
-    if created is None:
+    if None in created:
         check.error("RecordIdentity@createTime", "mandatory, and missing; attributes must have the namespace's prefix")
-    elif check.instant("RecordIdentity@createTime", created) is None:
-        check.error("RecordIdentity@createTime", f"no date and time: {shown(created)}", _RECEIVERS)
-    if not any(check.texts("JobIdentity/GlobalJobId")):
+    elif _time(check, "RecordIdentity@createTime", created[-1] or "") is None:
+        check.error("RecordIdentity@createTime", f"no date and time: {shown(created[-1] or '')}", _RECEIVERS)
+    global_ids = check.raw_texts("JobIdentity/GlobalJobId")
+    if not any(global_ids):
         rule = "missing: the record sent again is no duplicate, but replaces the first, or fails"
         check.warning("GlobalJobId", rule, _RECEIVERS)
-    for local_id in check.texts("JobIdentity/LocalJobId"):
-        if not local_id:
-            check.error("LocalJobId", "an empty element")
-        elif Rules.rewrites_record_id(local_id):
-            rule = "longer than 120 characters or with a slash first: dropped, and the record id is rewritten"
-            check.warning("LocalJobId", rule, _RECEIVERS)
+    local_id = next(reversed(check.raw_texts("JobIdentity/LocalJobId")), None)
+    if local_id == "":
+        check.error("LocalJobId", "an empty element")
+    elif local_id is not None and Rules.rewrites_record_id(local_id):
+        rule = "longer than 120 characters or with a slash first: dropped, and the record id is rewritten"
+        check.warning("LocalJobId", rule, _RECEIVERS)
+        if global_ids and not global_ids[-1]:
+            check.error("GlobalJobId", "empty, and would be the record id", _RECEIVERS)
     return record_id
 
 
 def _texts(check: RecordCheck) -> None:
     for path, rule in _LENGTHS:
         check.lengths(path, rule)
-    if not any(check.texts("MachineName")):
+    if not next(reversed(check.raw_texts("MachineName")), ""):
         check.error("MachineName", "mandatory, and missing or empty")
     if len(check.elements("Host")) > 1:
         check.warning("Host", "of several hosts the last one is kept")
+    has_name = False
     for vo in check.element.iter(f"{{{_VO}}}VO"):
-        if not (vo.findtext(f"{{{_VO}}}Name") or "").strip():
+        has_name = has_name or bool(vo.findtext(f"{{{_VO}}}Name"))
+        if not has_name:
             check.warning("VO/Name", "missing: nothing of the VO is stored")
+            continue
         for part in vo.iter(tag=etree.Element):
             column = _VO_LENGTHS.get(etree.QName(part).localname)
             if column is not None:
@@ -152,66 +161,94 @@ def _texts(check: RecordCheck) -> None:
 
 
 def _times(check: RecordCheck) -> None:
-    deisa = f"{{{NAMESPACES['deisa']}}}SubmitTime"
     for field in ("StartTime", "EndTime"):
-        texts = check.texts(field)
+        texts = check.raw_texts(field)
         if not texts:
             check.warning(field, "missing: stored as NULL", _RECEIVERS)
         for text in texts:
             _time(check, field, text)
-    for element in check.element.findall(deisa):
-        _time(check, "SubmitTime", (element.text or "").strip())
+    for text in check.raw_texts("SubmitTime", NAMESPACES["deisa"]):
+        _time(check, "SubmitTime", text)
 
 
-def _time(check: RecordCheck, field: str, text: str) -> None:
+def _time(check: RecordCheck, field: str, text: str) -> datetime | None:
+    """The instant as the service reads it; None, and an error or a warning, where it does not."""
+    try:
+        at = instant(text)
+    except OverflowError:
+        check.error(field, f"out of bounds: {shown(text)}", _RECEIVERS)
+        return None
     if not text:
         check.error(field, "an empty element")
-    elif check.instant(field, text) is None:
+    elif at is None:
         check.warning(field, f"no date and time, stored as NULL: {shown(text)}")
+    elif at.year in YEARS_NOT_STORED:
+        check.error(field, f"the database cannot read the year: {shown(text)}", _RECEIVERS)
+    elif check.instant(field, text) is None:
+        check.warning(field, f"read as {at:%Y-%m-%dT%H:%M:%SZ}: {shown(text)}", _RECEIVERS)
     elif re.search(r"[+-]\d{4}$", text):
         check.warning(field, "a zone without a colon loses its minutes")
+    return at
 
 
 def _amounts(check: RecordCheck) -> None:
     sgas = NAMESPACES["sgas"]
-    for text in check.texts("WallDuration"):
-        _duration(check, "WallDuration", text, INT32)
+    for text in check.raw_texts("WallDuration"):
+        _duration(check, "WallDuration", text)
     for name in ("UserTime", "KernelTime"):
-        for element in check.element.findall(f"{{{sgas}}}{name}"):
-            _duration(check, name, (element.text or "").strip(), INT32)
-    cpu = check.texts("CpuDuration")
+        for text in check.raw_texts(name, sgas):
+            _duration(check, name, text)
+    cpu = check.raw_texts("CpuDuration")
     for text in cpu:
-        _duration(check, "CpuDuration", text, INT64, summed=len(cpu) > 1)
-    nodes, processors = check.texts("NodeCount"), check.texts("Processors")
+        _duration(check, "CpuDuration", text, bits=64, summed=len(cpu) > 1)
+    nodes, processors = check.raw_texts("NodeCount"), check.raw_texts("Processors")
     for text in nodes:
-        check.whole_number("NodeCount", text, _SMALLINT)
+        _count(check, "NodeCount", text, _SMALLINT if processors else _INTEGER)
     for text in processors:
-        check.whole_number("Processors", text, _INTEGER)
+        _count(check, "Processors", text, _INTEGER)
+    for text in check.raw_texts("MajorPageFaults", sgas):
+        _count(check, "MajorPageFaults", text, _INTEGER)
     if nodes and not processors:
         check.warning("NodeCount", "taken for Processors, which is missing")
     for text in check.texts("Charge"):
         _charge(check, text)
-    for element in check.element.findall(f"{{{sgas}}}ExitCode"):
-        code = check.whole_number("ExitCode", (element.text or "").strip(), _BIGINT)
+    for text in check.raw_texts("ExitCode", sgas):
+        code = check.whole_number("ExitCode", text.strip(), _BIGINT)
         if code is not None and not 0 <= code <= 255:
             check.warning("ExitCode", f"stored as {code & 0xFF}: its last eight bits")
 
 
-def _duration(check: RecordCheck, field: str, text: str, largest_s: int, *, summed: bool = False) -> None:
-    match = _DURATION(text)
-    if match is None or not any(match.group(2, 3, 4, 5)):
-        if summed:
-            check.error(field, f"of several one is no duration: {shown(text)}", _RECEIVERS)
-        else:
-            check.warning(field, f"no duration of days to seconds, stored as NULL: {shown(text)}", _RECEIVERS)
+def _count(check: RecordCheck, field: str, text: str, column: NumberRule) -> None:
+    """A number that the service does not need: what it cannot read is stored as NULL."""
+    if not text:
+        check.error(field, "an empty element", _RECEIVERS)
         return
-    sign, days, hours, minutes, seconds, fraction = match.groups()
-    total_s = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
-    if total_s > largest_s:
-        check.error(field, f"{total_s} seconds; the column has {largest_s}")
-    if sign:
+    try:
+        number = int(text)
+    except ValueError:
+        check.warning(field, f"no whole number, stored as NULL: {shown(text)}", _RECEIVERS)
+        return
+    if not column.least <= number <= column.largest:
+        check.error(field, f"{shown(text)} is not in {column.least}..{column.largest}", column.source)
+
+
+def _duration(check: RecordCheck, field: str, text: str, *, bits: int = 32, summed: bool = False) -> None:
+    try:
+        total_s = duration_s(text)
+    except OverflowError:
+        check.error(field, f"out of bounds: {shown(text)}", _RECEIVERS)
+        return
+    if not text:
+        check.error(field, "an empty element", _RECEIVERS)
+    elif total_s is None and summed:
+        check.error(field, f"of several one is no duration: {shown(text)}", _RECEIVERS)
+    elif total_s is None:
+        check.warning(field, f"no duration of weeks to seconds, stored as NULL: {shown(text)}", _RECEIVERS)
+    elif not -(2 ** (bits - 1)) <= total_s < 2 ** (bits - 1):
+        check.error(field, f"{total_s} seconds; the column has {2 ** (bits - 1) - 1}")
+    elif total_s < 0:
         check.warning(field, "negative, and stored so", _RECEIVERS)
-    if fraction:
+    elif re.search("[.,]", text):
         check.warning(field, "the fraction of a second is cut", _RECEIVERS)
 
 
@@ -221,7 +258,7 @@ def _charge(check: RecordCheck, text: str) -> None:
     except ValueError:
         check.error("Charge", f"no number: {shown(text)}")
         return
-    if not abs(charge) <= INT32:
+    if not -INT32 - 2 < charge < INT32 + 1:
         check.error("Charge", f"{shown(text)} does not fit 32 bits")
     elif charge != int(charge):
         check.warning("Charge", "cut to a whole number")
@@ -236,7 +273,7 @@ def _memory(check: RecordCheck) -> None:
         if kind is not None and kind not in _MEMORY_TYPES:
             check.warning("Memory@type", f"none of {', '.join(sorted(_MEMORY_TYPES))}: {shown(kind)} is lost")
         if unit in _BIT_UNITS:
-            check.warning("Memory@storageUnit", f"a unit of bits gives fractions of bytes: {unit}")
+            check.error("Memory@storageUnit", f"a unit of bits gives fractions of bytes: {unit}", _RECEIVERS)
         elif unit is not None and unit not in _BYTES:
             check.warning("Memory@storageUnit", f"unknown, taken for bytes: {shown(unit)}")
         amount = check.whole_number("Memory", (element.text or "").strip(), _BIGINT)
@@ -250,7 +287,7 @@ def _extensions(check: RecordCheck) -> None:
     for child in check.element.iterchildren(tag=etree.Element):
         name = etree.QName(child)
         if name.localname == "RuntimeEnvironment" and name.namespace != UR:
-            text = (child.text or "").strip()
+            text = child.text or ""
             if not text:
                 check.error("RuntimeEnvironment", "an empty element")
             check.length(Rules.RUNTIME_ENVIRONMENT, text)
@@ -259,10 +296,25 @@ def _extensions(check: RecordCheck) -> None:
                 shown(name.localname), "an extension that the service does not know: ignored", "facts on formats, 1.3"
             )
     for transfer in check.element.findall(f"{{{_TR}}}FileTransfers/*"):
-        kind = etree.QName(transfer).localname
-        if not (transfer.findtext(f"{{{_TR}}}URL") or "").strip():
-            check.error(f"{shown(kind)}/URL", "missing or empty")
-        check.length(Rules.TRANSFER_URL, transfer.findtext(f"{{{_TR}}}URL") or "")
-        size = transfer.findtext(f"{{{_TR}}}Size")
-        if size is not None:
-            check.whole_number(f"{shown(kind)}/Size", size.strip(), _BIGINT)
+        _transfer(check, transfer)
+
+
+def _transfer(check: RecordCheck, transfer: etree._Element) -> None:
+    kind = shown(etree.QName(transfer).localname)
+    if kind not in {"FileDownload", "FileUpload"}:
+        return
+    facts: dict[str, str] = {}
+    for name in ("URL", *_FACTS_OF_TRANSFERS):
+        found = transfer.findall(f"{{{_TR}}}{name}")
+        if any(not element.text for element in found) and name != "URL":
+            check.error(f"{kind}/{name}", "an empty element", _RECEIVERS)
+        if found:
+            facts[name] = found[-1].text or ""
+    if not facts.get("URL"):
+        check.error(f"{kind}/URL", "missing or empty")
+    check.length(Rules.TRANSFER_URL, facts.get("URL", ""))
+    if facts.get("Size"):
+        _count(check, f"{kind}/Size", facts["Size"], _BIGINT)
+    for name in ("StartTime", "EndTime"):
+        if facts.get(name):
+            _time(check, f"{kind}/{name}", facts[name])

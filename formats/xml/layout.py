@@ -305,17 +305,22 @@ def _alone(part: Element, value: str, taken: _Names) -> str:
 class HostCache:
     """Host elements, kept by host: the hosts of a run are few, their combinations are many."""
 
-    def __init__(self, rule: NameRule) -> None:
+    def __init__(self, rule: NameRule, *, primary_last: bool = False) -> None:
+        """`primary_last`: for a service that keeps the last host only."""
         self._rule = rule
+        self._primary_last = primary_last
         self._names: set[str] = set()
 
     def of(self, job: Job, notes: list[Note]) -> str:
         """The hosts of a run; the first that has a proper name is the primary one."""
-        xml = ""
+        primary = others = ""
         for host in job.hosts:
             if host.name in self._names or self._proper(host.name, notes):
-                xml += f"<Host>{host.name}</Host>" if xml else f'<Host urf:primary="true">{host.name}</Host>'
-        return xml
+                if primary:
+                    others += f"<Host>{host.name}</Host>"
+                else:
+                    primary = f'<Host urf:primary="true">{host.name}</Host>'
+        return others + primary if self._primary_last else primary + others
 
     def _proper(self, name: str, notes: list[Note]) -> bool:
         if not fit.name(self._rule, name, notes):

@@ -168,7 +168,7 @@ class UsageRecordFormat:
         self._levels = FragmentCache(self._service_levels)
         self._places = FragmentCache(self._place)
         self._clients = FragmentCache(_submit_host)
-        self._hosts = HostCache(Rules.HOST)
+        self._hosts = HostCache(Rules.HOST, primary_last=True)
         self._runtimes = FragmentCache(self._runtime_environments)
         extensions = view.ur_extensions
         self._with_vo = "vo" in extensions

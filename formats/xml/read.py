@@ -224,7 +224,7 @@ class _Reader:
             "end": self._as(read_date_time, self._text("EndTime")),
             "cluster": self._text("MachineName"),
             "queue": self._text("Queue"),
-            "hosts": tuple(Host(name) for name in self._each("Host", str)),
+            "hosts": self._hosts(),
             "benchmarks": self._benchmarks(),
             **self._resources(),
         }
@@ -319,6 +319,11 @@ class _Reader:
     def _each(self, path: str, convert: Callable[[str], T]) -> list[T]:
         values = (self._as(convert, element.text) for element in self._all(path))
         return [value for value in values if value is not None]
+
+    def _hosts(self) -> tuple[Host, ...]:
+        """The hosts, the primary one first, wherever it stands."""
+        elements = sorted(self._all("Host"), key=lambda host: self._attribute(host, "primary") not in {"true", "1"})
+        return tuple(Host(host.text) for host in elements if host.text)
 
     def _cpu(self, kinds: set[str | None]) -> int | None:
         for element in self._all("CpuDuration"):

@@ -26,7 +26,8 @@ from formats.signed_text import looks_encrypted
 from formats.xml.read import MAX_BYTES
 from publisher.errors import CredentialError, UsageError
 from publisher.security import verify
-from publisher.security.credentials import load_certificates, load_key, slash_dn
+from publisher.security.credentials import load_certificates, load_key
+from publisher.security.distinguished_name import slash_dn
 from publisher.security.revocation import RevocationLists
 
 _AUTHORITY_FILES = ("*.[0-9]", "*.pem", "*.crt")

@@ -45,10 +45,15 @@ class Batch(msgspec.Struct, frozen=True):
         return not all(item.may_be_there for item in self.items)
 
 
-def after_refusal(batch: Batch, since: int) -> list[Batch]:
+def after_refusal(batch: Batch, since: int, parts: Sequence[Sequence[str]] = ()) -> list[Batch]:
     """What to send when a batch was refused: its first half, whose outcome says of which half the refused item is; the
-    rest once that is alone."""
+    rest once that is alone. At once all `parts`, by key, that the service takes or refuses each as a whole, and the
+    rest; one part is refused for itself."""
     after = [*batch.other_half, *batch.rest]
+    if parts:
+        by_key = {item.key: item for item in batch.items}
+        shares = [[by_key[key] for key in part] for part in parts] if len(parts) > 1 else []
+        return [Batch(share, State.IN_FLIGHT, since=since) for share in [*shares, after] if share]
     if len(batch.items) > 1:
         first, second = halves(batch.items)
         return [Batch(first, State.IN_FLIGHT, other_half=second, rest=after, since=since)]

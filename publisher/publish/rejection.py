@@ -115,7 +115,8 @@ _INCONCLUSIVE: Final = "%s (the service took no new record after it refused %d o
 
 
 class RefusedRecord(msgspec.Struct, frozen=True):
-    """An item that was refused alone in a batch, with the answer: bad, or sent at a bad moment.
+    """An item that was refused alone in a batch, or with others that are refused as it is, with the answer: bad, or
+    sent at a bad moment.
 
     `certain`: the answer is about the item, so that trying it again shows nothing. The service may still be at fault
     (a limit or a name configured wrongly, there or here), and then refuses every item alike.
@@ -206,14 +207,24 @@ class RejectionPolicy:
                 self._refused.pop(item.key, None)
 
     def refused(
-        self, batch_id: int, items: Sequence[Item], answer: str, *, certain: bool, knew: int, left: int, since: int
+        self,
+        batch_id: int,
+        items: Sequence[Item],
+        answer: str,
+        *,
+        certain: bool,
+        as_a_whole: bool,
+        knew: int,
+        left: int,
+        since: int,
     ) -> Steps[None]:
-        """The service refused a batch of these items, first at `since`, alone or with others. `knew` and `left` as in
-        `Refusal`."""
+        """The service refused a batch of these items, first at `since`. `as_a_whole`: each of them would be refused
+        alone as well; otherwise it may be for others. `knew` and `left` as in `Refusal`."""
         self._refusals.add(items, knew, left)
-        if len(items) == 1:
+        if as_a_whole:
             certain = certain or (self._replaces and self._proof is not None)
-            self._refused[items[0].key] = RefusedRecord(items[0], batch_id, answer, certain)
+            for item in items:
+                self._refused[item.key] = RefusedRecord(item, batch_id, answer, certain)
             self._last_answer = answer
         if self._replaces:
             return  # what is refused is decided on when the rest of the section was sent
@@ -296,9 +307,12 @@ class RejectionPolicy:
         """
         if not self._refused:
             return
+        self._deciding = True
+        if self._proof is None and not self._probed and not self._replaces:  # many may be refused by one answer
+            self._probed = True
+            yield from self._accepts_new()
         if self._proof is None:
             yield Stop(_ACCEPTED_NONE % self._last_answer)
-        self._deciding = True
         is_any_doubtful = any(map(self._is_doubtful, self._refused.values()))
         accepts_new = (yield from self._accepts_new()) if is_any_doubtful else True
         refused = list(self._refused.values())

@@ -1,8 +1,8 @@
 """The one sender: records, summaries, sync counts, and reports, in batches that are committed before they leave.
 
-Promises kept here: one bad item stops only itself (a refused batch is halved until it is alone, and then the rejection
-policy decides); a message that is too large is cut; a service that refuses us, or asks to wait for too long, is left
-alone; in any other trouble everything waits.
+Promises kept here: one bad item stops only itself (a refused batch is halved until it is alone, or sent in the parts
+that the answer shows, and then the rejection policy decides); a message that is too large is cut; a service that
+refuses us, or asks to wait for too long, is left alone; in any other trouble everything waits.
 
 Several batches may be on their way, one with each worker. What became of them is seen to in the order in which they
 left, and is committed when a later one is marked as in flight.
@@ -300,11 +300,19 @@ class SectionSender:
             return
         left = self._dispatcher.last_left
         since = left if batch.since is None else batch.since
-        self._queue.push(after_refusal(batch, since))
         certain = isinstance(outcome, Oversized) or outcome.certain
+        known = () if isinstance(outcome, Oversized) else outcome.parts
+        self._queue.push(after_refusal(batch, since, known))
         self._follow(
             self._policy.refused(
-                sent.batch_id, batch.items, outcome.answer, certain=certain, knew=sent.knew, left=left, since=since
+                sent.batch_id,
+                batch.items,
+                outcome.answer,
+                certain=certain,
+                as_a_whole=len(batch.items) == 1 or len(known) == 1,
+                knew=sent.knew,
+                left=left,
+                since=since,
             )
         )
 
@@ -364,12 +372,12 @@ class SectionSender:
         replaces = any(record.item.group is not None for record in records)
         self._dispatcher.commit()
         with context.store.write(sorts_on_disk=replaces) as connection:
-            for record in records:
+            for batch_id, reason in {record.batch_id: record.reason for record in records}.items():
                 now = context.clock()
                 context.sent.rejected += in_flight.mark_not_accepted(
-                    connection, context.target_id, record.batch_id, State.REJECTED, record.reason, now
+                    connection, context.target_id, batch_id, State.REJECTED, reason, now
                 )
-                groups.settle(connection, context.target_id, record.batch_id, State.REJECTED, now)
+                groups.settle(connection, context.target_id, batch_id, State.REJECTED, now)
         for record in records:
             if record.item.group is None:
                 context.observer(RecordSettled(context.target, record.item.key, State.REJECTED.word, record.reason))

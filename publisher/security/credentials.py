@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID, PublicKeyAlgorithmOID
 
 from publisher.errors import CredentialError
+from publisher.security.distinguished_name import rfc2253_dn, slash_dn
 
 PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
@@ -29,22 +30,6 @@ _RSA_BITS = 2048
 _DAY_S = 86400
 _PROXY_EXTENSIONS = frozenset({"1.3.6.1.5.5.7.1.14", "1.3.6.1.4.1.3536.1.222"})
 _PROXY_NAMES = frozenset({"proxy", "limited proxy"})
-_SHORT_NAMES = {
-    NameOID.COMMON_NAME: "CN",
-    NameOID.COUNTRY_NAME: "C",
-    NameOID.STATE_OR_PROVINCE_NAME: "ST",
-    NameOID.LOCALITY_NAME: "L",
-    NameOID.ORGANIZATION_NAME: "O",
-    NameOID.ORGANIZATIONAL_UNIT_NAME: "OU",
-    NameOID.DOMAIN_COMPONENT: "DC",
-    NameOID.USER_ID: "UID",
-    NameOID.EMAIL_ADDRESS: "emailAddress",
-    NameOID.SERIAL_NUMBER: "serialNumber",
-    NameOID.STREET_ADDRESS: "street",
-    NameOID.SURNAME: "SN",
-    NameOID.GIVEN_NAME: "GN",
-    NameOID.TITLE: "title",
-}
 _ACL_HEADER, _ACL_ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
 _ACL_USER, _ACL_GROUP_OBJ, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x02, 0x04, 0x08, 0x10, 0x20
 _READ = 4
@@ -194,19 +179,6 @@ def require_valid(certificate: x509.Certificate, now_s: float, file: Path) -> No
             f"the certificate {file} expired at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}",
             hint="Renew it; what could not be sent waits",
         )
-
-
-def slash_dn(name: x509.Name) -> str:
-    """A name in slash form, first part first, text as it is."""
-    return "".join(
-        "/" + "+".join(f"{_SHORT_NAMES.get(part.oid, part.oid.dotted_string)}={_text(part)}" for part in rdn)
-        for rdn in name.rdns
-    )
-
-
-def rfc2253_dn(name: x509.Name) -> str:
-    """A name as RFC 2253 writes it, last part first, with OpenSSL's short names."""
-    return name.rfc4514_string(attr_name_overrides=_SHORT_NAMES)
 
 
 def _text(part: x509.NameAttribute[str | bytes]) -> str:

@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
-from publisher.security.name_hash import name_hash
+from publisher.security.distinguished_name import name_hash
 from publisher.text import CLOCK_SKEW_S
 
 LIST_FILE: Final = re.compile(r"[0-9a-f]{8}\.r\d+").fullmatch

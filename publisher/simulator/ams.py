@@ -79,6 +79,11 @@ def no_route() -> Response:
     return Response(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
 
+def wrong_method() -> Response:
+    """The service has something at this address, for another method."""
+    return Response(405, b"", "text/plain; charset=utf-8")
+
+
 def json_response(code: int, content: object) -> Response:
     """JSON as the service writes it, indented by three blanks."""
     return Response(code, json.dumps(content, indent=3).encode(), _JSON)
@@ -88,20 +93,21 @@ BODY_LIMIT_BYTES = 16 * 2**20
 STORED_LIMIT_BYTES = 1_500_000
 """The broker's limit for the JSON of one stored message."""
 
+_INVALID_STORED = "Message retrieved from broker network has invalid JSON Structure"
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _TOKEN_PATH = re.compile(r"/v1/service-types/ams/hosts/([^/]+):authx509")
-_TOPIC = re.compile(r"topics/([^/:]*)(?::(\w+))?")
-_SUBSCRIPTION = re.compile(r"subscriptions/([^/:]*)(?::(\w+))?")
-_PROJECT = re.compile(r"/v1/projects/([^/:]*)/(.*)")
+_TOPIC = re.compile(r"topics/([^/]+?)(?::(publish))?")
+_SUBSCRIPTION = re.compile(r"subscriptions/([^/]+?)(?::(pull|acknowledge))?")
+_PROJECT = re.compile(r"/v1/projects/([^/]+)/(.*)")
 
 
 class _Published(msgspec.Struct):
-    data: str = ""
-    attributes: dict[str, str] = {}
+    data: str | None = None
+    attributes: dict[str, str] | None = None
 
 
 class _PublishBody(msgspec.Struct):
-    messages: list[_Published] = []
+    messages: list[_Published] | None = None
 
 
 class _PullBody(msgspec.Struct, rename="camel"):
@@ -110,7 +116,7 @@ class _PullBody(msgspec.Struct, rename="camel"):
 
 
 class _AckBody(msgspec.Struct, rename="camel"):
-    ack_ids: list[str]
+    ack_ids: list[str] | None = None
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
@@ -241,8 +247,11 @@ class Ams:
             return no_route()
         kind = "topic" if rest.startswith("topic") else "subscription"
         name, action = match.groups() if match is not None else ("", None)
-        if match is not None and not _NAME.fullmatch(name):
-            raise AmsError(400, f"Invalid {kind} name", "INVALID_ARGUMENT")
+        if request.method != ("POST" if action else "GET"):
+            return wrong_method()
+        for what, given in (("project", project), *(((kind, name),) if match is not None else ())):
+            if not _NAME.fullmatch(given):
+                raise AmsError(400, f"Invalid {what} name", "INVALID_ARGUMENT")
         if not _key(request):
             raise unauthorized()
         if project != self.project:
@@ -250,18 +259,13 @@ class Ams:
         if listing:
             self._user(request)
             return self._list(rest)
-        if (request.method, kind, action) == ("POST", "topic", "publish"):
+        if action == "publish":
             return self._post(request, name)
-        if (request.method, kind, action) in {
-            ("POST", "subscription", "pull"),
-            ("POST", "subscription", "acknowledge"),
-        }:
+        if action is not None:
             work = self._pull if action == "pull" else self._acknowledge
             return self._with_faults("pull", lambda: b"", lambda: work(request, name))
-        if request.method == "GET" and action is None:
-            self._user(request)
-            return self._describe(kind, name)
-        return no_route()
+        self._user(request)
+        return self._describe(kind, name)
 
     def _post(self, request: Request, topic: str) -> Response:
         with self._lock:
@@ -289,21 +293,22 @@ class Ams:
         if self._publishers is not None and dn not in self._publishers:
             raise forbidden()
         try:
-            published = msgspec.json.decode(request.body, type=_PublishBody).messages
+            published = msgspec.json.decode(request.body, type=_PublishBody).messages or []
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise AmsError(400, "Invalid Message Arguments", "INVALID_ARGUMENT") from error
         ids = [self._store(topic, message, dn) for message in published]  # one by one: those before a failure stay
         return json_response(200, {"messageIds": ids})
 
     def _store(self, topic: str, message: _Published, dn: str) -> str:
-        size = len(message.data) + sum(len(key) + len(value) + 6 for key, value in message.attributes.items()) + 120
+        data, attributes = message.data or "", message.attributes or {}
+        size = len(data) + sum(len(key) + len(value) + 6 for key, value in attributes.items()) + 120
         if size > STORED_LIMIT_BYTES:
             if self.oversize == 413:
                 raise AmsError(413, "Message size is too large", "INVALID_ARGUMENT")
             raise backend_error()
         with self._lock:
             messages = self._topics[topic]
-            stored = StoredMessage(str(len(messages)), message.data, message.attributes, time.time(), dn)
+            stored = StoredMessage(str(len(messages)), data, attributes, time.time(), dn)
             messages.append(stored)
         self.apel.receive(stored.content, eager=self._eager)
         return stored.message_id
@@ -312,14 +317,15 @@ class Ams:
         self._user(request)
         subscription = self._known(name)
         try:
-            count = int(msgspec.json.decode(request.body, type=_PullBody).max_messages) if request.body else 1
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+            given = msgspec.json.decode(request.body, type=_PullBody).max_messages
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise AmsError(400, "Invalid Pull Parameters Arguments", "INVALID_ARGUMENT") from error
+        count = int(given) if given.isascii() and given.isdigit() else 1
         with self._lock:
             start = subscription.offset
             messages = self._topics[subscription.topic][start : start + max(count, 0)]
             if any(_breaks_json(value) for message in messages for value in message.attributes.values()):
-                raise backend_error()
+                raise AmsError(500, _INVALID_STORED, "INTERNAL_SERVER_ERROR")
             if messages:
                 subscription.pulled_to, subscription.pulled_at = start + len(messages) - 1, self._clock()
         received = [
@@ -330,12 +336,13 @@ class Ams:
 
     def _acknowledge(self, request: Request, name: str) -> Response:
         self._user(request)
-        subscription = self._known(name)
         pattern = re.compile(rf"projects/{re.escape(self.project)}/subscriptions/{re.escape(name)}:([0-9]{{1,15}})")
         try:
-            matches = [pattern.fullmatch(ack) for ack in msgspec.json.decode(request.body, type=_AckBody).ack_ids]
+            given = msgspec.json.decode(request.body, type=_AckBody).ack_ids or []
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise AmsError(400, "Invalid ack Parameter", "INVALID_ARGUMENT") from error
+            raise AmsError(400, "Invalid ack parameter", "INVALID_ARGUMENT") from error
+        subscription = self._known(name)
+        matches = [pattern.fullmatch(ack) for ack in given]
         offsets = [int(match.group(1)) for match in matches if match is not None]
         if not offsets or len(offsets) != len(matches):
             raise AmsError(400, "Invalid ack id", "INVALID_ARGUMENT")
@@ -344,7 +351,7 @@ class Ams:
                 raise AmsError(500, "no ack pending", "INTERNAL_SERVER_ERROR")
             if not subscription.offset <= max(offsets) <= subscription.pulled_to:
                 raise AmsError(500, "wrong ack", "INTERNAL_SERVER_ERROR")
-            if self._clock() - subscription.pulled_at > self._ack_deadline_s:
+            if int(self._clock() - subscription.pulled_at) > self._ack_deadline_s:
                 raise AmsError(408, "ack timeout", "TIMEOUT")
             subscription.offset = max(offsets) + 1
         return json_response(200, {})
@@ -399,7 +406,7 @@ def _contents(body: bytes) -> bytes:
     """What the messages of a publish call carry, for faults that look at it."""
     try:
         messages = msgspec.json.decode(body, type=_PublishBody).messages
-        return b"\n".join(base64.b64decode(message.data) for message in messages)
+        return b"\n".join(base64.b64decode(message.data or "") for message in messages or ())
     except (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error):
         return body
 
@@ -413,7 +420,7 @@ def _shown(message: StoredMessage) -> dict[str, object]:
     published = datetime.fromtimestamp(message.published, UTC)
     return {
         "messageId": message.message_id,
-        "attributes": message.attributes,
+        **({"attributes": message.attributes} if message.attributes else {}),
         "data": message.data,
         "publishTime": f"{published:%Y-%m-%dT%H:%M:%S.%f}000Z",
     }

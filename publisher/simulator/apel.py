@@ -22,7 +22,7 @@ from formats.rules import type_of
 from formats.signed_text import looks_encrypted
 from formats.utilization.report import CSV_BEGINS, NotAReportError, UtilizationReport, check_report, read_report
 from publisher.security import verify
-from publisher.security.credentials import slash_dn
+from publisher.security.distinguished_name import slash_dn
 from publisher.security.revocation import RevocationLists
 from publisher.simulator.apel_tables import HeldRow, Key, LoadError, Table, Tables, read_car
 

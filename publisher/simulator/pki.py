@@ -26,8 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from publisher.security.credentials import slash_dn
-from publisher.security.name_hash import name_hash
+from publisher.security.distinguished_name import name_hash, slash_dn
 
 KeyKind = Literal["rsa", "ec"]
 Validity = Literal["current", "expired", "future"]

@@ -36,9 +36,16 @@ Leaf: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...]]
 """One value of a record: its slot, its text (empty for an empty element), its attributes without prefix."""
 
 Values: TypeAlias = tuple[dict[str, str], tuple[Leaf, ...]]
-"""A record: the values of which the last counts, by slot, and those of which each counts (`MANY`), in order."""
+"""A record: the values of which the last counts, by slot, and in order those of which each counts (`MANY`, `EMPTY`)."""
 
-MANY: Final = frozenset({"CpuDuration", "Memory", "RuntimeEnvironment", "Transfer", "TransferSize", "TransferUrl"})
+MANY: Final = frozenset(
+    {"CpuDuration", "Memory", "RuntimeEnvironment", "Vo", "VoAttribute", "VoGroup", "VoRole", "TransferDownload",
+     "TransferUpload", "TransferURL", "TransferSize", "TransferStartTime", "TransferEndTime", "TransferBypassCache",
+     "TransferRetrievedFromCache"}
+)  # fmt: skip
+
+EMPTY: Final = "Empty"
+"""The slot of a leaf whose text is the slot of an empty element, which another may have followed."""
 
 
 _Attributes: TypeAlias = tuple[tuple[str, str], ...]
@@ -94,6 +101,8 @@ def collected(leaves: Iterable[Leaf]) -> Values:
             many.append(leaf)
         else:
             singles[leaf[0]] = leaf[1]
+            if not leaf[1]:
+                many.append((EMPTY, leaf[0], ()))
     return singles, tuple(many)
 
 
@@ -171,7 +180,9 @@ class Shapes:
                 if known.kept is not None:
                     many.append((known.slot, pieces[position + 1], known.kept))
                 elif known.slot:
-                    singles[known.slot] = pieces[position + 1]
+                    singles[known.slot] = text = pieces[position + 1]
+                    if not text:
+                        many.append((EMPTY, known.slot, ()))
                 position += 4
                 continue
             after = _closing(pieces, position, last) + 1
@@ -186,6 +197,8 @@ class Shapes:
             for place, slot, kept in shape.places:
                 if kept is None:
                     singles[slot] = texts[place]
+                    if not texts[place]:
+                        many.append((EMPTY, slot, ()))
                 else:
                     many.append((slot, texts[place], kept))
             position = after + 1

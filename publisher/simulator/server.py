@@ -23,7 +23,8 @@ import msgspec
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from publisher.security.credentials import is_proxy, slash_dn
+from publisher.security.credentials import is_proxy
+from publisher.security.distinguished_name import slash_dn
 from publisher.security.revocation import RevocationError, RevocationLists
 from publisher.simulator.pki import Pki
 

@@ -1,7 +1,7 @@
 """SGAS LUTS behind nginx, as measured (the facts on receivers, 1): a transaction a POST, an answer a record.
 
 Keeps what the service keeps: the first version of a record under its recordId, unless the GlobalJobId says that it is
-another job. All is in memory.
+another job. All is in memory. What is refused, and with which answer, was measured with LUTS 3.8.1 (`sgas_rows`).
 
 What it reports: `query` with sums per machine, user and VO, `customquery/usage-publisher` as docs/targets/sgas.md
 defines it, and `monitor` (facts on receivers, 1). As LUTS, it answers 500 to what LUTS refuses in text instead of
@@ -25,18 +25,12 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
+from formats.check.sgas_times import duration_s, instant_s
 from publisher.simulator.faults import Faults, with_faults
 from publisher.simulator.record_shapes import NotUsageRecordsError
 from publisher.simulator.server import Request, Response
-from publisher.simulator.sgas_records import (
-    DatabaseRefusedError,
-    ProcessingFailedError,
-    UsageRecord,
-    duration_s,
-    instant_s,
-    read,
-    usage_record,
-)
+from publisher.simulator.sgas_records import read
+from publisher.simulator.sgas_rows import DatabaseRefusedError, ProcessingFailedError, UsageRecord, usage_record
 
 CUSTOM_QUERY = "usage-publisher"
 _ARGUMENTS = frozenset({"machine_name", "user_identity", "vo_name", "start_date", "end_date", "time_resolution"})
@@ -371,12 +365,12 @@ class Sgas:
         return response
 
     def _insert(self, request: Request) -> Response:
-        if request.headers.get("content-type", "").startswith("multipart/form-data"):
-            return _nginx(400, "Bad Request")
+        if _is_no_multipart(request.headers.get("content-type", ""), request.body):
+            return Response(400, b"")
         try:
             self._require_right(request)
             records = [usage_record(values) for values in read(request.body)]
-            self._require_machines(request, {record.machine for record in records})
+            self._require_machines(request, {record.machine: None for record in records})
             with self._lock:
                 rows = self._store(records, _dn(request))
         except _RefusedError as refused:
@@ -393,8 +387,12 @@ class Sgas:
         arrived: list[Row] = []
         answer: dict[str, str] = {}
         for record in records:
+            if record.refusal is not None:
+                raise record.refusal
             row = staged.get(record.record_id) or self._rows.get(record.record_id)
             if row is None or not _is_known(row.record, record):
+                if record.refusal_if_new is not None:
+                    raise record.refusal_if_new
                 if row is not None and row.record.children:
                     raise DatabaseRefusedError(_FOREIGN_KEY)
                 row = Row(self._next_row_id, 0 if row is None else row.received, record)
@@ -414,25 +412,24 @@ class Sgas:
         """What is judged before the body is read."""
         if self.database_down:
             raise _RefusedError(503, b"Database currently unavailable. Please try again later.")
-        if request.headers.get("content-encoding", "identity") != "identity":
-            raise ProcessingFailedError("SGAS reads no compressed body")
         if not any(word.partition(":")[0] == "jobinsert" for word in self._words(request)):
             dn = _dn(request)
             raise _RefusedError(403, f"Rejecting job usage insert for {dn}. No insert rights.".encode())
 
-    def _require_machines(self, request: Request, machines: set[str]) -> None:
-        words = self._words(request)
-        if not self._check_depth or "jobinsert:all" in words:
-            return
+    def _require_machines(self, request: Request, machines: Mapping[str, None]) -> None:
+        """Refuse a message with a machine that the sender may not insert for; the answer names all of its machines."""
         cn = request.peer.cn if request.peer else ""
-        domain = cn.split(".")[-self._check_depth :] if "jobinsert" in words else None
-        outside = sorted(
-            machine
-            for machine in machines
-            if machine.split(".")[-self._check_depth :] != domain and f"jobinsert:machine_name={machine}" not in words
-        )
-        if outside:
-            dn, named = _dn(request), ",".join(outside)
+        if "." not in cn:
+            raise ProcessingFailedError("the name in the certificate is not one of a host")
+        words = self._words(request)
+        if "jobinsert:all" in words:
+            return
+        domain = _labels(cn)[-self._check_depth :] if self._check_depth else []
+        for machine in machines:
+            labels = _labels(machine)
+            if f"jobinsert:machine_name={machine}" in words or labels[len(labels) - len(domain) :] == domain:
+                continue
+            dn, named = _dn(request), ",".join(machines)
             raise _RefusedError(406, f"Subject {dn} is not allowed to perform insertion for machines: {named}".encode())
 
     def _words(self, request: Request) -> frozenset[str]:
@@ -444,6 +441,19 @@ class Sgas:
 def too_large() -> Response:
     """What nginx says to a body that is larger than `client_max_body_size`."""
     return _nginx(413, "Request Entity Too Large")
+
+
+def _labels(name: str) -> list[str]:
+    return [label for label in name.split(".") if label]
+
+
+def _is_no_multipart(content_type: str, body: bytes) -> bool:
+    """Whether Twisted refuses a body that is declared as a form with parts and is not one; SGAS ignores the type."""
+    kind, _, parameters = content_type.partition(";")
+    if kind.strip().lower() != "multipart/form-data":
+        return False
+    boundary = parameters.partition("boundary=")[2].strip(' "')
+    return not boundary or not body.lstrip().startswith(f"--{boundary}".encode())
 
 
 def _is_known(held: UsageRecord, came: UsageRecord) -> bool:

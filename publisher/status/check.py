@@ -26,7 +26,8 @@ from publisher.config.schema import Config, SourceSettings
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
-from publisher.security.credentials import load_credentials, rfc2253_dn, slash_dn
+from publisher.security.credentials import load_credentials
+from publisher.security.distinguished_name import rfc2253_dn, slash_dn
 from publisher.sources import blah, known_kinds, make_source
 from publisher.status import check_host
 from publisher.status.status import Status, status

@@ -63,11 +63,14 @@ class Oversized(msgspec.Struct, frozen=True):
 class Refused(msgspec.Struct, frozen=True):
     """Refused. `certain`: the answer is about the data (SGAS 406), and trying again changes nothing.
 
-    Otherwise it may be an outage as well (SGAS 500).
+    Otherwise it may be an outage as well (SGAS 500). `parts`: the record ids of the message in parts of which the
+    service takes or refuses each as a whole, whatever is sent with it; one part with all of them is refused for itself.
+    Empty where the answer does not show any.
     """
 
     answer: str
     certain: bool
+    parts: tuple[tuple[str, ...], ...] = ()
 
 
 class Unauthorised(msgspec.Struct, frozen=True):

@@ -28,12 +28,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from formats.calendar import SECONDS_A_DAY
+from formats.job import Job
 from formats.rules import SgasRules
 from publisher.config import schema
 from publisher.finding import Finding
@@ -287,10 +289,45 @@ def judge(reply: Reply, message: Message, now_s: float) -> Outcome:
     if reply.status == 200:
         return _receipt(reply, message)
     if reply.status == 406:
-        return Refused(answers.describe(reply), certain=True)
+        return Refused(answers.describe(reply), certain=True, parts=_by_machine(reply, message))
     if reply.status == 500:
         return Refused(answers.describe(reply), certain=False)
     return answers.of_status(reply, now_s)
+
+
+_names_machines = re.compile(
+    r"Subject .{1,2000} is not allowed to perform insertion for machines: (.+)", re.DOTALL
+).fullmatch
+
+
+def _by_machine(reply: Reply, message: Message) -> tuple[tuple[str, ...], ...]:
+    """The records of each machine that a 406 names, by id, and last all others; empty where they cannot be told apart.
+
+    LUTS judges a message by its machines alone, and names all of them if one is not allowed, in any order. An answer of
+    another form, or with a name that was not sent, shows nothing.
+    """
+    found = _names_machines(reply.body.decode("utf-8", "replace"))
+    if found is None:
+        return ()
+    machines: dict[str, list[str]] = {}
+    for job in _sent_jobs(message.payload):
+        machines.setdefault(job.cluster or "", []).append(job.record_id)
+    named = set(found.group(1).split(","))
+    if not named <= machines.keys() or sorted(chain(*machines.values())) != sorted(message.record_ids):
+        return ()
+    parts = [tuple(ids) for machine, ids in machines.items() if machine in named]
+    others = tuple(chain.from_iterable(ids for machine, ids in machines.items() if machine not in named))
+    return (*parts, others) if others else tuple(parts)
+
+
+def _sent_jobs(payload: bytes) -> list[Job]:
+    """The records of a message; none of a format of an add-on that is not XML."""
+    from formats.xml.read import NotAMessageError, read  # noqa: PLC0415 - the parser is needed for few replies
+
+    try:
+        return [record.job for record in read(payload)]
+    except NotAMessageError:
+        return []
 
 
 def _receipt(reply: Reply, message: Message) -> Outcome:
@@ -327,12 +364,7 @@ def _rewritten(payload: bytes, missing: Sequence[str], others: AbstractSet[str])
     Only SGAS' own rule counts: a LocalJobId that it cannot use, and the GlobalJobId of that very record. Two records
     with the same GlobalJobId are one row there, so it stands for neither.
     """
-    from formats.xml.read import NotAMessageError, read  # noqa: PLC0415 - the parser is needed for such replies alone
-
-    try:
-        jobs = [record.job for record in read(payload)]
-    except NotAMessageError:  # a format of an add-on that is not XML
-        return {}
+    jobs = _sent_jobs(payload)
     sent_as = Counter(job.global_id for job in jobs)
     unnamed = set(missing)
     return {

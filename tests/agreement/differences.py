@@ -99,6 +99,11 @@ def _interface_and_url(_arc: Fields, facts: Facts) -> Values:
     return (f"{interface}:{facts.url}" if interface in {"arcrest", "internal"} else facts.url,)
 
 
+def _primary_last(arc: Fields, _facts: Facts) -> Values:
+    hosts = arc.get("Host")
+    return None if hosts is None else (*hosts[1:], hosts[0])
+
+
 def _project(_arc: Fields, facts: Facts) -> Values:
     return (facts.info["projectname"],) if "projectname" in facts.info else None
 
@@ -129,6 +134,7 @@ UR = (
     ),
     Difference("UserTime", _ALL, lambda _, facts: (facts.user_s,), "added: SGAS' extension, facts on formats, 1.3"),
     Difference("KernelTime", _ALL, lambda _, facts: (facts.kernel_s,), "added: SGAS' extension, facts on formats, 1.3"),
+    Difference("Host", 11, _primary_last, "reordered: SGAS keeps the last host, facts on formats, 1.4"),
     Difference("ServiceLevel[HEPSPEC]", _ALL, _benchmark, "added: the benchmark, facts on formats, 6"),
     Difference(
         "ServiceLevel",

@@ -21,6 +21,7 @@ from formats.view import View
 from formats.xml.emi_car import NAMESPACES as CAR
 from formats.xml.emi_car import ComputeRecordFormat
 from formats.xml.ogf_ur import UsageRecordFormat
+from formats.xml.read import read
 
 VIEW = View(site="S")
 FACTS: dict[str, Any] = {
@@ -77,8 +78,12 @@ def test_create_time_is_that_of_the_record_and_not_today() -> None:
 
 
 def test_every_host_is_published_and_the_first_is_the_primary_one() -> None:
-    message = text(UsageRecordFormat, hosts=(Host("wn1.example.org"), Host("wn2.example.org")))
-    assert '<Host urf:primary="true">wn1.example.org</Host><Host>wn2.example.org</Host>' in message
+    hosts = (Host("wn1.example.org"), Host("wn2.example.org"), Host("wn3.example.org"))
+    others, primary = "<Host>wn2.example.org</Host><Host>wn3.example.org</Host>", "wn1.example.org</Host>"
+    message = text(UsageRecordFormat, hosts=hosts)
+    assert f'{others}<Host urf:primary="true">{primary}' in message, "SGAS keeps the last"
+    assert [record.job.hosts for record in read(message.encode())] == [hosts]
+    assert f'<Host urf:primary="true">{primary}{others}' in text(ComputeRecordFormat, hosts=hosts)
 
 
 def test_an_ipv6_address_is_not_a_host_name() -> None:

@@ -10,7 +10,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from publisher.security.name_hash import name_hash
+from publisher.security.distinguished_name import name_hash
 from publisher.simulator.pki import Credential
 
 

@@ -26,7 +26,7 @@ def test_fields_have_the_names_that_distinguish_them() -> None:
     found = fields("ogf-ur", ARC)
     assert found["Memory[KB,max,physical]"] == ("4812380",)
     assert found["RecordIdentity@recordId"] == (ARC.record_id,)
-    assert found["Host"] == ("wn170.example.org", "wn171.example.org")
+    assert found["Host"] == ("wn171.example.org", "wn170.example.org")
     assert found["UserIdentity/VO[voms]/Name"] == ("atlas",)
     assert fields("emi-car", ARC)["Infrastructure@type"] == ("grid",)
     assert fields("apel-job", ARC)["Queue"] == ("main",)

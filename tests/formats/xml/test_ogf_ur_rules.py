@@ -15,7 +15,8 @@ from formats.job import Benchmark, Host, Job, Transfer
 from formats.rule_codes import CannotRenderError
 from formats.view import View
 from formats.xml.ogf_ur import UsageRecordFormat
-from publisher.simulator.sgas_records import read, usage_record
+from publisher.simulator.sgas_records import read
+from publisher.simulator.sgas_rows import usage_record
 
 CREATED = 1_795_000_000
 VIEW = View(site="EXAMPLE-SITE")
@@ -47,6 +48,12 @@ def test_record_id_longer_than_1000_is_held() -> None:
     assert b"r" * 1000 in render(record_id="r" * 1000).body
     with pytest.raises(CannotRenderError, match="at most 1000"):
         render(record_id="r" * 1001)
+
+
+def test_a_record_id_that_the_index_of_sgas_cannot_hold_is_held() -> None:
+    assert render(record_id="\u4f5c" * 897).body
+    with pytest.raises(CannotRenderError, match=r"2694 bytes in UTF-8; at most 2692 \(the index of SGAS"):
+        render(record_id="\u4f5c" * 898)
 
 
 def test_record_id_stays_a_token() -> None:
@@ -190,8 +197,8 @@ def test_vo_groups_and_roles_are_written_as_documented() -> None:
 
 def test_hosts_and_submit_hosts_are_host_names() -> None:
     rendered = render(hosts=(Host("wn 1"), Host("wn_2.t.example.org"), Host("wn3")), client_host="2001:db8::1")
-    assert values(rendered, "Host") == ["wn_2.t.example.org", "wn3"]
-    assert b'<Host urf:primary="true">wn_2' in rendered.body
+    assert values(rendered, "Host") == ["wn3", "wn_2.t.example.org"]
+    assert b'<Host urf:primary="true">wn_2' in rendered.body, "the primary one last"
     assert noted(rendered) == [("SubmitHost", None), ("Host", None)]
     assert values(render(client_host="130.237.1.40"), "SubmitHost") == ["130.237.1.40"]
 
@@ -231,6 +238,10 @@ def test_an_url_that_is_too_long_for_its_index_is_shortened() -> None:
         ({"memory_rss_kib": 2**60}, "Memory"),
         ({"user_dn": "/CN=" + "\u4f5c" * 900}, "GlobalUserName"),
         ({"transfers": (Transfer("upload", "\u4f5c" * 2000),)}, "FileTransfers/URL"),
+        ({"submit": -59_011_459_201}, "TimeInstant"),
+        ({"start": -62_135_596_800}, "StartTime"),
+        ({"nodes": 40_000}, "NodeCount"),
+        ({"client_host": "h" * 201}, "SubmitHost"),
     ],
 )
 def test_what_is_too_large_for_its_column_never_reaches_the_service(facts: dict[str, Any], field: str) -> None:
@@ -238,8 +249,8 @@ def test_what_is_too_large_for_its_column_never_reaches_the_service(facts: dict[
     assert field in [note.field for note in rendered.notes]
     message = UsageRecordFormat(View(site="S")).message([rendered.body])
     assert inspect_message(message).taken
-    for record in read(message):
-        usage_record(record)
+    records = [usage_record(values) for values in read(message)]
+    assert [(record.refusal, record.refusal_if_new) for record in records] == [(None, None)]
 
 
 def test_a_charge_that_is_not_a_number_is_omitted() -> None:

@@ -105,7 +105,9 @@ class Run:
             self.policy.accepted(batch_id, [item], [item])
             return True
         self.follow(
-            self.policy.refused(batch_id, [item], "no", certain=False, knew=knew, left=batch_id, since=batch_id)
+            self.policy.refused(
+                batch_id, [item], "no", certain=False, as_a_whole=True, knew=knew, left=batch_id, since=batch_id
+            )
         )
         return False
 

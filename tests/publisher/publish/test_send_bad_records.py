@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from publisher.security.http import Reply
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Oversized, Refused, Transient
+from publisher.targets.sgas import judge
 from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
-from tests.publisher.receivers import always, script
-from tests.publisher.site import make_job
+from tests.publisher.receivers import Receiver, always, script
+from tests.publisher.site import ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
 
@@ -201,3 +205,76 @@ def test_rejected_records_can_wait_again_or_be_waived(tmp_path: Path) -> None:
     assert site.states("neic")[record_id(4)] is State.WAIVED
     assert {entry.action for entry in site.publisher.audit()} == {"retry rejected", "waive rejected"}
     site.assert_counters_right()
+
+
+# --- refused by the names of machines (SGAS' 406)
+
+_MACHINE = re.compile(r"<MachineName>([^<]*)</MachineName>")
+HOME, ELSEWHERE = "ce1.example.org", "ce1.elsewhere.no"
+
+
+def checks_machines(message: Message) -> Outcome | None:
+    """LUTS names all machines of a message, in any order, if the sender may not register one of them."""
+    machines = set(_MACHINE.findall(message.payload.decode()))
+    if machines <= {HOME, "ce2.example.org"}:
+        return None
+    text = f"Subject /DC=org/CN=ce1 is not allowed to perform insertion for machines: {','.join(machines)}"
+    return judge(Reply(406, {}, text.encode()), message, 0.0)
+
+
+def mixed_site(folder: Path, machines: Sequence[str], **settings: object) -> tuple[Site, Receiver]:
+    source = ListSource("ce1")
+    source.add(*(make_job(number, endpoint_url=f"https://{name}:443/") for number, name in enumerate(machines, 1)))
+    receiver = Receiver("neic")
+    receiver.fault = checks_machines
+    site = Site(folder, [source], [receiver])
+    if settings:
+        site.configure("neic", **settings)
+    site.collect()
+    return site, receiver
+
+
+def test_records_of_a_machine_that_is_not_allowed_are_parted_in_one_step(tmp_path: Path) -> None:
+    machines = [ELSEWHERE if number % 3 == 0 else HOME for number in range(1000)]
+    site, service = mixed_site(tmp_path, machines)
+    delivery = site.publish_to("neic")
+    bad = {record_id(number) for number, name in enumerate(machines, 1) if name == ELSEWHERE}
+    assert site.in_state("neic", State.REJECTED) == bad
+    assert (delivery.sent.accepted, delivery.sent.rejected, delivery.sent.paused) == (666, 334, None)
+    assert set(service.held).isdisjoint(bad)
+    assert service.posts <= 3 * 10 + 10, "each batch, its two parts, and what shows that the service is well"
+    assert {ELSEWHERE in (site.reasons("neic")[each] or "") for each in bad} == {True}
+
+
+def test_each_machine_is_parted_from_the_others(tmp_path: Path) -> None:
+    names = [HOME, ELSEWHERE, "ce2.example.org", "x.elsewhere.se"]
+    site, service = mixed_site(tmp_path, [names[number % 4] for number in range(100)])
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 50, State.REJECTED: 50}
+    assert service.posts <= 1 + 4 + 5
+
+
+def test_more_than_are_kept_in_mind_at_the_very_first_contact_wait_for_the_proof(tmp_path: Path) -> None:
+    site, service = mixed_site(tmp_path, [ELSEWHERE] * 400 + [HOME] * 400, batch_records=250)
+    random.seed(3)
+    delivery = site.publish_to("neic")
+    assert delivery.sent.paused is None
+    assert site.counted("neic") == {State.ACCEPTED: 400, State.REJECTED: 400}
+    first_taken = next(index for index, m in enumerate(service.messages) if checks_machines(m) is None)
+    assert first_taken <= 6, "a probe from anywhere in the queue"
+
+
+def test_where_every_machine_is_refused_everything_waits(tmp_path: Path) -> None:
+    site, service = mixed_site(tmp_path, [ELSEWHERE, "x.elsewhere.se"] * 300)
+    delivery = site.publish_to("neic")
+    assert delivery.sent.paused is not None
+    assert "took no record at all" in delivery.sent.paused
+    assert site.counted("neic") == {State.WAITING: 600}
+    assert service.posts <= 30
+
+
+def test_of_a_machine_that_is_not_allowed_none_is_rejected_while_the_service_is_not_well(tmp_path: Path) -> None:
+    site, service = mixed_site(tmp_path, [ELSEWHERE if number % 2 else HOME for number in range(60)])
+    service.fault = lambda message: checks_machines(message) or (DOWN if service.posts > 3 else None)
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 30, State.WAITING: 30}

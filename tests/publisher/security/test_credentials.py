@@ -22,8 +22,6 @@ from publisher.security.credentials import (
     load_credentials,
     load_key,
     read_secret,
-    rfc2253_dn,
-    slash_dn,
 )
 from publisher.simulator.pki import Pki, Validity, make_pki
 
@@ -181,19 +179,6 @@ def test_a_key_in_place_of_the_certificate_is_named(tmp_path: Path) -> None:
     pki = make_pki(tmp_path / "pki")
     with pytest.raises(CredentialError, match=r"holds a key and no certificate.*exchanged"):
         load_credentials(pki.client.key, pki.client.certificate, now_s=time.time())
-
-
-def test_names_in_both_spellings() -> None:
-    name = x509.Name(
-        [
-            x509.NameAttribute(NameOID.COUNTRY_NAME, "SE"),
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example, Inc."),
-            x509.NameAttribute(NameOID.COMMON_NAME, "Åsa/h.example.org"),
-            x509.NameAttribute(NameOID.EMAIL_ADDRESS, "a@example.org"),
-        ]
-    )
-    assert slash_dn(name) == "/C=SE/O=Example, Inc./CN=Åsa/h.example.org/emailAddress=a@example.org"
-    assert rfc2253_dn(name) == r"emailAddress=a@example.org,CN=Åsa/h.example.org,O=Example\, Inc.,C=SE"
 
 
 def test_nothing_shows_the_key(pki: Pki) -> None:

@@ -116,9 +116,12 @@ def test_acknowledging_too_late(simulator: Simulator, ask: Ask) -> None:
     simulator.ams._clock = lambda: now[0]
     ask("POST", f"{TOPIC}:publish", publish_body(b"a"))
     (entry,) = ask("POST", f"{SUBSCRIPTION}:pull", "{}").json["receivedMessages"]
-    now[0] = 10.5
+    now[0] = 11.0
     late = ask("POST", f"{SUBSCRIPTION}:acknowledge", json.dumps({"ackIds": [entry["ackId"]]}))
     assert error_of(late) == (408, "ack timeout", "TIMEOUT")
+    now[0] = 10.9
+    in_time = ask("POST", f"{SUBSCRIPTION}:acknowledge", json.dumps({"ackIds": [entry["ackId"]]}))
+    assert in_time.json == {}, "only whole seconds count"
 
 
 def test_sizes(pki: Pki, ask: Ask, connect: Connect) -> None:
@@ -138,7 +141,31 @@ def test_what_came_before_the_failure_in_a_call_stays(simulator: Simulator, ask:
 
 def test_an_attribute_that_breaks_the_stored_json_breaks_every_pull(ask: Ask) -> None:
     assert ask("POST", f"{TOPIC}:publish", publish_body(b"a", attributes={"empaid": 'a"b'})).status == 200
-    assert error_of(ask("POST", f"{SUBSCRIPTION}:pull", "{}"))[0] == 500
+    broken = error_of(ask("POST", f"{SUBSCRIPTION}:pull", "{}"))
+    assert broken[:2] == (500, "Message retrieved from broker network has invalid JSON Structure")
+
+
+def test_bodies_are_read_as_go_reads_them(ask: Ask) -> None:
+    for body in ('{"messages": null}', "{}", '{"other": 1}'):
+        assert ask("POST", f"{TOPIC}:publish", body).json == {"messageIds": []}
+    nothing = '{"messages": [{"data": null, "attributes": null}]}'
+    assert ask("POST", f"{TOPIC}:publish", nothing).json == {"messageIds": ["0"]}
+    for count in ("x", "", "1"):
+        (entry,) = ask("POST", f"{SUBSCRIPTION}:pull", json.dumps({"maxMessages": count})).json["receivedMessages"]
+        assert "attributes" not in entry["message"]
+    assert error_of(ask("POST", f"{SUBSCRIPTION}:pull", ""))[1] == "Invalid Pull Parameters Arguments"
+    acknowledge = f"{SUBSCRIPTION}:acknowledge"
+    assert error_of(ask("POST", f"{SUBSCRIPTION}x:acknowledge", "no JSON"))[1] == "Invalid ack parameter"
+    assert error_of(ask("POST", acknowledge, '{"ackIds": [1]}'))[1] == "Invalid ack parameter"
+    assert {error_of(ask("POST", acknowledge, body))[1] for body in ("{}", '{"ackIds": []}')} == {"Invalid ack id"}
+
+
+def test_names_and_methods_are_judged_before_the_token(client: Client) -> None:
+    odd_project = TOPIC.replace("accounting", "a:b")
+    assert error_of(client("POST", f"{odd_project}!:publish", "")) == (400, "Invalid project name", "INVALID_ARGUMENT")
+    assert error_of(client("GET", f"{TOPIC}:other", ""))[1] == "Invalid topic name"
+    wrong = [("GET", f"{TOPIC}:publish"), ("POST", TOPIC), ("GET", f"{SUBSCRIPTION}:pull")]
+    assert [client(method, path, "").status for method, path in wrong] == [405] * 3
 
 
 def test_faults(simulator: Simulator, client: Client, ask: Ask) -> None:

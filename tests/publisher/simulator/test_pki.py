@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
-from publisher.security.name_hash import name_hash
+from publisher.security.distinguished_name import name_hash
 from publisher.simulator.pki import Pki, make_pki
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl program is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 
 import pytest
@@ -53,10 +54,12 @@ def test_local_ids_it_cannot_use_change_the_record_id(client: Client, local_id: 
         "gsiftp://ce1.example.org/jobs/1"
     }
     rewritten = client("POST", "/sgas/ur", message(record(1, local_id=local_id, global_id=None)))
-    assert rewritten.json.keys() == {"ce1.example.org:2026-11-01T02:00:00Z"}
+    assert rewritten.json.keys() == {"ce1.example.org:2026 11 01 02:00:00"}
 
 
 PROCESSING = "Processing Failed"
+VARIED = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(1000))
+"""Text that PostgreSQL cannot compress, of three bytes a letter."""
 TRANSFER = "<tr:FileTransfers><tr:FileDownload><tr:URL>{}</tr:URL></tr:FileDownload></tr:FileTransfers>"
 
 
@@ -67,13 +70,13 @@ TRANSFER = "<tr:FileTransfers><tr:FileDownload><tr:URL>{}</tr:URL></tr:FileDownl
         (record(2, machine=None), PROCESSING),
         (record(2, machine=""), PROCESSING),
         (record(2, cpu=("PT1S", "nonsense")), PROCESSING),
-        (record(2, more="<ur:Memory>many</ur:Memory>"), PROCESSING),
-        (record(2, more='<ur:Memory ur:metric="peak">1</ur:Memory>'), PROCESSING),
+        (record(2, more="<ur:Memory>many</ur:Memory>"), "unsupported operand"),
+        (record(2, more='<ur:Memory ur:metric="peak">1</ur:Memory>'), "no attribute 'metric'"),
         (record(2, more="<ur:EndTime/>"), PROCESSING),
-        (record(2, more="<sgas:RuntimeEnvironment/>"), PROCESSING),
+        (record(2, more="<sgas:RuntimeEnvironment/>"), "violates not-null constraint"),
         (record(2, more="<sgas:ExitCode>x</sgas:ExitCode>"), PROCESSING),
         (record(2, more="<ur:Charge>x</ur:Charge>"), PROCESSING),
-        (record(2, more="<tr:FileTransfers><tr:FileDownload/></tr:FileTransfers>"), PROCESSING),
+        (record(2, more="<tr:FileTransfers><tr:FileDownload/></tr:FileTransfers>"), "lower bound of FOR loop"),
         ("<ur:UsageRecord/>", PROCESSING),
         ("<ur:JobUsageRecord>", PROCESSING),
         (record(2, record_id=""), "record_id"),
@@ -83,10 +86,12 @@ TRANSFER = "<tr:FileTransfers><tr:FileDownload><tr:URL>{}</tr:URL></tr:FileDownl
         (record(2, local_id="l" * 120, more=f"<ur:JobName>{LONG}</ur:JobName>"), "character varying(1000)"),
         (record(2, more="<ur:NodeCount>32768</ur:NodeCount>"), "smallint out of range"),
         (record(2, more=f'<ur:Memory ur:storageUnit="KB">{2**53}</ur:Memory>'), "out of range for type bigint"),
-        (record(2).replace("Jane", "\u4f5c" * 895), "index row size 2712 exceeds btree version 4 maximum 2704"),
-        (record(2, more=TRANSFER.format("\u4f5c" * 898)), "jobtransferurl_url_key"),
-        (record(2, wall="PT2147483648S"), "integer out of range"),
-        (record(2, more="<ur:Processors>2147483648</ur:Processors>"), "integer out of range"),
+        (record(2).replace("Jane", VARIED[:895]), "index row size 2712 exceeds btree version 4 maximum 2704"),
+        (record(2, more=TRANSFER.format(VARIED[:898])), "jobtransferurl_url_key"),
+        (record(2, more=f"<ur:Host>{VARIED[:898]}</ur:Host>"), "host_host_key"),
+        (record(2, record_id=VARIED[:898]), "usagedata_record_id_key"),
+        (record(2, wall="PT2147483648S"), "function urcreate"),
+        (record(2, more="<ur:Processors>2147483648</ur:Processors>"), "function urcreate"),
     ],
 )
 def test_one_bad_record_stops_the_whole_post(simulator: Simulator, client: Client, bad: str, text: str) -> None:
@@ -102,7 +107,8 @@ def test_what_is_wrong_and_taken_all_the_same(simulator: Simulator, client: Clie
     assert post(client, record(1, wall="3600", cpu=("-PT1S", "P1DT1.9S"), more=more))[0] == 200
     assert post(client, record(2, local_id="l" * 120))[0] == 200
     most = f'<ur:Memory ur:storageUnit="KB">{2**53 - 1}</ur:Memory>' + TRANSFER.format("u" * 2500)
-    assert post(client, record(4, more=most).replace("Jane", "\u4f5c" * 892))[0] == 200
+    assert post(client, record(4, more=most).replace("Jane", VARIED[:892]))[0] == 200
+    assert post(client, record(5).replace("Jane", "\u4f5c" * 980))[0] == 200, "the index holds it compressed"
     assert client("POST", "/sgas/ur?x=y", b"\xef\xbb\xbf" + message(record(3))).status == 200
     assert client("POST", "/sgas/ur", message()).json == {}
     (stored,) = [row for row in simulator.sgas.records() if row.record_id == "ur-1"]
@@ -111,11 +117,9 @@ def test_what_is_wrong_and_taken_all_the_same(simulator: Simulator, client: Clie
 
 def test_machines_must_share_the_domain_of_the_certificate(pki: Pki, client: Client, connect: Connect) -> None:
     status, text = post(client, record(1), record(2, machine="b.elsewhere.no"), record(3, machine="a.elsewhere.no"))
-    assert status == 406
-    assert (
-        text
-        == f"Subject {pki.client.dn} is not allowed to perform insertion for machines: a.elsewhere.no,b.elsewhere.no"
-    )
+    begin, _, named = text.rpartition(" ")
+    assert (status, begin) == (406, f"Subject {pki.client.dn} is not allowed to perform insertion for machines:")
+    assert sorted(named.split(",")) == ["a.elsewhere.no", "b.elsewhere.no", "ce1.example.org"], "all of the message"
     with Simulator(pki, check_depth=0) as lenient:
         assert post(connect(lenient, pki.client), record(2, machine="b.elsewhere.no"))[0] == 200
 
@@ -128,7 +132,8 @@ def test_rights(pki: Pki, connect: Connect) -> None:
         )
     with Simulator(pki, rights={pki.client.dn: ["jobinsert:machine_name=b.elsewhere.no"]}) as named:
         assert post(connect(named, pki.client), record(1, machine="b.elsewhere.no"))[0] == 200
-        assert post(connect(named, pki.client), record(2))[0] == 406
+        assert post(connect(named, pki.client), record(2))[0] == 200, "a machine of its own domain"
+        assert post(connect(named, pki.client), record(3, machine="c.elsewhere.no"))[0] == 406
         assert connect(named, pki.client)("GET", "/sgas/query?machine_name=b.elsewhere.no").status == 500
         assert connect(named, pki.client)("GET", "/sgas/monitor/b.elsewhere.no").status == 500
         assert connect(named, pki.client)("GET", _custom("b.elsewhere.no")).status == 403
@@ -150,7 +155,12 @@ def test_addresses_and_methods(simulator: Simulator, client: Client) -> None:
     assert client("PUT", "/sgas/ur", b"").status == 501
     assert client("POST", "/sgas/ur/", message(record(1))).status == 404
     assert client("POST", "/sgas/ur", message(), {"Content-Type": "multipart/form-data; boundary=x"}).status == 400
-    assert client("POST", "/sgas/ur", message(), {"Content-Encoding": "gzip"}).status == 500
+    assert client("POST", "/sgas/ur", message(), {"Content-Type": "Multipart/Form-Data"}).status == 400
+    parts = b"--x\r\n\r\nv\r\n--x--\r\n"
+    assert client("POST", "/sgas/ur", parts, {"Content-Type": "multipart/form-data; boundary=x"}).status == 500
+    packed = {"Content-Encoding": "gzip"}
+    assert client("POST", "/sgas/ur", message(), packed).status == 200, "the header does not count"
+    assert client("POST", "/sgas/ur", gzip.compress(message()), packed).status == 500
     simulator.sgas.database_down = True
     down = client("POST", "/sgas/ur", message(record(1)))
     assert (down.status, down.body) == (503, b"Database currently unavailable. Please try again later.")

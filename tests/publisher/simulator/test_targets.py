@@ -55,6 +55,17 @@ def test_sgas_receipts(simulator: Simulator, sgas: Target) -> None:
     assert simulator.sgas.holdings().keys() == {"ur-1", rewritten}
 
 
+def test_a_406_parts_the_records_by_their_machines(simulator: Simulator, sgas: Target) -> None:
+    records = (record(1), record(2, machine="ce1.elsewhere.no"), record(3))
+    refused = sgas.post(Message("b3", "ogf-ur", "application/xml", message(*records), ("ur-1", "ur-2", "ur-3")))
+    assert isinstance(refused, Refused)
+    assert set(refused.parts) == {("ur-1", "ur-3"), ("ur-2",)}
+    alone = sgas.post(Message("b4", "ogf-ur", "application/xml", message(records[1]), ("ur-2",)))
+    assert isinstance(alone, Refused)
+    assert (alone.certain, alone.parts) == (True, (("ur-2",),))
+    assert simulator.sgas.holdings() == {}
+
+
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [

@@ -133,6 +133,40 @@ def test_what_sgas_means_by_a_status(pki: Pki, status: int, body: bytes, expecte
     assert outcome_of(pki, "sgas", always(status, body)) == expected
 
 
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        ("Subject CN=a is not allowed to perform insertion for machines: m2,m1", (("r1", "r3"), ("r2",))),
+        ("Subject CN=a is not allowed to perform insertion for machines: m2", (("r2",), ("r1", "r3"))),
+        ("Subject /CN=\n is not allowed to perform insertion for machines: m1", (("r1", "r3"), ("r2",))),
+        ("Subject CN=a is not allowed to perform insertion for machines: m1,m2,m3", ()),
+        ("Subject CN=a is not allowed to perform insertion for machines: m1,", ()),
+        ("Subject CN=a is not allowed to perform insertion for machines: ", ()),
+        ("Subject CN=a is not allowed to perform insertion for machines: m1\n", ()),
+        ("Subject  is not allowed to perform insertion for m1", ()),
+        (f"Subject {'a' * 5000} is not allowed to perform insertion for machines: m1", ()),
+        ("Subject is not allowed to perform insertion for machines: " * 1000, ()),
+        ("Subject CN=a is not allowed to perform insertion for machines: " + "m1," * 100_000 + "m1", ()),
+        ("\xff", ()),
+    ],
+)
+def test_a_406_of_sgas_parts_the_records_by_their_machines(
+    pki: Pki, body: str, parts: tuple[tuple[str, ...], ...]
+) -> None:
+    records = "".join(
+        _record(identity, identity, "1").replace(
+            "</JobUsageRecord>", f"<MachineName>{name}</MachineName></JobUsageRecord>"
+        )
+        for identity, name in (("r1", "m1"), ("r2", "m2"), ("r3", "m1"))
+    )
+    namespace = "http://schema.ogf.org/urf/2003/09/urf"
+    payload = f'<UsageRecords xmlns="{namespace}" xmlns:urf="{namespace}">{records}</UsageRecords>'.encode()
+    message = msgspec.structs.replace(MESSAGE, payload=payload, record_ids=("r1", "r2", "r3"))
+    outcome = outcome_of(pki, "sgas", always(406, body.encode("latin-1")), message)
+    assert isinstance(outcome, Refused)
+    assert (outcome.certain, outcome.parts) == (True, parts)
+
+
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     ("value", "expected_s"),
