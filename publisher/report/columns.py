@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 
 from formats.job import Event, Host
-from publisher.messages.entries import complex_items
+from publisher.job_ids import JobIds
+from publisher.messages.entries import RESERVATION, complex_items
 from publisher.report.column_tally import Ints
 from publisher.report.frame import (
     CPU_UNKNOWN,
@@ -67,14 +68,16 @@ _WORD_FIELDS: Final = {
     "queue": ("queue",),
     "status": ("status",),
     "cluster": ("cluster",),
+    "reservation": ("extras",),
     "slots": ("slots", "cores"),
 }
 _OBJECT_FIELDS: Final = {
-    "job": ("local_id", "name", "global_id"),
+    "job": ("local_id", "name", "global_id", "array_id", "array_task", "cluster", "extras"),
     "events": ("events", "local_id"),
     "core_numbers": ("core_numbers",),
 }
-_CLASS_WORDS: Final = ("source", "vo")
+_CLASS_WORDS: Final = {"source": "source", "vo": "vo", "dn": "user_dn"}
+"""Columns of words that all runs of a class share, and what they are of `ClassColumns`."""
 _MILLION: Final = 1_000_000
 
 
@@ -87,6 +90,12 @@ class SlimExtras(msgspec.Struct, frozen=True, gc=False):
     io: int | float | str = 0
     iow: int | float | str = 0
     pe_tasks: str = ""
+    dqs_job_name: str = ""
+    arid: int | float | str = 0
+    Reservation: int | float | str = ""
+    resvID: int | float | str = ""  # noqa: N815 - as PBS spells it
+    resvname: int | float | str = ""
+    rsvId: int | float | str = ""  # noqa: N815 - as LSF spells it
 
 
 _TYPES: Final[dict[str, tuple[Any, Any]]] = {
@@ -97,7 +106,7 @@ _TYPES: Final[dict[str, tuple[Any, Any]]] = {
     "run": (int, 0),
     **dict.fromkeys(
         ("local_group", "local_user", "project", "account", "department", "parallel_environment", "local_id", "name",
-         "global_id", "queue", "cluster"),
+         "global_id", "array_id", "queue", "cluster"),
         (str | None, None),
     ),
     "status": (str, ""),
@@ -155,7 +164,7 @@ class ColumnMaker:
         """Take what a class shares; its place."""
         self.shared.append(shared)
         for name, codes in self._class_codes.items():
-            codes.append(self.codings[name].code[getattr(shared, name)])
+            codes.append(self.codings[name].code[getattr(shared, _CLASS_WORDS[name])])
         return len(self.shared) - 1
 
     def frame(
@@ -189,6 +198,8 @@ class ColumnMaker:
             codes = [code[run.local_user or shared[at].user_dn] for run, at in zip(runs, places, strict=True)]
         elif name == "complex":
             codes = [code[run.extras.complex, run.extras.category] for run in runs]
+        elif name == "reservation":
+            codes = [code[_reservation(run.extras)] for run in runs]
         elif name == "slots":
             codes = [code[slots] for slots in _number("slots", _Raw(runs), {}).tolist()]
         else:
@@ -200,9 +211,13 @@ class ColumnMaker:
             return [getattr(run, name) for run in runs]
         shared = self.shared
         return [
-            (shared[at].prefix + run.local_id if run.local_id else run.local_id, run.name, run.global_id)
+            JobIds(
+                shared[at].prefix + run.local_id if run.local_id else run.local_id, run.name, run.global_id,
+                run.array_id, None if run.array_task == UNKNOWN else run.array_task, run.cluster,
+                run.extras.dqs_job_name or None,
+            )
             for run, at in zip(runs, places, strict=True)
-        ]
+        ]  # fmt: skip
 
 
 class _Raw:
@@ -316,11 +331,16 @@ def _tasks_ms(text: str) -> int:
     return sum(max(task.end - task.start, 0) * 1000 for task in _tasks.decode(text)) if text else 0
 
 
+_reservation: Final = attrgetter(*RESERVATION)
+
+
 def _words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
     if name in {"host", "placed"}:
         return lambda hosts: tuple(host.name for host in hosts if host.name)
     if name == "complex":
         return lambda complexes: complex_items(*complexes)
+    if name == "reservation":
+        return lambda found: tuple(str(each) for each in found if each)
     if name == "task":
         return lambda task: () if task == UNKNOWN else (str(task),)
     return lambda value: (str(value),) if value else ()

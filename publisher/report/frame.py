@@ -35,11 +35,11 @@ AMOUNTS: Final = {CPU_UNKNOWN: "CPU time", MEMORY_UNKNOWN: "resident memory", VI
 WORDS: Final = frozenset(KEYS) - {"job"} | {"source", "placed"}
 """Columns of codes. `placed` is where a run ran: see `Coding.raw`, tuples of `formats.job.Host`."""
 OBJECTS: Final = frozenset({"job", "events", "core_numbers"})
-"""Columns of values that are hardly ever alike: (local id, name, global id), the events of the job, and the cores that
+"""Columns of values that are hardly ever alike: `publisher.job_ids.JobIds`, the events of the job, and the cores that
 it held of each host of `placed` (`formats.cores`; nothing where its source names none)."""
 
 ROW: Final = "row"
-"""A column of numbers for those who keep frames: the ids under which the store has the runs."""
+"""A column of numbers of runs of the store: the ids under which it has them."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Interval = Literal["overlapping", "started", "ended"]

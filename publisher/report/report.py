@@ -60,7 +60,7 @@ TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "charges": _PATTERNS | {"by", "archive"},
     "paths": _OF_RUNS,
     "load": frozenset({"bin", "bins", "stat-file", "queue", "host", "complex", "archive"}),
-    "job": frozenset({"job", "user"}),
+    "job": frozenset({"job", "task", "user"}),
 }
 """By view the options it takes, without their dashes; its command has these and no others. All take an interval."""
 

@@ -115,7 +115,7 @@ def test_a_job_in_full(site: Publisher) -> None:
     assert asked(site, "job", filters={"job": "none"}).nothing is not None
     with pytest.raises(UsageError, match="which job"):
         asked(site, "job")
-    with pytest.raises(UsageError, match="select a job with --job and --user"):
+    with pytest.raises(UsageError, match="select a job with --job, --task and --user"):
         asked(site, "job", filters={"job": "6", "queue": "x"})
 
 
