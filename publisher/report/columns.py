@@ -26,6 +26,7 @@ from publisher.report.frame import (
     NUMBERS,
     OBJECTS,
     ROW,
+    STAGED_UNKNOWN,
     UNKNOWN,
     VIRTUAL_UNKNOWN,
     WORDS,
@@ -47,13 +48,25 @@ _NUMBER_FIELDS: Final = {
     "tasks_wall_ms": ("wall_ms", "extras"),
     "slots": ("slots", "cores"),
     "gpus": ("gpus", "hosts"),
-    "incomplete": ("cpu_ms", "cpu_user_ms", "cpu_system_ms", "memory_rss_kib", "memory_virtual_kib"),
+    "incomplete": (
+        "cpu_ms", "cpu_user_ms", "cpu_system_ms", "memory_rss_kib", "memory_virtual_kib", "stage_in_bytes",
+        "stage_out_bytes",
+    ),
+    "stage_in_bytes": ("stage_in_bytes",),
+    "stage_out_bytes": ("stage_out_bytes",),
     "memory_kib": ("memory_rss_kib",),
     "virtual_kib": ("memory_virtual_kib",),
     "mem_ugb_s": ("extras",),
     "io_ugb": ("extras",),
     "iow_us": ("extras",),
 }  # fmt: skip
+_AMOUNT_FIELDS: Final = {
+    "memory_kib": "memory_rss_kib",
+    "virtual_kib": "memory_virtual_kib",
+    "stage_in_bytes": "stage_in_bytes",
+    "stage_out_bytes": "stage_out_bytes",
+}
+"""Columns of amounts that are 0 where they are unknown."""
 _WORD_FIELDS: Final = {
     "host": ("hosts",),
     "placed": ("hosts",),
@@ -266,7 +279,7 @@ def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
     if name in {"mem_ugb_s", "io_ugb", "iow_us"}:
         get = attrgetter({"mem_ugb_s": "mem", "io_ugb": "io", "iow_us": "iow"}[name])
         return raw.of_extras(lambda extras: _millionths(get(extras)))
-    field = {"memory_kib": "memory_rss_kib", "virtual_kib": "memory_virtual_kib"}.get(name)
+    field = _AMOUNT_FIELDS.get(name)
     return _zero_for_unknown(raw[field]) if field is not None else raw[name]
 
 
@@ -300,7 +313,9 @@ def _cpu(name: str, raw: _Raw) -> Ints:
 def _incomplete(raw: _Raw) -> Ints:
     cpu = (raw["cpu_ms"] == UNKNOWN) & ((raw["cpu_user_ms"] == UNKNOWN) | (raw["cpu_system_ms"] == UNKNOWN))
     memory, virtual = raw["memory_rss_kib"] == UNKNOWN, raw["memory_virtual_kib"] == UNKNOWN
+    staged = (raw["stage_in_bytes"] == UNKNOWN) & (raw["stage_out_bytes"] == UNKNOWN)
     bits: Ints = CPU_UNKNOWN * cpu.astype(np.int64) + MEMORY_UNKNOWN * memory + VIRTUAL_UNKNOWN * virtual
+    bits += STAGED_UNKNOWN * staged
     return bits
 
 

@@ -24,13 +24,19 @@ NUMBERS: Final = frozenset(
         "start", "stop", "end", "submit", "eligible", "run",  # epoch seconds, `stop` not included; number of the run
         "user_ms", "system_ms", "cpu_ms", "wall_ms", "tasks_wall_ms",  # the last with every task of a parallel job
         "slots", "gpus", "memory_kib", "virtual_kib",
+        "stage_in_bytes", "stage_out_bytes",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
         "incomplete",  # what the source does not have it, and is 0 in its column: a sum of the bits below
     }
 )  # fmt: skip
-CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN = 1, 2, 4
-"""Bits of `incomplete`: CPU time in total or in part, resident and virtual memory."""
-AMOUNTS: Final = {CPU_UNKNOWN: "CPU time", MEMORY_UNKNOWN: "resident memory", VIRTUAL_UNKNOWN: "virtual memory"}
+CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, STAGED_UNKNOWN = 1, 2, 4, 8
+"""Bits of `incomplete`: CPU time in total or in part, resident and virtual memory, both volumes that were staged."""
+AMOUNTS: Final = {
+    CPU_UNKNOWN: "CPU time",
+    MEMORY_UNKNOWN: "resident memory",
+    VIRTUAL_UNKNOWN: "virtual memory",
+    STAGED_UNKNOWN: "staged volumes",
+}
 """What each bit is about."""
 WORDS: Final = frozenset(KEYS) - {"job"} | {"source", "placed"}
 """Columns of codes. `placed` is where a run ran: see `Coding.raw`, tuples of `formats.job.Host`."""
