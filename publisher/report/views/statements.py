@@ -181,14 +181,15 @@ def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> list[Pa
         for one in made.all:
             for kind in kinds:
                 file = folder / f"{_file_name(one.payer)}{SUFFIXES[kind]}"
-                write_whole(file, _content(made, one, kind))
+                write_whole(file, document(made, one, kind))
                 files.append(file)
     except OSError as error:
         raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error
     return files
 
 
-def _content(made: Statements, one: Statement, kind: Kind) -> bytes:
+def document(made: Statements, one: Statement, kind: Kind) -> bytes:
+    """A statement as a file."""
     if kind == "pdf":
         return to_pdf(made, one)
     text = to_text(made, one) if kind == "text" else to_html(made, one)
