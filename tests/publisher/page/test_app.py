@@ -220,7 +220,7 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
     with Publisher.from_file(month.config, read_only=True) as reading:
         site = Page(reading)
 
-        def missing() -> CachedReports:
+        def missing(*_: object) -> Any:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
 
         empty = PageContent(
