@@ -114,32 +114,33 @@ class JobPattern:
     def __init__(self, text: str) -> None:
         self._text = text
         self._asked = _numbered(text.replace(_WHOLE_ARRAY, "", 1))
+        self._key = "" if self._asked is None else self._asked.id.key
         self._match: Callable[[str], object] | None = None
         if self._asked is None and _WILDCARD.search(text):
             self._match = re.compile(translate(text)).match
 
     def __call__(self, ids: JobIds) -> bool:
         """Whether this job is asked for."""
-        own = ids.local_id or ""
-        words = (own, ids.name, ids.global_id, ids.array_id, ids.dqs_job_name)
+        own, name, global_id, array_id, task, cluster, dqs_job_name = ids
         if self._match is not None:
-            behind = own[len(found.prefix) :] if not own[:1].isdigit() and (found := _numbered(own)) else None
-            return any(self._match(word) for word in (*words, behind) if word)
-        return self._text in words or (self._asked is not None and _is_asked(self._asked, own, ids))
+            behind = own[len(found.prefix) :] if own and not own[0].isdigit() and (found := _numbered(own)) else None
+            words = (own, behind, name, global_id, array_id, dqs_job_name)
+            return any(self._match(word) for word in words if word)
+        if self._text in (own, name, global_id, array_id, dqs_job_name):
+            return True
+        if self._asked is None or not ((own and self._key in own) or (array_id and self._key in array_id)):
+            return False  # quick, for most
+        return _is_asked(self._asked, own or "", array_id, task, cluster)
 
 
-def _is_asked(asked: _Numbered, own: str, ids: JobIds) -> bool:
+def _is_asked(asked: _Numbered, own: str, array_id: str | None, task: int | None, cluster: str | None) -> bool:
     prefix, (key, part, host) = asked.prefix, msgspec.structs.astuple(asked.id)
-    array_id = ids.array_id or ""
-    if key not in own and key not in array_id:  # quick, and says no to most
-        return False
     own_prefix, own_id = _numbered(own) or ("", local_id(own))
-    if prefix not in {"", own_prefix} or (host is not None and host != (own_id.host or _short(ids.cluster))):
+    if prefix not in {"", own_prefix} or (host is not None and host != (own_id.host or _short(cluster))):
         return False
     if own_id.key == key and part in {None, own_id.part}:
         return True
-    task = None if ids.array_task is None else str(ids.array_task)
-    return array_id == key and part in {None, task}
+    return array_id == key and part in {None, None if task is None else str(task)}
 
 
 class Spellings(NamedTuple):

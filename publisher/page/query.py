@@ -63,7 +63,7 @@ _BY: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 _BY_TWO: Final = frozenset({"totals", "occupation", "waiting"})
 _BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "user", "waiting": "queue"}
-_SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job",), "load": ("queue", "host", "complex")}
+_SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job", "task"), "load": ("queue", "host", "complex")}
 """The patterns of views that do not take all of them."""
 
 

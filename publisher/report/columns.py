@@ -222,15 +222,15 @@ class ColumnMaker:
     def _objects(self, name: str, runs: Sequence[Any], places: Sequence[int]) -> list[Any]:
         if name != "job":
             return [getattr(run, name) for run in runs]
-        shared = self.shared
-        return [
-            JobIds(
-                shared[at].prefix + run.local_id if run.local_id else run.local_id, run.name, run.global_id,
-                run.array_id, None if run.array_task == UNKNOWN else run.array_task, run.cluster,
-                run.extras.dqs_job_name or None,
-            )
-            for run, at in zip(runs, places, strict=True)
-        ]  # fmt: skip
+        shared, found = self.shared, []
+        for run, at in zip(runs, places, strict=True):
+            local_id, name, global_id, array_id, task, cluster = _named(run)
+            if local_id and (prefix := shared[at].prefix):
+                local_id = prefix + local_id
+            number = None if task == UNKNOWN else task
+            ids = (local_id, name, global_id, array_id, number, cluster, run.extras.dqs_job_name or None)
+            found.append(tuple.__new__(JobIds, ids))  # a third of the time of calling it
+        return found
 
 
 class _Raw:
@@ -347,6 +347,7 @@ def _tasks_ms(text: str) -> int:
 
 
 _reservation: Final = attrgetter(*RESERVATION)
+_named: Final = attrgetter("local_id", "name", "global_id", "array_id", "array_task", "cluster")
 
 
 def _words_of(name: str) -> Callable[[Any], tuple[str, ...]]:

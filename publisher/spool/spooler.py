@@ -195,7 +195,7 @@ class Spooler:
         """Start a context, and fill it where it is new, has other kinds or attributes now, or could not be written
         before."""
         context = self._contexts[name]
-        note = f"{self._generation} {_said_of(self._settings[name])}"
+        note = f"{self._generation} {_filled_with(self._settings[name])}"
         with self._store.read() as connection:
             was_broken = name in broken(connection)
         try:
@@ -335,7 +335,7 @@ def _kinds_of(name: str, settings: SpoolContext) -> dict[str, Kind]:
     return found
 
 
-def _said_of(settings: SpoolContext) -> str:
+def _filled_with(settings: SpoolContext) -> str:
     """What a context was filled with: another text is a reason to fill it anew."""
     words = [f"{each}({','.join(sorted(settings.attributes.get(each, ())))})" for each in sorted(settings.kinds)]
     return " ".join(words).replace("()", "")
