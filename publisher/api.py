@@ -294,10 +294,16 @@ class Publisher:
         return found
 
     def job(self, name: str) -> list[KnownRun]:
-        """The runs with this record id, global id or local id (with or without the source's prefix), where each went,
-        and why each target that does not want it does not."""
+        """The runs with this record id, global id or local id (with or without the source's prefix; of an array all
+        tasks), where each went, and why each target that does not want it does not."""
+        return self.job_found(name, Window(), JobFilter(), None).jobs
+
+    def job_found(self, name: str, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
+        """Those of `job` that ended in a window and are selected, and how many there are. None: all of them."""
         store = self._store_if_there()
-        return [] if store is None else status_jobs.named(store, self.config, name)
+        if store is None:
+            return FoundJobs(0, [])
+        return status_jobs.named(store, self.config, name, window, chosen, limit)
 
     def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
         """Runs that ended in a window, by end time, and where each went. Memory does not grow with their number."""

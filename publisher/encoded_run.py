@@ -41,6 +41,7 @@ from formats.identity import (
 )
 from formats.job import Job
 from publisher.errors import SourceError
+from publisher.job_ids import other_id
 
 PLAIN: Final = ENCODING_VERSION
 WHOLE: Final = 2
@@ -150,7 +151,7 @@ def run_key(record_id: str) -> bytes:
 
 
 def global_key(global_id: str) -> bytes:
-    """What runs are looked up by that may have a global id: 8 bytes of it, which two ids may share."""
+    """What runs are looked up by that may have a global id, or `other_id`: 8 bytes of it, which two ids may share."""
     return blake2b(global_id.encode("utf-8", "surrogatepass"), digest_size=_GLOBAL_KEY_BYTES).digest()
 
 
@@ -163,7 +164,8 @@ class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `stored` is the run in one of the forms, the rest is taken from it. `class_key` None: not worked out, since most
     runs of a window that is read again are known; `stored` is plain then. `facts`: those of its class, plain.
     `has_core_numbers`: these are not in the digest. `mark`: that of what the source has of it, where the source gives
-    marks. `local_id`, `global_key`: as they are looked up by (`index_key`, `global_key`).
+    marks. `local_id`, `global_key`: as they are looked up by (`index_key`, `global_key`); the latter of a run without a
+    global id is that of its other id (`publisher.job_ids`).
     """
 
     record_id: str
@@ -201,6 +203,7 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
         job = msgspec.structs.replace(job, record_id=record_id)
     plain = encode(job)
     known = _class_of(job) if classed else None
+    also_known_as = job.global_id if job.global_id is not None else other_id(job)
     return EncodedRun(
         record_id,
         run_key(record_id),
@@ -210,7 +213,7 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
         cpu_total_ms(job),
         incomplete_usage(job),
         job.local_id and index_key(job.local_id),
-        None if job.global_id is None else global_key(job.global_id),
+        None if also_known_as is None else global_key(also_known_as),
         digest(job, plain),
         plain if known is None else _compressed(OWN, _encode(own_facts(job)), record_id),
         bool(job.core_numbers),

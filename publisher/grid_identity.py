@@ -1,4 +1,4 @@
-"""Whose a local job is, as a computing element's log tells it: ids in all their spellings, and the entry that fits.
+"""Whose a local job is, as a computing element's log tells it, and the entry that fits.
 
 Pure. Keeps the promise that nothing is guessed: what the source itself tells stays, and an entry counts only for a job
 that ended between a day before and 28 days after it (facts on sources, 8).
@@ -6,59 +6,20 @@ that ended between a day before and 28 days after it (facts on sources, 8).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from formats.identity import index_key
 from formats.job import Job
 from formats.names import parse_fqan
+from publisher.job_ids import local_id
 
 BEFORE_S: Final = 86_400
 AFTER_S: Final = 28 * 86_400
 
 TOLD: Final = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
 """The facts of a run that an entry may tell."""
-
-_ID: Final = re.compile(r"(\d{1,18})(?:[._](\d{1,18})|\[(\d{1,18})\])?(?:[._@]([A-Za-z][\w.-]*))?", re.ASCII)
-_CONDOR: Final = re.compile(r"([^#]+)#(\d{1,18})\.(\d{1,18})#.*", re.ASCII | re.DOTALL)
-
-
-class LocalId(msgspec.Struct, frozen=True):
-    """A batch system's job id taken apart: `key` to look it up by; part (array index, proc) and host where told."""
-
-    key: str
-    part: str | None = None
-    host: str | None = None
-
-    def may_be(self, other: LocalId) -> bool:
-        """Whether both can be the same job: what only one of them tells does not part them."""
-        return self.key == other.key and _agree(self.part, other.part) and _agree(self.host, other.host)
-
-
-@lru_cache(maxsize=20_000)
-def local_id(text: str) -> LocalId:
-    """Take apart `9575064`, `9575064.lrms1`, `1.0`, `12[3].server`, `12_3`, `1_ce.example.org`, `lsf/20060308/3639.h`
-    and `schedd#1.0#1556754961`. Any other text is its own key (`index_key`).
-    """
-    text = index_key(text)
-    if condor := _CONDOR.fullmatch(text):
-        return LocalId(condor[2], condor[3], _short(condor[1]))
-    found = _ID.fullmatch(text.rpartition("/")[2])
-    if found is None:
-        return LocalId(text)
-    return LocalId(found[1].lstrip("0") or "0", found[2] or found[3], _short(found[4]))
-
-
-def _short(host: str | None) -> str | None:
-    return host.rpartition("@")[2].partition(".")[0].lower() if host else None
-
-
-def _agree(one: str | None, other: str | None) -> bool:
-    return one is None or other is None or one == other
 
 
 class GridLogEntry(msgspec.Struct, frozen=True):

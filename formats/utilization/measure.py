@@ -27,7 +27,7 @@ MOST_BINS: Final = 1_000_000
 
 KEYS: Final = (
     "queue", "host", "complex", "group", "user", "job", "vo", "project", "account", "department", "status", "pe",
-    "slots", "task", "cluster",
+    "slots", "task", "cluster", "reservation", "dn",
 )  # fmt: skip
 """What runs are selected by (DQS accounting manual, "Matching a Job to a Request", and keys of other systems)."""
 

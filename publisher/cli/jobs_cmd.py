@@ -18,7 +18,7 @@ from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
     from publisher.config.schema import Config
-    from publisher.status.jobs import KnownRun
+    from publisher.status.jobs import FoundJobs, KnownRun
     from publisher.store.schema import State
 
 _SHOWN: Final = 100
@@ -35,7 +35,10 @@ def register(app: typer.Typer) -> None:
 
 
 def jobs(
-    job: Annotated[str | None, typer.Argument(metavar="[ID]", help="Record id, local id or global id.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Record id, global id, or local id; of an array, all its tasks."),
+    ] = None,
     since: options.Since = None,
     until: options.Until = None,
     user: Annotated[str | None, _pattern("--user", "Only of this local user or distinguished name")] = None,
@@ -45,6 +48,8 @@ def jobs(
     queue: Annotated[str | None, _pattern("--queue", "Only in this queue or partition")] = None,
     host: Annotated[str | None, _pattern("--host", "Only on this host")] = None,
     status: Annotated[str | None, _pattern("--status", "Only with this status: completed, failed ...")] = None,
+    task: Annotated[str | None, _pattern("--task", "Only these array tasks, also 1-10:2")] = None,
+    reservation: Annotated[str | None, _pattern("--reservation", "Only in this advance reservation")] = None,
     source: Annotated[
         str | None, typer.Option("--source", metavar="NAME", help="Only from this source of the configuration.")
     ] = None,
@@ -65,16 +70,22 @@ def jobs(
 
     most = limit_of(limit, _SHOWN, show_all=show_all)
     with session.publisher() as publisher:
-        if job is not None:
-            _one(publisher.job(job), job)
-            return
         begin, end = options.window_bounds(since, until)
         patterns = {
             "user": user, "group": group, "vo": vo, "project": project, "queue": queue, "host": host, "status": status,
+            "task": task, "reservation": reservation,
         }  # fmt: skip
         given = {name: pattern for name, pattern in patterns.items() if pattern is not None}
         chosen = JobFilter(given, source, _known(publisher.config, source, state))
-        found = publisher.jobs_found(Window(begin, end), chosen, most)
+        window = Window(begin, end)
+        if job is not None:
+            _in_full(
+                publisher.job_found(job, window, chosen, most),
+                job,
+                selected=(window, chosen) != (Window(), JobFilter()),
+            )
+            return
+        found = publisher.jobs_found(window, chosen, most)
     if session.json:
         json_object(list_json([run_json(known) for known in found.jobs], found.total))
     elif found.jobs:
@@ -100,14 +111,17 @@ def _known(config: Config, source: str | None, state: str | None) -> State | Non
     return None if state is None else words[state]
 
 
-def _one(found: list[KnownRun], name: str) -> None:
-    if not found:
-        raise UsageError(f"job {name} not found", hint="An id is a record id, a local id, or a global id")
+def _in_full(found: FoundJobs, name: str, *, selected: bool) -> None:
+    """Show the runs that an id asks for. Raises `UsageError` where there are none."""
+    if not found.jobs:
+        text = f"no run of job {name} matches these filters" if selected else f"job {name} not found"
+        raise UsageError(text, hint="An id is a record id, a local id, or a global id")
     if session.json:
-        json_object(list_json([run_json(known) for known in found], len(found)))
+        json_object(list_json([run_json(known) for known in found.jobs], found.total))
         return
-    for known in found:
+    for known in found.jobs:
         show_run(known)
+    say_if_cut(len(found.jobs), found.total, "first")
 
 
 def show_run(known: KnownRun) -> None:

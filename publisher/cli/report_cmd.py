@@ -72,7 +72,7 @@ _OF_VIEWS: Final[dict[str, Any]] = {
     "queue": _pattern("--queue", "Only in these queues"),
     "host": _pattern("--host", "Only on these hosts"),
     "status": _pattern("--status", "Only with this status: completed, failed ..."),
-    "job": _pattern("--job", "Only jobs with this id or name"),
+    "job": _pattern("--job", "Only jobs with this id (of an array: all tasks) or name"),
     "task": _pattern("--task", "Only these array tasks, also 1-10:2"),
     "account": _pattern("--account", "Only on these accounts"),
     "department": _pattern("--department", "Only of these departments"),
@@ -80,6 +80,8 @@ _OF_VIEWS: Final[dict[str, Any]] = {
     "pe": _pattern("--pe", "Only in these parallel environments"),
     "slots": _pattern("--slots", "Only with this number of slots"),
     "cluster": _pattern("--cluster", "Only of these clusters"),
+    "reservation": _pattern("--reservation", "Only in these advance reservations"),
+    "dn": _pattern("--dn", "Only of these distinguished names"),
     "archive": _option(Path | None, "--archive", "Read runs from an archive, not from the store.", "DIR"),
     "dask": _option(
         str | None, "--dask", "Read the archive on a Dask cluster: address of its scheduler.", "ADDRESS"

@@ -15,7 +15,8 @@ from sqlalchemy import Connection
 from formats.job import Job
 from publisher.config.schema import GridLog
 from publisher.errors import SourceError
-from publisher.grid_identity import GridLogEntry, entry_for, local_id, needs_entry
+from publisher.grid_identity import GridLogEntry, entry_for, needs_entry
+from publisher.job_ids import local_id
 from publisher.sources import blah
 from publisher.store import grid_jobs, registry, runs
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, Marked, classes_by_id

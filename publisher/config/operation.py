@@ -106,6 +106,9 @@ class SpoolContext(Settings):
     kinds: tuple[SpoolKind, ...] = Field(
         default=("jobs", "deliveries", "messages"), min_length=1, description="Which kinds of object are written."
     )
+    attributes: dict[SpoolKind, tuple[str, ...]] = Field(
+        default_factory=dict, description="By kind, the attributes that are written. Default: all."
+    )
     delimiter: str = Field(
         default=":",
         min_length=1,
@@ -124,6 +127,10 @@ class SpoolContext(Settings):
                 raise ValueError("a context in a database has a url, sqlite:///path or postgresql://..., and no path")
         elif self.path is None or self.url:
             raise ValueError("a context in files has a path, and no url")
+        for kind, names in self.attributes.items():
+            if kind not in self.kinds or not names:
+                wrong = "that is not among its kinds" if kind not in self.kinds else "without any"
+                raise ValueError(f"a context has attributes of {kind}, {wrong}")
         return self
 
     @property

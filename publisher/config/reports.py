@@ -6,9 +6,9 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from publisher.config.types import Count, Instant, Patterns, Settings
+from publisher.config.types import Count, Instant, Patterns, Settings, ZoneName
 
 _MOST_NODES: Final = 100_000
 _RANGES: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
@@ -30,6 +30,26 @@ def _decimal(value: object) -> Decimal:
 
 
 Amount = Annotated[Decimal, BeforeValidator(_decimal)]
+_HOURS: Final = re.compile(r"([01]\d|2[0-3])(?::([0-5]\d))?-(24|[01]\d|2[0-3])(?::([0-5]\d))?", re.ASCII)
+
+
+def hours_s(text: str) -> tuple[int, int]:
+    """Both ends of `22-06` or `07:30-24:00`, seconds after midnight. Raises ValueError."""
+    found = _HOURS.fullmatch(text)
+    if found is not None:
+        hour, minute, last_hour, last_minute = (int(digits or 0) for digits in found.groups())
+        start, stop = 3600 * hour + 60 * minute, 3600 * last_hour + 60 * last_minute
+        if start != stop <= 86_400:
+            return start, stop
+    raise ValueError(f"{text!r} is not a part of the day: it is written like 22-06 or 07:30-24:00")
+
+
+def _hours(text: str) -> str:
+    hours_s(text)
+    return text
+
+
+HoursText = Annotated[str, AfterValidator(_hours)]
 
 
 def expanded(name: str) -> list[str]:
@@ -92,6 +112,9 @@ class Price(Settings):
     cluster: Patterns | None = Field(default=None, description="Only on these clusters.")
     type: Patterns | None = Field(default=None, description="Only on nodes of these types, as [[nodes]] has them.")
     queue: Patterns | None = Field(default=None, description="Only in these queues.")
+    hours: HoursText | None = Field(
+        default=None, description='Only for what was used in these hours of the day, in `timezone`: "22-06".'
+    )
     name: str | None = Field(default=None, min_length=1, description="What statements call it.")
 
 
@@ -125,6 +148,7 @@ class Charges(Settings):
     by: Literal["user", "group", "project", "account", "vo"] = Field(
         default="user", description="Whose statements are made."
     )
+    timezone: ZoneName = Field(default="UTC", description="In which months begin, and hours of prices are.")
     prices: tuple[Price, ...] = Field(default=(), description="Of classes of resources.")
     group_factors: tuple[Factor, ...] = Field(default=(), description="By whose the job is.")
     job_factors: tuple[Factor, ...] = Field(default=(), description="By what kind of job it is.")

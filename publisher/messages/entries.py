@@ -7,22 +7,31 @@ slaves' lines by themselves, and of a run what its master's line has.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import translate
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from formats.calendar import month_of
 from formats.job import Job
 from formats.utilization.measure import KEYS, Ran
+from publisher.errors import UsageError
+from publisher.job_ids import JobIds, JobPattern, ids_of
 from publisher.sources.dqs import without_slaves
+
+RESERVATION: Final = ("arid", "Reservation", "resvID", "resvname", "rsvId")
+"""What sources call the advance reservation of a run, in its `extras`: Grid Engine, Slurm, PBS, and LSF."""
+_RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
 
 
 class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run as reports see it: `facts` by the names of `KEYS`, instants in epoch seconds, durations in ms."""
 
     facts: dict[str, tuple[str, ...]]
-    """For each key what the run has of it; nothing where its source has none. The first counts in totals."""
+    """For each key but `job` what the run has of it; nothing where its source has none. The first counts in totals."""
+    ids: JobIds
     ran: Ran
     wall_ms: int
     cpu_ms: int
@@ -39,18 +48,38 @@ class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
 class Filters:
     """Patterns by the names of `KEYS`, as those of names of files: every one that is given must match.
 
-    (DQS accounting manual, "Matching a Job to a Request".) Raises ValueError for a key that is none.
+    (DQS accounting manual, "Matching a Job to a Request".) Raises ValueError for a key that is none, and `UsageError`
+    as `word_test`.
     """
 
     def __init__(self, patterns: Mapping[str, str]) -> None:
         for key in patterns:
             if key not in KEYS:
                 raise ValueError(f"nothing is selected by {key!r}; there are: {', '.join(KEYS)}")
-        self._patterns = {key: re.compile(translate(text)) for key, text in patterns.items()}
+        self._tests = {key: word_test(key, text) for key, text in patterns.items() if key != "job"}
+        self._is_asked = JobPattern(patterns["job"]) if "job" in patterns else None
 
-    def match(self, entry: ReportedRun) -> bool:
-        """Whether an entry is selected."""
-        return all(any(pattern.match(value) for value in entry.facts[key]) for key, pattern in self._patterns.items())
+    def match(self, facts: Mapping[str, tuple[str, ...]], ids: JobIds) -> bool:
+        """Whether an entry of these facts and ids is selected."""
+        if self._is_asked is not None and not self._is_asked(ids):
+            return False
+        return all(any(map(test, facts[key])) for key, test in self._tests.items())
+
+
+@lru_cache(maxsize=256)
+def word_test(key: str, text: str) -> Callable[[str], bool]:
+    """Whether a word of a run matches a pattern; of `task`, also a range, as qacct has it: `1-10:2`.
+
+    Raises `UsageError` for a range that is none.
+    """
+    if key == "task" and (found := _RANGE.fullmatch(text)):
+        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+        if step < 1 or last < first:
+            raise UsageError(f"--task {text}: a range of tasks is written like 1-10 or 1-10:2")
+        tasks = range(first, last + 1, step)
+        return lambda word: word.isdecimal() and int(word) in tasks
+    match = re.compile(translate(text)).match
+    return lambda word: match(word) is not None
 
 
 def entries_of(job: Job) -> list[ReportedRun]:
@@ -63,7 +92,16 @@ def entries_of(job: Job) -> list[ReportedRun]:
         return []
     wall_ms = job.wall_ms if job.wall_ms is not None else max(ran.stop - ran.start, 0) * 1000
     cpu_ms = job.cpu_ms if job.cpu_ms is not None else ran.user_ms + ran.system_ms
-    return [ReportedRun(facts=_facts(job), ran=ran, wall_ms=wall_ms, cpu_ms=cpu_ms, memory_kib=job.memory_rss_kib or 0)]
+    return [
+        ReportedRun(
+            facts=facts_of(job),
+            ids=ids_of(job),
+            ran=ran,
+            wall_ms=wall_ms,
+            cpu_ms=cpu_ms,
+            memory_kib=job.memory_rss_kib or 0,
+        )
+    ]
 
 
 def rans_of(job: Job) -> list[Ran]:
@@ -98,14 +136,19 @@ def _slots(job: Job) -> int:
     return job.slots or job.cores or 1
 
 
-def _facts(job: Job, **instead: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def reservations(extras: Mapping[str, object]) -> tuple[str, ...]:
+    """The advance reservation in which a run ran: its id, and its name where the source has both."""
+    return tuple(str(extras[name]) for name in RESERVATION if extras.get(name))
+
+
+def facts_of(job: Job) -> dict[str, tuple[str, ...]]:
+    """By the names of `KEYS` but `job`, what a run has of each; see `ReportedRun.facts`."""
     values: dict[str, tuple[str | None, ...]] = {
         "queue": (job.queue,),
         "host": tuple(host.name for host in job.hosts),
         "complex": complex_items(job.extras.get("complex", ""), job.extras.get("category", "")),
         "group": (job.local_group,),
         "user": (job.local_user or job.user_dn,),
-        "job": (job.local_id, job.name, job.global_id),
         "vo": (job.vo,),
         "project": (job.project,),
         "account": (job.account,),
@@ -115,7 +158,8 @@ def _facts(job: Job, **instead: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         "slots": (str(_slots(job)),),
         "task": (str(job.array_task) if job.array_task is not None else None,),
         "cluster": (job.cluster,),
-        **instead,
+        "reservation": reservations(job.extras),
+        "dn": (job.user_dn,),
     }
     return {key: tuple(value for value in several if value) for key, several in values.items()}
 

@@ -390,7 +390,9 @@ class ReportFold:
             rans = rans_of(job)
             return rans, rans
         entries = entries_of(job)
-        return [entry.ran for entry in entries], [entry.ran for entry in entries if self._filters.match(entry)]
+        return [entry.ran for entry in entries], [
+            entry.ran for entry in entries if self._filters.match(entry.facts, entry.ids)
+        ]
 
     def _tally(self, ran: Ran, ended: Period) -> None:
         """In every period from the first one reported to the one in which the run ended."""

@@ -34,6 +34,8 @@ from publisher.report.plot.draw import CONTENT_TYPES, draw
 from publisher.report.plot.style import Look
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
+from publisher.report.views.charges import Statements
+from publisher.report.views.statements import Kind, document
 from publisher.status.status import Status
 from publisher.text import safe
 
@@ -46,6 +48,13 @@ _AT_A_TIME: Final = 2
 """Reports and pictures that are made at a time; the rest wait."""
 _PICTURE_LABELS: Final = {"ps": "PostScript", "pdf": "PDF", "png": "PNG", "svg": "SVG"}
 _TEXT_LABELS: Final = {"csv": "CSV", "json": "JSON"}
+_STATEMENTS: Final[dict[str, tuple[Kind, str]]] = {
+    "pdf": ("pdf", "application/pdf"),
+    "html": ("html", "text/html; charset=utf-8"),
+    "txt": ("text", "text/plain; charset=utf-8"),
+}
+"""The statement of a payer, by the ending of its address: its kind, and its content type."""
+_STATEMENT_LABELS: Final = {"pdf": "Statement (PDF)", "html": "Statement (HTML)", "txt": "Statement (text)"}
 _TEXTS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -55,6 +64,8 @@ class PageContent(msgspec.Struct, frozen=True):
     name: str
     reports: Callable[[], CachedReports]
     """Raises `StoreMissingError` as long as nothing was collected."""
+    statements: Callable[[ReportRequest], Statements]
+    """The same; and `UsageError`."""
     status: Callable[[], Status]
     record_log_in: Callable[[Person, str], None]
     """Record who logged in, and from which address."""
@@ -76,6 +87,7 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
         Route("/login", pages.login_form, methods=["GET"]),
         Route("/login", pages.login, methods=["POST"]),
         Route("/logout", pages.logout, methods=["POST"]),
+        Route("/statement.{form}", pages.statement),
         Route("/{view}.{form}", pages.download),
         Route("/{view}", pages.view),
     ]
@@ -157,7 +169,34 @@ class _Pages:
             {"href": f"/{view}.{form}?{page_query.as_query(query)}", "label": label}
             for form, label in _TEXT_LABELS.items()
         ]
+        if view == "charges" and _is_of_one_payer(report, asked.request):
+            given = page_query.as_query(query)
+            links += [
+                {"href": f"/statement.{form}?{given}", "label": label} for form, label in _STATEMENT_LABELS.items()
+            ]
         return _page(report_page(report, asked.choice, around | {"links": links, "prints": _prints(view, report)}))
+
+    async def statement(self, request: Request) -> Response:
+        """The statement of a payer as a file: users have their own."""
+        form = request.path_params["form"]
+        if form not in _STATEMENTS:
+            raise HTTPException(404)
+        return await self._shown(request, partial(self._statement, request, form), "charges")
+
+    def _statement(self, request: Request, form: str, person: Person) -> Response:
+        query = _query(request, person)
+        asked = page_query.parse("charges", query, self._site.clock(), self._ends(), person).request
+        with self._busy:
+            made = self._site.statements(asked)
+            if not asked.filters.keys() <= {made.by}:
+                raise UsageError(f"a statement is of all jobs of a {made.by}", hint="Select by nothing else")
+            if len(made.all) != 1:
+                there = f"{len(made.all):,} payers have one" if made.all else "nobody has one for this month"
+                raise UsageError(f"there is no one statement: {there}", hint=f"Fill in the {made.by}")
+            kind, content_type = _STATEMENTS[form]
+            content = document(made, made.all[0], kind)
+        file = f"statement-{made.month}.{form}"
+        return Response(content, 200, {"Content-Disposition": f'attachment; filename="{file}"'}, content_type)
 
     async def download(self, request: Request) -> Response:
         """A view as a picture, CSV or JSON."""
@@ -338,6 +377,11 @@ def _prints(view: str, report: Report) -> list[dict[str, Any]]:
     return [
         {"title": safe(plot.title), "plot": place, "forms": forms} for place, plot in enumerate(report.plots, start=1)
     ]
+
+
+def _is_of_one_payer(report: Report, asked: ReportRequest) -> bool:
+    """Whether charges are one statement: of a payer, and all of its jobs."""
+    return len(report.facts.get("totals", ())) == 1 and asked.filters.keys() <= set(report.facts["by"])
 
 
 def _address(request: Request) -> str:

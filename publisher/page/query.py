@@ -21,6 +21,7 @@ from publisher.page.html import Choice
 from publisher.report.request import BEHIND, FIRST, PERIODS, PeriodName, ReportRequest, Resource
 from publisher.report.selection import BY_PERIOD, GROUPED_BY
 from publisher.report.views.charges import CHARGED_BY
+from publisher.report.views.load import LOAD_BY
 from publisher.report.views.occupation import OCCUPATION_BY
 from publisher.report.views.waiting import SIZE
 from publisher.text import duration_s, instant_s, iso, moment_s
@@ -58,11 +59,11 @@ NAMES: Final = frozenset(
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
 _BY: Final[Mapping[str, tuple[str, ...]]] = {
     "utilization": GROUPED_BY, "totals": BY_PERIOD, "occupation": OCCUPATION_BY, "waiting": (*BY_PERIOD, SIZE),
-    "charges": CHARGED_BY,
+    "charges": CHARGED_BY, "load": LOAD_BY,
 }  # fmt: skip
 _BY_TWO: Final = frozenset({"totals", "occupation", "waiting"})
 _BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "user", "waiting": "queue"}
-_SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job",), "load": ("queue", "host", "complex")}
+_SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job", "task"), "load": ("queue", "host", "complex")}
 """The patterns of views that do not take all of them."""
 
 

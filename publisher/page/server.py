@@ -27,6 +27,7 @@ from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
+from publisher.report.views.charges import Statements, statements
 from publisher.security.connections import Listener, bound_socket, is_loopback
 from publisher.security.credentials import load_certificates, load_credentials
 from publisher.store import registry
@@ -124,10 +125,17 @@ class _Reports:
                 kept.prepare()
             return self._cached
 
+    def statements(self, request: ReportRequest) -> Statements:
+        """The statements of a month. Raises `StoreMissingError` and `UsageError`."""
+        self.reports()
+        return statements(self._context(), request)
+
     def _view(self, view: str, request: ReportRequest) -> Report:
+        return make(view, self._context(), request)
+
+    def _context(self) -> ReportContext:
         runs = None if self._runs is None else self._runs.runs
-        context = ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
-        return make(view, context, request)
+        return ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
 
     def close(self) -> None:
         """Stop reading runs."""
@@ -144,7 +152,7 @@ def _site(
         _note_log_in(publisher.config, person, address, clock())
 
     return PageContent(
-        publisher.config.site.name, reports.reports, publisher.status, record_log_in, say, people,
+        publisher.config.site.name, reports.reports, reports.statements, publisher.status, record_log_in, say, people,
         Sessions(settings.session, clock), clock,
     )  # fmt: skip
 

@@ -105,7 +105,7 @@ class Explanation(msgspec.Struct, frozen=True):
 def explanations(
     store: Store, config: Config, format_name: str, target: str | None, name: str, now: int
 ) -> list[Explanation]:
-    """Of the runs with this record id, local id or global id, as the target, or a plain view, has them.
+    """Of the runs with this id (`publisher.status.jobs.found`), as the target, or a plain view, has them.
 
     Of a summary, the group that each of them is part of. `now`: epoch seconds. Raises `UsageError` for a format whose
     records are not made of jobs that one can name, and for an id that is not known.

@@ -20,12 +20,16 @@ import numpy as np
 from formats.calendar import Month, month_of
 from formats.job import Event, Host
 from publisher.errors import UsageError
+from publisher.job_ids import JobIds
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
 
 VERSION: Final = "1"
 VERSION_KEY: Final = b"usage-publisher-archive"
 FILE: Final = "runs.parquet"
-JOB_COLUMNS: Final = ("local_id", "name", "global_id")
+JOB_COLUMNS: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
+"""What a job is called."""
+_OF_JOB: Final = ("task", "cluster", *JOB_COLUMNS)
+"""What `JobIds` are made of."""
 TEXT_COLUMNS: Final = (*sorted(WORDS - NUMBERS - {"placed", "host"}), "placed")
 """Columns of words; `host` is read from `placed`, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
@@ -131,7 +135,10 @@ class ArchiveRuns:
             return
         numbers = sorted(wanted & NUMBERS | {"start", "stop"})
         words = sorted(wanted & WORDS)
-        objects = [*(JOB_COLUMNS if "job" in wanted else ()), *sorted(wanted & {"events", CORE_NUMBERS})]
+        objects = [
+            *((*JOB_COLUMNS, "task", "cluster") if "job" in wanted else ()),
+            *sorted(wanted & {"events", CORE_NUMBERS}),
+        ]
         columns = dict.fromkeys([*numbers, *("placed" if name == "host" else name for name in words), *objects])
         quoted = ", ".join(f'"{name}"' for name in columns)
         later = sorted(wanted & LATER)
@@ -176,7 +183,8 @@ class ArchiveRuns:
         codes = {name: self._codes(name, column("placed" if name == "host" else name)) for name in words}
         objects: dict[str, list[Any]] = {}
         if "job" in wanted:
-            objects["job"] = list(zip(*(column(name).to_pylist() for name in JOB_COLUMNS), strict=True))
+            named = (column(name).to_pylist() for name in _OF_JOB)
+            objects["job"] = [_job_ids(*names) for names in zip(*named, strict=True)]
         if "events" in wanted:
             objects["events"] = [events_of(text) for text in column("events").to_pylist()]
         if CORE_NUMBERS in wanted:
@@ -191,6 +199,14 @@ class ArchiveRuns:
         code = self.codings[name].code
         known = np.array([code[raw(text)] for text in encoded.dictionary.to_pylist()], np.int64)
         return known[encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
+
+
+def _job_ids(
+    task: str | None, cluster: str | None, local_id: str | None, name: str | None, global_id: str | None,
+    array_id: str | None, dqs_job_name: str | None,
+) -> JobIds:  # fmt: skip
+    number = None if task is None else int(task)
+    return JobIds(local_id, name, global_id, array_id, number, cluster, dqs_job_name)
 
 
 def _has(connection: duckdb.DuckDBPyConnection, files: list[str], column: str) -> bool:

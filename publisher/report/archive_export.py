@@ -150,8 +150,8 @@ def _batch(frame: Frame, codings: Mapping[str, Coding]) -> Any:
         silent = np.array([text is None for text in texts], np.bool_)
         words = pa.array([_unicode(text) or "" for text in texts], pa.string())
         arrays[name] = pa.DictionaryArray.from_arrays(pa.array(indices, mask=silent[indices]), words)
-    for place, name in enumerate(JOB_COLUMNS):
-        arrays[name] = pa.array([_unicode(words[place]) for words in frame.objects["job"]], pa.string())
+    for name in JOB_COLUMNS:
+        arrays[name] = pa.array([_unicode(getattr(ids, name)) for ids in frame.objects["job"]], pa.string())
     for name in ("events", CORE_NUMBERS):
         encoded = [msgspec.json.encode(some).decode() if some else None for some in frame.objects[name]]
         arrays[name] = pa.array(encoded, pa.string())

@@ -25,7 +25,7 @@ from publisher.errors import PublisherError
 from publisher.report.column_tally import Ints
 from publisher.report.columns import ColumnMaker
 from publisher.report.compact import OBJECTS_KEPT, ColumnChunk, KeptFrame
-from publisher.report.frame import NUMBERS, WORDS, Coding, Frame
+from publisher.report.frame import NUMBERS, ROW, WORDS, Coding, Frame
 from publisher.report.runs import StoredFrames, StoreRuns
 from publisher.store.database import Store
 from publisher.store.report_queries import (
@@ -315,7 +315,7 @@ class KeptRuns:
     ) -> Iterator[Frame]:
         """See `Runs`."""
         made = self._kept.present()
-        if made is None or not wanted <= _ALL or not made.has(start):
+        if made is None or not wanted - {ROW} <= _ALL or not made.has(start):
             yield from self._read(start, stop, wanted, running_until)
             return
         self.codings = made.reader.codings

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 import numpy as np
 
+from formats.calendar import Month, month_bounds
 from publisher.errors import UsageError
 from publisher.report.column_tally import Ints
 from publisher.report.request import PeriodName
@@ -62,6 +63,13 @@ def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[Rep
             raise UsageError(f"more than {_MOST} periods; choose longer ones, or a shorter interval")
         day = following
     return found
+
+
+def month_in(month: Month, zone: ZoneInfo) -> tuple[int, int]:
+    """The bounds of a month of a time zone, epoch seconds, the second not included."""
+    first = date(month.year, month.month, 1)
+    following = _following(first, "month")
+    return _instant(first, zone), month_bounds(month)[1] if following is None else _instant(following, zone)
 
 
 def edges(cut: list[ReportPeriod]) -> Ints:

@@ -15,13 +15,14 @@ import msgspec
 import numpy as np
 
 from formats.job import Event
+from publisher.job_ids import JobIds
 from publisher.report.column_tally import Ints
 from publisher.report.frame import ROW, Frame, Mask
 
 _TYPES: Final = (np.int8, np.int16, np.int32)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final[dict[str, msgspec.msgpack.Decoder[list[Any]]]] = {
-    "job": msgspec.msgpack.Decoder(list[tuple[str | None, str | None, str | None]]),
+    "job": msgspec.msgpack.Decoder(list[JobIds]),
     "events": msgspec.msgpack.Decoder(list[tuple[Event, ...]]),
     "core_numbers": msgspec.msgpack.Decoder(list[tuple[str, ...]]),
 }

@@ -24,22 +24,28 @@ NUMBERS: Final = frozenset(
         "start", "stop", "end", "submit", "eligible", "run",  # epoch seconds, `stop` not included; number of the run
         "user_ms", "system_ms", "cpu_ms", "wall_ms", "tasks_wall_ms",  # the last with every task of a parallel job
         "slots", "gpus", "memory_kib", "virtual_kib",
+        "stage_in_bytes", "stage_out_bytes",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
         "incomplete",  # what the source does not have it, and is 0 in its column: a sum of the bits below
     }
 )  # fmt: skip
-CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN = 1, 2, 4
-"""Bits of `incomplete`: CPU time in total or in part, resident and virtual memory."""
-AMOUNTS: Final = {CPU_UNKNOWN: "CPU time", MEMORY_UNKNOWN: "resident memory", VIRTUAL_UNKNOWN: "virtual memory"}
+CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, STAGED_UNKNOWN = 1, 2, 4, 8
+"""Bits of `incomplete`: CPU time in total or in part, resident and virtual memory, both volumes that were staged."""
+AMOUNTS: Final = {
+    CPU_UNKNOWN: "CPU time",
+    MEMORY_UNKNOWN: "resident memory",
+    VIRTUAL_UNKNOWN: "virtual memory",
+    STAGED_UNKNOWN: "staged volumes",
+}
 """What each bit is about."""
 WORDS: Final = frozenset(KEYS) - {"job"} | {"source", "placed"}
 """Columns of codes. `placed` is where a run ran: see `Coding.raw`, tuples of `formats.job.Host`."""
 OBJECTS: Final = frozenset({"job", "events", "core_numbers"})
-"""Columns of values that are hardly ever alike: (local id, name, global id), the events of the job, and the cores that
+"""Columns of values that are hardly ever alike: `publisher.job_ids.JobIds`, the events of the job, and the cores that
 it held of each host of `placed` (`formats.cores`; nothing where its source names none)."""
 
 ROW: Final = "row"
-"""A column of numbers for those who keep frames: the ids under which the store has the runs."""
+"""A column of numbers of runs of the store: the ids under which it has them."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Interval = Literal["overlapping", "started", "ended"]

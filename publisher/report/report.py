@@ -44,7 +44,7 @@ VIEWS: Final[Mapping[str, str]] = {
     "scarce": "Which classes of resources are short: occupation against waiting.",
     "charges": "What users or projects owe for a month, from the price list.",
     "paths": "What happened to jobs, event by event, and how often each path was taken.",
-    "load": "Samples of DQS' stat_file: active and total queues, and load.",
+    "load": "Samples of DQS' stat_file: active and total queues, their states, and load.",
     "job": "One job in full.",
 }
 """The views by name, and what each shows."""
@@ -59,8 +59,8 @@ TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "scarce": _OF_RUNS,
     "charges": _PATTERNS | {"by", "archive"},
     "paths": _OF_RUNS,
-    "load": frozenset({"bin", "bins", "stat-file", "queue", "host", "complex", "archive"}),
-    "job": frozenset({"job", "user"}),
+    "load": frozenset({"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"}),
+    "job": frozenset({"job", "task", "user"}),
 }
 """By view the options it takes, without their dashes; its command has these and no others. All take an interval."""
 

@@ -21,7 +21,7 @@ from publisher.config.schema import SOURCE_KINDS, Config
 from publisher.encoded_run import class_values, unpack
 from publisher.errors import UsageError
 from publisher.report.columns import ClassColumns, ColumnMaker
-from publisher.report.frame import Coding, Frame, Interval, Runs
+from publisher.report.frame import ROW, Coding, Frame, Interval, Runs
 from publisher.report.request import ReportRequest
 from publisher.report.selection import ON_CLUSTER, PartialReport, Selection, selected
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
@@ -52,7 +52,7 @@ class StoreRuns:
         with self._store.read() as connection:
             kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
             with_slaves = any(has_source_of(connection, kind) for kind in kinds)
-            maker = ColumnMaker(wanted, running=running_until is not None)
+            maker = ColumnMaker(wanted - {ROW}, running=running_until is not None)
             made = StoredFrames(maker, self._config, self._enrichers, with_slaves=with_slaves)
             self.codings = maker.codings
             pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
@@ -61,7 +61,8 @@ class StoreRuns:
                     if unknown := made.unknown(page):
                         with self._store.read() as other:  # the first has a cursor open
                             made.learn(other, unknown)
-                    yield from made.of(made.decoded(page), page, running_until)
+                    ids = [row[0] for row in page] if ROW in wanted else None
+                    yield from made.of(made.decoded(page), page, running_until, ids)
 
 
 class StoredFrames:

@@ -10,16 +10,16 @@ Rows of several columns of whole numbers: which there are, and which one each en
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
 from typing import Final, Protocol, Self
 
 import numpy as np
 
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
+from publisher.job_ids import JobPattern
+from publisher.messages.entries import word_test
 from publisher.report.calendar import edges, periods, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Interval, Mask, Runs
@@ -27,7 +27,6 @@ from publisher.report.request import PERIODS, ReportRequest
 
 MOST_SHOWN: Final = 10
 """So many values are named where nothing matches."""
-_RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
 Test = Callable[[str], bool]
 
 
@@ -98,7 +97,8 @@ class Selection:
         self._interval = interval
         self._wanted = wanted | filters.keys() | ({"end"} if interval == "ended" else set())
         self._running_until = running_until
-        self._tests = {key: _test(key, text) for key, text in filters.items()}
+        self._tests = {key: word_test(key, text) for key, text in filters.items() if key != "job"}
+        self._is_asked = JobPattern(filters["job"]) if "job" in filters else None
         self._matching: dict[str, list[bool]] = {key: [] for key in filters}
         self._seen: dict[str, set[int]] = {key: set() for key in filters}
         self._seen_jobs: set[str] = set()
@@ -115,7 +115,7 @@ class Selection:
         for frame in self._runs.frames(self._start, until, self._wanted, running_until=self._running_until):
             inside = frame.where(self._inside(frame))
             self._met.runs += inside.rows
-            matching = inside.where(self._matches(inside)) if self._tests and inside.rows else inside
+            matching = inside.where(self._matches(inside)) if self._matching and inside.rows else inside
             self._met.matched += matching.rows
             self._met.backward += int(np.count_nonzero(matching.numbers["stop"] < matching.numbers["start"]))
             if matching.rows:
@@ -131,7 +131,7 @@ class Selection:
     def met(self) -> Met:
         """What was met; known when all frames were taken."""
         if not self._met.matched:
-            self._met.there = {key: self._there(key) for key in self._tests}
+            self._met.there = {key: self._there(key) for key in self._matching}
         if not self._met.runs and self._there_are is not None:
             self._met.ended = self._there_are()
         return self._met
@@ -152,15 +152,12 @@ class Selection:
 
     def _matches(self, frame: Frame) -> Mask:
         mask: Mask = np.ones(frame.rows, np.bool_)
+        if self._is_asked is not None:
+            jobs = frame.objects["job"]
+            mask &= np.fromiter(map(self._is_asked, jobs), np.bool_, frame.rows)
+            if len(self._seen_jobs) <= MOST_SHOWN:
+                self._seen_jobs.update(ids.shown for ids in jobs[:100])
         for key, test in self._tests.items():
-            if key == "job":
-                found = [any(test(word) for word in words if word) for words in frame.objects["job"]]
-                mask &= np.array(found, np.bool_)
-                if len(self._seen_jobs) <= MOST_SHOWN:
-                    self._seen_jobs.update(
-                        str(words[0] or words[1] or words[2]) for words in frame.objects["job"][:100]
-                    )
-                continue
             values = self.coding(key).values
             matching = self._matching[key]
             matching += [any(map(test, words)) for words in values[len(matching) :]]
@@ -175,17 +172,6 @@ class Selection:
             return self._seen_jobs
         values = self.coding(key).values
         return {word for code in self._seen[key] for word in values[code]}
-
-
-def _test(key: str, text: str) -> Test:
-    if key == "task" and (found := _RANGE.fullmatch(text)):
-        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
-        if step < 1 or last < first:
-            raise UsageError(f"--task {text}: a range of tasks is written like 1-10 or 1-10:2")
-        tasks = range(first, last + 1, step)
-        return lambda word: word.isdecimal() and int(word) in tasks
-    match = re.compile(translate(text)).match
-    return lambda word: match(word) is not None
 
 
 def some(values: set[str]) -> str:

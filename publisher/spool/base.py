@@ -8,7 +8,7 @@ Trouble with a spooling context. It never stops what the store is for: what coul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -35,6 +35,21 @@ class Kind(msgspec.Struct, frozen=True):
     def attributes(self) -> tuple[str, ...]:
         """All that an object of this kind may have but its parts."""
         return (*self.scalars, *self.lists, *self.pairs)
+
+    def only(self, names: Collection[str]) -> Kind:
+        """The kind with these attributes and parts alone."""
+        return Kind(
+            self.name,
+            {name: of for name, of in self.scalars.items() if name in names},
+            {name: of for name, of in self.lists.items() if name in names},
+            tuple(name for name in self.pairs if name in names),
+            {name: fields for name, fields in self.parts.items() if name in names},
+        )
+
+    def of(self, item: Object) -> Object:
+        """An object with what this kind has of it."""
+        values = {name: value for name, value in item.values.items() if name in self.attributes or name in self.parts}
+        return Object(item.kind, item.key, values)
 
 
 class Object(msgspec.Struct, frozen=True):

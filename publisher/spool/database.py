@@ -30,7 +30,9 @@ from sqlalchemy import (
     Text,
     delete,
     insert,
+    inspect,
     select,
+    text,
     update,
 )
 from sqlalchemy.exc import SQLAlchemyError
@@ -50,8 +52,8 @@ _ODD: Final = "odd"
 class _Tables:
     """The tables of a kind."""
 
-    def __init__(self, metadata: MetaData, kind: Kind) -> None:
-        name = f"spool_{kind.name}"
+    def __init__(self, kind: Kind) -> None:
+        name, metadata = f"spool_{kind.name}", MetaData()
         self.main = Table(
             name,
             metadata,
@@ -86,10 +88,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._metadata = MetaData()
-        self._notes = Table(
-            "spool_context", self._metadata, Column("key", Text, primary_key=True), Column("note", Text)
-        )
+        self._notes = Table("spool_context", MetaData(), Column("key", Text, primary_key=True), Column("note", Text))
         self._tables: dict[str, _Tables] = {}
         self._engine: Any = None
         self._connection: Connection | None = None
@@ -131,11 +130,15 @@ class Database:
             return found
 
     def clear(self, kind: Kind) -> None:
-        """Take all objects of a kind out."""
+        """Take all objects of a kind out, also of the tables of attributes that are no longer written."""
         with self._explained():
-            tables = self._of(kind)
+            connection = self._open()
+            there = set(inspect(connection).get_table_names())
+            tables = _Tables(kind)
             for table in (*tables.subs.values(), tables.main):
-                self._open().execute(delete(table))
+                if table.name in there:
+                    connection.execute(delete(table))
+            self._tables.clear()
 
     def write_object(self, kind: Kind, item: Object) -> bool:
         """What changed of it."""
@@ -199,10 +202,12 @@ class Database:
             return Object(kind.name, key, values)
 
     def _of(self, kind: Kind) -> _Tables:
+        """The tables of a kind, made where they are missing; columns that are no longer written stay, and are empty."""
         if kind.name not in self._tables:
-            made = self._tables[kind.name] = _Tables(self._metadata, kind)
+            made = self._tables[kind.name] = _Tables(kind)
             for table in (made.main, *made.subs.values()):
                 table.create(self._open(), checkfirst=True)
+                _add_missing_columns(self._open(), table)
         return self._tables[kind.name]
 
     def _open(self) -> Connection:
@@ -228,13 +233,21 @@ class Database:
         except (StoreError, SQLAlchemyError) as error:
             self._end(commit=False)
             self._tables.clear()
-            self._metadata = MetaData()
             place = dialect.place(self._engine) if self._engine is not None else "its database"
             why = str(getattr(error, "orig", None) or error)
             raise SpoolError(
                 f"the spooling context in {place} cannot be used: {why}",
                 hint="What it has not got is written when it can be",
             ) from error
+
+
+def _add_missing_columns(connection: Connection, table: Table) -> None:
+    """Give a table that was made for fewer attributes those that it lacks."""
+    there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    for column in table.c:
+        if column.name not in there:
+            kind = column.type.compile(connection.dialect)
+            connection.execute(text(f'ALTER TABLE {table.name} ADD COLUMN "{column.name}" {kind}'))
 
 
 def _plain(value: Any) -> Any:

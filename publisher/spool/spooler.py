@@ -12,6 +12,7 @@ while it is written out is written again.
 
 from __future__ import annotations
 
+import difflib
 import secrets
 import threading
 from collections import defaultdict
@@ -22,7 +23,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, insert, select, text
 
 from publisher.config.schema import SpoolContext
-from publisher.errors import PublisherError
+from publisher.errors import ConfigError, PublisherError
 from publisher.spool import kinds as spool_kinds
 from publisher.spool.base import Kind, Object
 from publisher.spool.context import SpoolingContext, make_context
@@ -170,6 +171,7 @@ class Spooler:
         self._store = store
         self._settings = settings
         self._tell = tell
+        self._kinds = {name: _kinds_of(name, each) for name, each in settings.items()}
         self._contexts: dict[str, SpoolingContext] = {name: make(each) for name, each in settings.items()}
         self._trouble: dict[str, str] = {}
         self._due = threading.Event()
@@ -190,9 +192,10 @@ class Spooler:
         self.commit()
 
     def _make_ready(self, name: str) -> None:
-        """Start a context, and fill it where it is new, has other kinds now, or could not be written before."""
+        """Start a context, and fill it where it is new, has other kinds or attributes now, or could not be written
+        before."""
         context = self._contexts[name]
-        note = f"{self._generation} {' '.join(sorted(self._settings[name].kinds))}"
+        note = f"{self._generation} {_filled_with(self._settings[name])}"
         with self._store.read() as connection:
             was_broken = name in broken(connection)
         try:
@@ -213,12 +216,11 @@ class Spooler:
             if not held:
                 return False
             context.note(None)
-            for each in self._settings[name].kinds:
-                kind = kind_named(each)
-                context.clear(kind)
+            for each, kind in self._kinds[name].items():
+                context.clear(kind_named(each))  # with what other attributes left
                 with self._store.read() as connection:
                     for count, item in enumerate(spool_kinds.all_of(connection, each)):
-                        context.write_object(kind, item)
+                        context.write_object(kind, kind.of(item))
                         if count % _COMMIT_EVERY == 0:
                             context.commit()
                 context.commit()
@@ -259,8 +261,8 @@ class Spooler:
                 if name in self._trouble:
                     continue
                 try:
-                    for each in self._settings[name].kinds:
-                        _write(context, kind_named(each), found.get(each, ()))
+                    for each, written_kind in self._kinds[name].items():
+                        _write(context, written_kind, found.get(each, ()))
                     context.commit()
                 except Exception as error:  # noqa: BLE001 - see above
                     self._give_up(name, error)
@@ -288,7 +290,7 @@ class Spooler:
                 if name in self._trouble:
                     continue
                 try:
-                    context.maintain([kind_named(each) for each in self._settings[name].kinds])
+                    context.maintain([*self._kinds[name].values()])
                 except Exception as error:  # noqa: BLE001 - see above
                     self._give_up(name, error)
 
@@ -312,7 +314,31 @@ def _write(context: SpoolingContext, kind: Kind, changed: Iterable[tuple[str, Ob
         if item is None:
             context.delete_object(kind, key)
         else:
-            context.write_object(kind, item)
+            context.write_object(kind, kind.of(item))
+
+
+def _kinds_of(name: str, settings: SpoolContext) -> dict[str, Kind]:
+    """The kinds of a context, each with the attributes that are written. Raises `ConfigError` for one that is not."""
+    found: dict[str, Kind] = {}
+    for each in settings.kinds:
+        kind = kind_named(each)
+        chosen = settings.attributes.get(each)
+        there = (*kind.attributes, *kind.parts)
+        for word in chosen or ():
+            if word not in there:
+                near = difflib.get_close_matches(word, there, n=1)
+                raise ConfigError(
+                    f"{each} have no attribute {word!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                    key=f"spool.{name}.attributes.{each}", hint=f"There are: {', '.join(there)}",
+                )  # fmt: skip
+        found[each] = kind if chosen is None else kind.only(chosen)
+    return found
+
+
+def _filled_with(settings: SpoolContext) -> str:
+    """What a context was filled with: another text is a reason to fill it anew."""
+    words = [f"{each}({','.join(sorted(settings.attributes.get(each, ())))})" for each in sorted(settings.kinds)]
+    return " ".join(words).replace("()", "")
 
 
 def attach(store: Store, settings: Mapping[str, SpoolContext], tell: Tell, make: MakeContext = make_context) -> Spooler:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
@@ -11,6 +10,8 @@ from sqlalchemy import Connection, func, select
 
 from formats.rule_codes import Reason
 from publisher.config.schema import Config
+from publisher.job_ids import JobIds, JobPattern
+from publisher.messages.entries import reservations, word_test
 from publisher.reason import ReasonCode, from_stored
 from publisher.sources.base import Window
 from publisher.store import batches, queries, runs
@@ -51,8 +52,8 @@ class KnownRun(msgspec.Struct, frozen=True):
 class JobFilter(msgspec.Struct, frozen=True):
     """What runs are selected by; None: not by this. `state` is that of a delivery to any target.
 
-    `patterns`: by `user` (local user or distinguished name), `group`, `vo`, `project`, `queue`, `host`, `status`; with
-    * and ? as for file names; all of them must match.
+    `patterns`: by `user` (local user or distinguished name), `group`, `vo`, `project`, `queue`, `host`, `status`,
+    `task`, `reservation`; with * and ? as for file names; all of them must match.
     """
 
     patterns: Mapping[str, str] = {}
@@ -72,9 +73,11 @@ class JobFilter(msgspec.Struct, frozen=True):
             "queue": (job.queue,),
             "host": tuple(host.name for host in job.hosts),
             "status": (job.status,),
+            "task": (None if job.array_task is None else str(job.array_task),),
+            "reservation": reservations(job.extras),
         }
         return all(
-            any(value is not None and (value == pattern or fnmatchcase(value, pattern)) for value in values[key])
+            any(value is not None and (value == pattern or word_test(key, pattern)(value)) for value in values[key])
             for key, pattern in self.patterns.items()
         )
 
@@ -124,14 +127,25 @@ def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
         after = (page[-1].job.end or 0, page[-1].run_id)
 
 
-def named(store: Store, config: Config, name: str) -> list[KnownRun]:
-    """The runs that `found` gives for a name, with why each target that does not want them does not."""
+def named(store: Store, config: Config, name: str, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
+    """The first of the runs that `found` gives for a name and that are selected, at most `limit`, with why each target
+    that does not want them does not; and how many there are in all."""
     from publisher.collect.target_filter import why_not_selected  # noqa: PLC0415 - loads the rules, which lists need not
 
+    everywhere = window == Window()
     with store.read() as connection:
-        matching = found(connection, name, config.local_id_prefixes)
-        not_selected = why_not_selected(connection, config, config.targets, matching)
-        return [known(connection, run, not_selected[run.run_id]) for run in matching]
+        total, shown = 0, list[StoredRun]()
+        for run in found(connection, name, config.local_id_prefixes):
+            if (
+                (everywhere or window.holds(run.job.end))
+                and chosen.selects(run)
+                and (chosen.state is None or with_state(connection, [run.run_id], chosen.state))
+            ):
+                total += 1
+                if limit is None or len(shown) < limit:
+                    shown.append(run)
+        not_selected = why_not_selected(connection, config, config.targets, shown)
+        return FoundJobs(total, [known(connection, run, not_selected[run.run_id]) for run in shown])
 
 
 def known(connection: Connection, run: StoredRun, not_selected: Mapping[str, str] | None = None) -> KnownRun:
@@ -139,15 +153,27 @@ def known(connection: Connection, run: StoredRun, not_selected: Mapping[str, str
     return KnownRun(run, whereabouts(connection, run.run_id), not_selected or {})
 
 
-def found(connection: Connection, name: str, prefixes: Mapping[str, str], most: int = 100) -> list[StoredRun]:
-    """The runs with this record id, local id or global id: the local id as the batch system or, after the prefix of
-    its source (`prefixes`, by the source's name), the services know it. A run comes before its slaves."""
-    known = runs.find(connection, name, most)
-    for prefix in sorted({prefix for prefix in prefixes.values() if prefix and name.startswith(prefix)}):
-        local_id = name.removeprefix(prefix)
-        of_services = runs.find(connection, local_id, most)
-        known += [run for run in of_services if prefixes.get(run.source) == prefix and run.job.local_id == local_id]
-    return sorted({run.run_id: run for run in known}.values(), key=lambda run: run.job.slave)[:most]
+def found(connection: Connection, name: str, prefixes: Mapping[str, str]) -> Iterator[StoredRun]:
+    """The runs with this record id, or that an id asks for, whole or after the prefix of its source (`prefixes`, by
+    the source's name): an array's or cluster's id asks for all its tasks. Runs come before slaves."""
+    known, slaves = set[int](), list[StoredRun]()
+    for prefix in ("", *sorted({prefix for prefix in prefixes.values() if prefix and name.startswith(prefix)})):
+        for run in runs.find(connection, name.removeprefix(prefix)):
+            if run.run_id in known or (prefix and not _is_of_services(run, name, prefix, prefixes)):
+                continue
+            known.add(run.run_id)
+            if run.job.slave:
+                slaves.append(run)
+            else:
+                yield run
+    yield from slaves
+
+
+def _is_of_services(run: StoredRun, name: str, prefix: str, prefixes: Mapping[str, str]) -> bool:
+    """Whether a text with the prefix of the source of a run asks for it by its local id."""
+    if prefixes.get(run.source) != prefix or run.job.local_id is None:
+        return False
+    return JobPattern(name)(JobIds(prefix + run.job.local_id, array_id=run.job.array_id, array_task=run.job.array_task))
 
 
 def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:

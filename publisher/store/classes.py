@@ -63,25 +63,6 @@ def _unreadable(what: str, error: Exception) -> StoreError:
     )
 
 
-class Names(msgspec.Struct, frozen=True, gc=False):
-    """What a job is called."""
-
-    local_id: str | None = None
-    name: str | None = None
-    global_id: str | None = None
-
-
-_NAMES: Final = msgspec.msgpack.Decoder(Names)
-
-
-def names(stored: bytes, run: str) -> Names:
-    """What a job is called, of its stored form: the rest of it is not looked at. Raises as `decode`."""
-    try:
-        return _NAMES.decode(encoded_run.unpack(stored)[1])
-    except _UNREADABLE as error:
-        raise _unreadable(f"the record of run {run}", error) from error
-
-
 _MOST_REMEMBERED: Final = 100_000
 """Class ids of one collect, at some 150 bytes each. A large cluster has more than a user and a size of job: where no
 benchmark is known, each of its hosts makes classes of its own, and to look up one costs as much as to store a run."""

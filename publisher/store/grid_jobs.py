@@ -9,7 +9,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from formats.identity import index_key
-from publisher.grid_identity import GridLogEntry, local_id
+from publisher.grid_identity import GridLogEntry
+from publisher.job_ids import local_id
 from publisher.sources.base import Cursor, cursor_of, text_of
 from publisher.store import dialect
 from publisher.store.admin import erase

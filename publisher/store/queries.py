@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -31,7 +31,6 @@ from formats.rule_codes import Reason
 from publisher.encoded_run import run_key
 from publisher.reason import from_stored
 from publisher.store import dialect
-from publisher.store.classes import Names, names
 from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
@@ -494,21 +493,3 @@ def _ended_in(
         end, run_id = after
         query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
     return query
-
-
-class NamedRun(NamedTuple):
-    """What a run is called, its id in the store, its source, and when it ended."""
-
-    run_id: int
-    source: str
-    end: int
-    names: Names
-
-
-def names_in(
-    connection: Connection, from_: int, until: int, after: tuple[int, int] | None, limit: int
-) -> Iterator[NamedRun]:
-    """What the runs are called that `runs_in` gives, in the same order, at a small part of its cost."""
-    query = select(runs_table.c.id, sources.c.name, runs_table.c.end_time, runs_table.c.job)
-    for run_id, source, end, blob in connection.execute(_ended_in(query, from_, until, after, limit)):
-        yield NamedRun(run_id, source, end, names(blob, f"number {run_id}"))

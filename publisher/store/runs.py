@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from formats.identity import index_key, record_key
 from formats.job import Job
 from publisher.encoded_run import EncodedRun, class_key, encode_whole, global_key, run_key
 from publisher.grid_identity import TOLD
+from publisher.job_ids import JobPattern, ids_of, spellings
 from publisher.store import dialect
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode, decode_facts
 from publisher.store.schema import classes, runs, sources, versions
@@ -49,6 +49,8 @@ _with_facts: Final = (
     .select_from(runs.join(classes, runs.c.class_id == classes.c.id))
     .where(runs.c.id.in_(bindparam("ids", expanding=True)))
 )
+_LAST: Final = "\U0010ffff"
+"""After every text that begins alike, in the order of bytes."""
 _MOST_REMEMBERED: Final = 20_000
 _versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 
@@ -325,26 +327,28 @@ def _decoded_grid_facts(stored: bytes) -> _GridFacts | None:
 _joined: Final = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
 
 
-def find(connection: Connection, name: str, limit: int = 100) -> list[StoredRun]:
-    """Runs by record id, local id or global id; the runs of a requeued job share the latter two."""
+def find(connection: Connection, name: str) -> Iterator[StoredRun]:
+    """Runs of this record id, and those that a text asks for as an id (`publisher.job_ids`), in order of storing.
+
+    The runs of a requeued job share all but the record id, the tasks of an array what their local ids begin with.
+    """
+    spelt, asked = spellings(name), JobPattern(name)
     called = (
         runs.c.record_key == run_key(record_key(name)),
-        runs.c.local_id == index_key(name),
-        runs.c.global_key == global_key(name),
+        runs.c.local_id.in_(sorted(map(index_key, spelt.whole))),
+        runs.c.global_key.in_(sorted(map(global_key, spelt.others))),
+        *((runs.c.local_id >= each) & (runs.c.local_id < each + _LAST) for each in sorted(spelt.beginnings)),
     )
-    query = select(*RUN_COLUMNS).select_from(_joined).where(or_(*called)).order_by(runs.c.id)
-    found = (stored_run(row) for row in connection.execute(query))
-    return [*islice((run for run in found if _is_called(run, name)), limit)]
+    found = {run_id for one in called for run_id in connection.execute(select(runs.c.id).where(one)).scalars()}
+    for page in dialect.chunks(sorted(found)):
+        for run in sorted(by_ids(connection, page), key=lambda one: one.run_id):
+            if record_key(name) == run.record_id or asked(ids_of(run.job)) or _has_key(run.job, name):
+                yield run
 
 
-def _is_called(run: StoredRun, name: str) -> bool:
-    """Two global ids may have one key."""
-    local_id = run.job.local_id
-    return (
-        name == run.job.global_id
-        or record_key(name) == run.record_id
-        or (local_id is not None and index_key(local_id) == index_key(name))
-    )
+def _has_key(job: Job, name: str) -> bool:
+    """Whether a local id beyond what an index takes is meant."""
+    return job.local_id is not None and index_key(job.local_id) == index_key(name)
 
 
 def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]:

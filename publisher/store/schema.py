@@ -92,6 +92,8 @@ metadata = MetaData()
 
 # SQLite gives an alias of the row id only to a column of exactly this type.
 RowId = BigInteger().with_variant(Integer, "sqlite")
+_InOrderOfBytes = Text().with_variant(Text(collation="C"), "postgresql")
+"""A text of which an index finds all that begin alike, whatever the locale of a server is."""
 
 sources = Table(
     "sources",
@@ -136,7 +138,7 @@ runs = Table(
     Column("digest", LargeBinary, nullable=False),
     Column("mark", LargeBinary),
     Column("record_id", Text, nullable=False),
-    Column("local_id", Text),
+    Column("local_id", _InOrderOfBytes),
     Column("global_key", LargeBinary),
     Column("job", LargeBinary, nullable=False),
     UniqueConstraint("record_key", name="runs_record_key"),

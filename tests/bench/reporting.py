@@ -13,6 +13,7 @@ import numpy as np
 from formats.calendar import Month
 from formats.utilization.measure import Bins, Ran, measured
 from publisher.api import Publisher
+from publisher.job_ids import JobIds
 from publisher.report.archive import ArchiveRuns
 from publisher.report.archive_export import write_month
 from publisher.report.cache import ReportCache
@@ -67,7 +68,7 @@ def _invented(size: int) -> Iterator[Frame]:
             name: np.zeros(rows, np.int64) if name in {"placed", "host"} else random.integers(0, 200, rows)
             for name in WORDS
         }
-        job = [(str(begin + place), None, None) for place in range(rows)]
+        job = [JobIds(str(begin + place)) for place in range(rows)]
         yield Frame(rows, numbers, codes, {"job": job, "events": [()] * rows, "core_numbers": [()] * rows})
 
 

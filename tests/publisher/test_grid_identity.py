@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 
 from formats.job import Job
-from publisher.grid_identity import AFTER_S, BEFORE_S, GridLogEntry, entry_for, local_id, needs_entry
+from publisher.grid_identity import AFTER_S, BEFORE_S, GridLogEntry, entry_for, needs_entry
+from publisher.job_ids import local_id
 from tests.strategies import hostile_text
 
 END = 1_795_200_000

@@ -21,11 +21,13 @@ import msgspec
 import numpy as np
 
 from formats.calendar import month_bounds, month_of
-from publisher.config.reports import Charged, Charges, Factor, Price
+from publisher.config.reports import Charged, Charges, Factor, Price, hours_s
 from publisher.errors import UsageError
+from publisher.report.calendar import month_in, zone_of
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
+from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -80,12 +82,15 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Statements(msgspec.Struct, frozen=True):
-    """All statements of a month; `unpriced` says of what there was no price.
+    """All statements of a month of a time zone; `unpriced` says of what there was no price.
 
     `so_far`: of a month that is not over, the instant (epoch seconds) at which they were made.
     """
 
     month: str
+    start: int
+    """Of the month, epoch seconds, as `stop`, which is not included."""
+    stop: int
     site: str
     by: str
     currency: str
@@ -96,6 +101,12 @@ class Statements(msgspec.Struct, frozen=True):
     so_far: int | None = None
     purged: str = ""
     """What is said where runs of the month were purged from the store, and are not charged."""
+    zone: str = "UTC"
+
+    @property
+    def shown_month(self) -> str:
+        """The month, with its time zone where that is not UTC."""
+        return self.month if self.zone == "UTC" else f"{self.month} ({self.zone})"
 
     @property
     def unfinished(self) -> str:
@@ -117,12 +128,15 @@ class Used(msgspec.Struct, frozen=True):
 
 
 def statements(context: ReportContext, request: ReportRequest) -> Statements:
-    """The statements of the month that the interval is. Raises `UsageError`."""
+    """The statements of the month that the interval is: a month of UTC, which stands for that of the `timezone` of
+    the settings. Raises `UsageError`."""
     month = month_of(request.start)
     if (request.start, request.stop) != month_bounds(month):
         raise UsageError("charges are those of a whole month", hint="Name it with --month, such as --month 2026-11")
     request.require_by("charges", CHARGED_BY, 1)
     settings = context.config.charges
+    start, stop = month_in(month, zone_of(settings.timezone))
+    request = msgspec.structs.replace(request, start=start, stop=stop)
     if not settings.prices:
         raise UsageError("there is no price list", hint="Write [[charges.prices]] into the configuration")
     by = request.by[0] if request.by else settings.by
@@ -144,6 +158,8 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     )
     return Statements(
         month=str(month),
+        start=start,
+        stop=stop,
         site=context.config.site.name,
         by=by,
         currency=settings.currency,
@@ -157,6 +173,7 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
         nothing=None if found else nothing,
         so_far=context.now if context.now < request.stop else None,
         purged=context.purged_note(request),
+        zone=settings.timezone,
     )
 
 
@@ -203,6 +220,7 @@ def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Frac
 
 def _called(price: Price) -> str:
     where = [", ".join(patterns) for patterns in (price.cluster, price.type, price.queue) if patterns]
+    where += [price.hours] if price.hours else []
     return f"{price.resource} ({'; '.join(where)})" if where else price.resource
 
 
@@ -219,10 +237,13 @@ class _Charging:
         self._usage = usage
         self._unpriced = unpriced
         self._inventory = Inventory(context.config.nodes)
+        hours = [None if price.hours is None else Hours(*hours_s(price.hours)) for price in self._settings.prices]
+        self._hours = HoursOfDay(hours, zone_of(self._settings.timezone))
+        """Of each part of the day, which prices hold in it."""
         wanted = WANTED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
         self._selection: Selection = context.select(msgspec.structs.replace(request, interval=None), wanted, "ended")
         self._placing = Placing(self._selection, self._inventory, resource)
-        self._keys: dict[tuple[int, ...], Used | tuple[str, str, str]] = {}
+        self._keys: dict[tuple[frozenset[int], tuple[int, ...]], Used | tuple[str, str, str]] = {}
 
     def read(self) -> str | None:
         """Take all runs; why there are none."""
@@ -238,15 +259,23 @@ class _Charging:
             return
         names = (self._by, *_FACTOR_KEYS)
         found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
-        sums = _products(inverse, amount, frame.numbers["wall_ms"][row], len(found))
-        for codes, usage in zip(map(tuple, found.tolist()), sums, strict=True):
-            key = self._keys.get(codes)
-            if key is None:
-                key = self._keys[codes] = self._key(codes, names)
-            sums_of: dict[Any, int] = self._usage if isinstance(key, Used) else self._unpriced
-            sums_of[key] = sums_of.get(key, 0) + usage
+        wall_ms = np.maximum(frame.numbers["wall_ms"], 0)
+        parts = self._hours.spread(frame.numbers["start"], frame.numbers["stop"], wall_ms)
+        for part, of_part in zip(self._hours.parts, parts, strict=True):
+            sums = _products(inverse, amount, of_part[row], len(found))
+            for codes, usage in zip(map(tuple, found.tolist()), sums, strict=True):
+                if not usage and len(parts) > 1:
+                    continue
+                key = self._keys.get((part, codes))
+                if key is None:
+                    key = self._keys[part, codes] = self._key(part, codes, names)
+                sums_of: dict[Any, int] = self._usage if isinstance(key, Used) else self._unpriced
+                sums_of[key] = sums_of.get(key, 0) + usage
 
-    def _key(self, codes: tuple[int, ...], names: tuple[str, ...]) -> Used | tuple[str, str, str]:
+    def _key(
+        self, part: frozenset[int], codes: tuple[int, ...], names: tuple[str, ...]
+    ) -> Used | tuple[str, str, str]:  # fmt: skip
+        """What amounts of usage with these codes are charged as, in a part of the day in which these prices hold."""
         number = codes[0]
         node = self._inventory.nodes[number]
         words = {
@@ -261,6 +290,7 @@ class _Charging:
         price = _first(
             self._settings.prices,
             lambda one: one.resource == self._resource and _match(one, ("cluster", "type", "queue"), where),
+            among=part,
         )
         if price < 0:
             return (self._resource, node.type, words["queue"])
@@ -271,8 +301,10 @@ class _Charging:
         return Used(words[self._by] or UNKNOWN_NAME, self._resource, price, *factors)
 
 
-def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool]) -> int:
-    return next((place for place, rule in enumerate(rules) if matches(rule)), -1)
+def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool], among: frozenset[int] | None = None) -> int:
+    """The place of the first rule that matches, of those `among` (None: all); -1 where there is none."""
+    places = (place for place in range(len(rules)) if among is None or place in among)
+    return next((place for place in places if matches(rules[place])), -1)
 
 
 def _match(rule: Price | Factor, keys: tuple[str, ...], words: dict[str, str]) -> bool:
@@ -327,10 +359,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows.append((statement.payer, "total", None, "", None, None, None, statement.total))
     return Report(
         view="charges",
-        title=f"Charges of {made.month}",
+        title=f"Charges of {made.shown_month}",
         site=made.site,
-        start=request.start,
-        stop=request.stop,
+        start=made.start,
+        stop=made.stop,
         columns=(
             Column(made.by, "text"), Column("item", "text"), Column("quantity", "number"), Column("unit", "text"),
             Column("price", "money", made.currency), Column("group_factor", "number"), Column("job_factor", "number"),
@@ -342,6 +374,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         nothing=made.nothing,
         facts={
             "month": made.month,
+            "timezone": made.zone,
             "by": [made.by],
             "currency": made.currency,
             "totals": {statement.payer: str(statement.total) for statement in made.all},

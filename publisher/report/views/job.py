@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase, translate
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection
 
-from formats.job import Job
 from publisher.collect.enrich import Enrichers
 from publisher.errors import UsageError
+from publisher.job_ids import ids_of
+from publisher.messages.entries import Filters, facts_of
 from publisher.report.frame import ROW
-from publisher.report.report import Cell, Column, Report
+from publisher.report.report import TAKEN, Cell, Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.status import jobs
-from publisher.store import dialect, queries, runs
+from publisher.store import dialect, runs
 from publisher.text import iso
 
 _MOST: Final = 1_000
 _AT_ONCE: Final = 100
-_PAGE: Final = 4_000
 _INSTANTS: Final = frozenset(
     {"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"}
 )  # fmt: skip
@@ -39,15 +37,16 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         raise UsageError("an archive does not have all of a job", hint="Omit --archive: the store has it")
     if name is None:
         raise UsageError("which job?", hint="Give its id, or a pattern of its name, with --job")
-    if not request.filters.keys() <= {"job", "user"}:
-        raise UsageError("select a job with --job and --user")
+    if not request.filters.keys() <= TAKEN["job"]:
+        raise UsageError("select a job with --job, --task and --user")
     enrichers = Enrichers(context.config)
-    whose = request.filters.get("user")
+    filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})
 
     def wanted(run: runs.StoredRun) -> bool:
         if not (run.job.finished or request.running):
             return False
-        return whose is None or _is_of(enrichers.apply(run.source, run.job), whose)
+        job = enrichers.apply(run.source, run.job)
+        return filters.match(facts_of(job), ids_of(job))
 
     found = list(_runs(context, request, name, wanted))
     rows: list[tuple[Cell, ...]] = []
@@ -65,20 +64,17 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         columns=_COLUMNS,
         rows=tuple(rows),
         notes=(more,) if more else (),
-        nothing=None if rows else _nothing(name, whose),
+        nothing=None if rows else _nothing(request),
         rows_named="facts",
         facts={"runs": len(found)},
     )
 
 
-def _nothing(name: str, user: str | None) -> str:
-    of = "" if user is None else f" of user {user!r}"
+def _nothing(request: ReportRequest) -> str:
+    name = request.filters["job"]
+    others = [f"{key} {pattern!r}" for key, pattern in sorted(request.filters.items()) if key != "job"]
+    of = f" of {' and '.join(others)}" if others else ""
     return f"no run{of} has the id {name!r}, and none in the interval such an id or name"
-
-
-def _is_of(job: Job, user: str) -> bool:
-    """Whether a run is of an user, as filters match users."""
-    return fnmatchcase(job.local_user or job.user_dn or "", user)
 
 
 def _runs(
@@ -87,62 +83,19 @@ def _runs(
     """Those of this id, whenever they ran; without any, those that ended in the interval and match."""
     with context.store.read() as connection:
         prefixes = context.config.local_id_prefixes
-        if by_id := [run for run in jobs.found(connection, name, prefixes, _MOST) if wanted(run)]:
+        if by_id := list(islice(filter(wanted, jobs.found(connection, name, prefixes)), _MOST)):
             yield from by_id
             return
         request.require_interval()
-        match = _Match(name, prefixes)
-        kept = _ids_kept(context, request, match)
-        ids = _ids_stored(connection, request, match) if kept is None else kept
-        yield from islice((run for run in _in_order(connection, ids) if wanted(run)), _MOST)
+        yield from islice(filter(wanted, _in_order(connection, _ids_matching(context, request))), _MOST)
 
 
-class _Match:
-    """Whether a job is called so: by its id, that behind the prefix of its source, its name or its global id."""
-
-    def __init__(self, pattern: str, prefixes: Mapping[str, str]) -> None:
-        self._match = re.compile(translate(pattern)).match
-        self._prefixes = prefixes
-
-    def __call__(self, source: str, local_id: str | None, name: str | None, global_id: str | None) -> bool:
-        """`local_id` is without a prefix."""
-        match = self._match
-        if local_id and (match(local_id) or (source in self._prefixes and match(self._prefixes[source] + local_id))):
-            return True
-        return bool((name and match(name)) or (global_id and match(global_id)))
-
-    def prefixed(self, source: str, words: tuple[str | None, ...]) -> bool:
-        """The same of the words that a frame has (`publisher.report.frame.OBJECTS`)."""
-        local_id, name, global_id = words
-        without = local_id and local_id.removeprefix(self._prefixes.get(source, ""))
-        return self(source, without, name, global_id)
-
-
-def _ids_stored(connection: Connection, request: ReportRequest, match: _Match) -> Iterator[int]:
+def _ids_matching(context: ReportContext, request: ReportRequest) -> list[int]:
     """The ids of the runs that ended in the interval and match, in order of their ends."""
-    after: tuple[int, int] | None = None
-    while page := list(queries.names_in(connection, request.start, request.stop, after, _PAGE)):
-        for run in page:
-            if match(run.source, run.names.local_id, run.names.name, run.names.global_id):
-                yield run.run_id
-        after = (page[-1].end, page[-1].run_id)
-
-
-def _ids_kept(context: ReportContext, request: ReportRequest, match: _Match) -> list[int] | None:
-    """The same where runs are kept in memory; None where they are not."""
-    found: dict[int, int] = {}
-    runs_kept = context.runs(request)
-    wanted = frozenset({"job", "end", "source"})
-    for frame in runs_kept.frames(request.start, request.stop, wanted, running_until=None):
-        if ROW not in frame.numbers:
-            return None
-        sources = [words[0] if words else "" for words in runs_kept.codings["source"].values]
-        named = zip(frame.codes["source"].tolist(), frame.objects["job"], strict=True)
-        places = [place for place, (source, words) in enumerate(named) if match.prefixed(sources[source], words)]
-        if places:
-            ids, ends = (frame.numbers[column][places].tolist() for column in (ROW, "end"))
-            found.update(zip(ids, ends, strict=True))
-    return sorted(found, key=lambda row: (found[row], row))
+    found: list[tuple[int, int]] = []
+    for frame in context.select(request, frozenset({"end", ROW}), "ended").frames():
+        found += zip(frame.numbers["end"].tolist(), frame.numbers[ROW].tolist(), strict=True)
+    return [row for _, row in sorted(set(found))]
 
 
 def _in_order(connection: Connection, ids: Iterable[int]) -> Iterator[runs.StoredRun]:

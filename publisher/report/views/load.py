@@ -3,11 +3,14 @@
 A sample is written for each kind of queue at an interval of some minutes. All lines of one instant are one look at the
 site: its queues and active queues are their sums, its load the mean over its hosts. A bin has the mean over the looks
 in it, and nothing where there was none. (DQS accounting manual, "Statistics".)
+
+By host, queue, complex or state, queues and active queues are divided by the looks at the whole site, so that those of
+all hosts or queues add up; a queue of several complexes or states counts under each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
@@ -17,29 +20,33 @@ import msgspec
 
 from formats.utilization.measure import Bins
 from publisher.errors import UsageError
-from publisher.report.report import Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import MOST_SHOWN, some
 from publisher.report.views.utilization import utilization
 from publisher.sources.base import Unreadable
-from publisher.sources.dqs_stat import QueueSample, read_samples
+from publisher.sources.dqs_stat import STATES, QueueSample, read_samples
 from publisher.text import iso
 
 _KEYS: Final = ("queue", "host", "complex")
-_COLUMNS: Final = (
-    Column("start", "instant"),
+LOAD_BY: Final = ("host", "queue", "complex", "state")
+_SEVERAL: Final = frozenset({"complex", "state"})
+"""Keys of which a queue has several values at a time."""
+_MEASURES: Final = (
     Column("looks", "count"),
     Column("active", "number", "queues"),
     Column("queues", "number", "queues"),
     Column("share", "ratio"),
+    Column("hosts", "number"),
     Column("load", "number"),
-    Column("queue_utilization", "number", "queues"),
 )
+_START: Final = Column("start", "instant")
+_UTILIZATION: Final = Column("queue_utilization", "number", "queues")
 
 
 class _Look(msgspec.Struct):
-    """What was seen at one instant."""
+    """What was seen at one instant; `loads` by host."""
 
     active: int = 0
     queues: int = 0
@@ -52,7 +59,29 @@ class _Looks(msgspec.Struct):
     number: int = 0
     active: int = 0
     queues: int = 0
+    hosts: int = 0
     load: Fraction = Fraction(0)
+
+    def add(self, look: _Look) -> None:
+        """Add what was seen at an instant."""
+        self.number += 1
+        self.active += look.active
+        self.queues += look.queues
+        self.hosts += len(look.loads)
+        self.load += Fraction(sum(look.loads.values()), len(look.loads))
+
+    def measures(self, of: int) -> tuple[Cell, ...]:
+        """As the columns have them; `of`: so many looks there were at the site."""
+        share = self.active / self.queues if self.queues else None
+        load = float(self.load / self.number)
+        return (self.number, self.active / of, self.queues / of, share, self.hosts / of, load)
+
+
+class _Bin(msgspec.Struct):
+    """The looks of a bin, and what they saw of each value of the key; without a key, of the empty one."""
+
+    number: int = 0
+    seen: dict[str, _Looks] = {}
 
 
 class _Met(msgspec.Struct):
@@ -87,40 +116,45 @@ class _Met(msgspec.Struct):
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
-    request.require_by("load", (), 1)
+    request.require_by("load", LOAD_BY, 1)
     bins = request.cut()
     paths = _paths(context, request)
     unreadable = 0
     met = _Met()
-    found = [_Looks() for _ in range(bins.count)]
+    found = [_Bin() for _ in range(bins.count)]
     for path in paths:
-        looks: dict[int, _Look] = {}
+        looks: dict[int, dict[str, _Look]] = {}
         for sample in read_samples(path):
             if isinstance(sample, Unreadable):
                 unreadable += 1
             elif met.lies_inside(sample, bins) and _matches(sample, request):
-                _add(looks.setdefault(sample.at, _Look()), sample)
-        for at, look in looks.items():
-            _sum(found[(at - bins.start) // bins.size_s], look)
-    busy = _utilization(context, request)
-    rows = tuple(_rows(bins, found, busy))
-    nothing = None if any(looks.number for looks in found) else met.nothing(request, paths)
+                look = looks.setdefault(sample.at, {})
+                for value in _values(sample, request.by):
+                    _add(look.setdefault(value, _Look()), sample)
+        for at, values in looks.items():
+            one = found[(at - bins.start) // bins.size_s]
+            one.number += 1
+            for value, seen in values.items():
+                one.seen.setdefault(value, _Looks()).add(seen)
+    nothing = None if any(one.number for one in found) else met.nothing(request, paths)
     notes = [f"Lines of the stat_file that are not samples: {unreadable}."] if unreadable else []
+    if not nothing:
+        notes.append("The scale of the load is that of the stat_file; no document explains it.")
+        if set(request.by) & _SEVERAL:
+            notes.append(f"A queue counts under each {request.by[0]} that it has: they do not add up to all queues.")
+    made = _by_key(bins, found, request.by) if request.by else _of_all(bins, found, _utilization(context, request))
     return Report(
         view="load",
-        title="Active queues and load",
+        title="Active queues and load" + (f", by {request.by[0]}" if request.by else ""),
         site=context.config.site.name,
         start=bins.start,
         stop=bins.stop,
-        columns=_COLUMNS,
-        rows=rows,
-        plots=_plots(bins, rows),
-        notes=(
-            *notes,
-            *([] if nothing else ["The scale of the load is that of the stat_file; no document explains it."]),
-        ),
+        columns=made.columns,
+        rows=made.rows,
+        plots=made.plots,
+        notes=tuple(notes),
         nothing=nothing,
-        facts={"bin_s": bins.size_s},
+        facts={"bin_s": bins.size_s, "by": list(request.by)},
     )
 
 
@@ -141,6 +175,15 @@ def _words(sample: QueueSample) -> dict[str, tuple[str, ...]]:
     return {"queue": (sample.queue,), "host": (sample.host,), "complex": sample.complexes}
 
 
+def _values(sample: QueueSample, by: tuple[str, ...]) -> tuple[str, ...]:
+    """What a sample counts under."""
+    if not by:
+        return ("",)
+    if by == ("state",):
+        return tuple(STATES[letter] for letter in sorted(sample.states)) or ("",)
+    return _words(sample)[by[0]] or ("",)
+
+
 def _matches(sample: QueueSample, request: ReportRequest) -> bool:
     words = _words(sample)
     return all(
@@ -154,40 +197,72 @@ def _add(look: _Look, sample: QueueSample) -> None:
     look.loads[sample.host] = max(look.loads.get(sample.host, 0), sample.load)
 
 
-def _sum(looks: _Looks, look: _Look) -> None:
-    looks.number += 1
-    looks.active += look.active
-    looks.queues += look.queues
-    looks.load += Fraction(sum(look.loads.values()), len(look.loads))
-
-
 def _utilization(context: ReportContext, request: ReportRequest) -> list[float]:
-    made = utilization(context, msgspec.structs.replace(request, interval=None))
+    made = utilization(context, msgspec.structs.replace(request, interval=None, by=()))
     return [one.queue for one in made.report.bins] if made.jobs else []
 
 
-def _rows(bins: Bins, found: list[_Looks], busy: list[float]) -> Iterator[tuple[Cell, ...]]:
+class _Made(msgspec.Struct, frozen=True):
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    plots: tuple[Plot, ...]
+
+
+def _of_all(bins: Bins, found: list[_Bin], busy: list[float]) -> _Made:
+    """A row for each bin, beside the queue utilization of the runs (`busy`; empty where nothing ran)."""
+    rows: list[tuple[Cell, ...]] = []
     for place, (start, _) in enumerate(bins.edges()):
-        looks = found[place]
-        used = busy[place] if busy else None
-        if not looks.number:
-            yield (start, 0, None, None, None, None, used)
-            continue
-        share = looks.active / looks.queues if looks.queues else None
-        load = float(looks.load / looks.number)
-        yield (start, looks.number, looks.active / looks.number, looks.queues / looks.number, share, load, used)
+        one = found[place]
+        measures = one.seen[""].measures(one.number) if one.number else (0, *[None] * (len(_MEASURES) - 1))
+        rows.append((start, *measures, busy[place] if busy else None))
+    columns = (_START, *_MEASURES, _UTILIZATION)
+    names = [column.name for column in columns]
 
-
-def _plots(bins: Bins, rows: tuple[tuple[Cell, ...], ...]) -> tuple[Plot, ...]:
-    def series(label: str, place: int) -> Series:
-        values = (row[place] for row in rows)
+    def series(label: str, column: str) -> Series:
+        values = (row[names.index(column)] for row in rows)
         return Series(label, tuple(value if isinstance(value, float) else None for value in values))
 
-    x = tuple(start for start, _ in bins.edges())
-    queues = [series("active queues", 2), series("all queues", 3)]
-    if any(row[6] is not None for row in rows):
-        queues.append(series("queue utilization of the runs", 6))
-    return (
-        Plot(title="Queues", style="line", x=x, step_s=bins.size_s, unit="queues", series=tuple(queues)),
-        Plot(title="Load", style="line", x=x, step_s=bins.size_s, unit="load average", series=(series("load", 5),)),
+    queues = [series("active queues", "active"), series("all queues", "queues")]
+    if busy:
+        queues.append(series("queue utilization of the runs", "queue_utilization"))
+    return _Made(columns, tuple(rows), _plots(bins, tuple(queues), (series("load", "load"),)))
+
+
+def _by_key(bins: Bins, found: list[_Bin], by: tuple[str, ...]) -> _Made:
+    """A row for each bin and value that was seen in it."""
+    (key,) = by
+    rows = tuple(
+        (start, value, *one.seen[value].measures(one.number))
+        for (start, _), one in zip(bins.edges(), found, strict=True)
+        for value in sorted(one.seen)
     )
+    drawn = "queues" if key == "state" else "active"
+
+    def series(value: str, measured: Callable[[_Looks, int], float], absent: float | None) -> Series:
+        values = (
+            (measured(one.seen[value], one.number) if value in one.seen else absent) if one.number else None
+            for one in found
+        )
+        return Series(value or UNKNOWN_NAME, tuple(values))
+
+    names = sorted({value for one in found for value in one.seen})
+    queues = tuple(series(name, lambda looks, of: getattr(looks, drawn) / of, 0.0) for name in names)
+    loads = tuple(series(name, lambda looks, _: float(looks.load / looks.number), None) for name in names)
+    columns = (_START, Column(key, "text"), *_MEASURES)
+    return _Made(columns, rows, _plots(bins, queues, loads, by=key))
+
+
+def _plots(bins: Bins, queues: tuple[Series, ...], loads: tuple[Series, ...], by: str = "") -> tuple[Plot, ...]:
+    x = tuple(start for start, _ in bins.edges())
+    title = f" by {by}" if by else ""
+    what = "Active queues" if by and by != "state" else "Queues"
+    adds_up = bool(by) and by not in _SEVERAL
+    return (
+        Plot(
+            title=what + title, style="line", x=x, step_s=bins.size_s, unit="queues", by=by, stacked=adds_up,
+            series=queues,
+        ),
+        Plot(
+            title="Load" + title, style="line", x=x, step_s=bins.size_s, unit="load average", by=by, series=loads,
+        ),
+    )  # fmt: skip

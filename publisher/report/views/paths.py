@@ -50,11 +50,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         for frame in selection.frames():
             clusters = selection.coding("cluster").values
             facts = (frame.objects["job"], frame.objects["events"], frame.codes["cluster"].tolist())
-            for (local_id, name, global_id), events, cluster, stop in zip(
-                *facts, frame.numbers["stop"].tolist(), strict=True
-            ):
+            for ids, events, cluster, stop in zip(*facts, frame.numbers["stop"].tolist(), strict=True):
                 if events:
-                    job = ((clusters[cluster] or ("",))[0], str(local_id or global_id or name or ""))
+                    job = ((clusters[cluster] or ("",))[0], ids.local_id or ids.global_id or ids.name or "")
                     runs.add(job, (job, stop, events))
                 else:
                     silent += 1

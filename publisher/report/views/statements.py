@@ -49,7 +49,7 @@ def _text_lines(made: Statements, one: Statement) -> Iterator[str]:
     rows = [_HEADINGS, *([_shown(cell) for cell in line] for line in lines_of(one))]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
     yield _shown(made.site)
-    yield f"Statement for {made.month}"
+    yield f"Statement for {made.shown_month}"
     yield f"{made.by}: {_shown(one.payer)}"
     yield f"Amounts in {_shown(made.currency)}"
     if made.unfinished:
@@ -106,7 +106,7 @@ _HTML: Final = """\
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Statement for {{ made.month }}: {{ payer }}</title>
+<title>Statement for {{ made.shown_month }}: {{ payer }}</title>
 <style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
 table { border-collapse: collapse; width: 100%; }
@@ -117,7 +117,7 @@ tr:last-child td { border-top: 2px solid #1a1a1a; border-bottom: 0; font-weight:
 </style>
 </head>
 <body>
-<h1>Statement for {{ made.month }}</h1>
+<h1>Statement for {{ made.shown_month }}</h1>
 <p>{{ made.site }}<br>{{ made.by }}: <strong>{{ payer }}</strong><br>Amounts in {{ made.currency }}
 {%- if made.unfinished %}<br>{{ made.unfinished }}{% endif %}
 {%- if made.purged %}<br>{{ made.purged }}{% endif %}</p>
@@ -147,7 +147,11 @@ def to_pdf(made: Statements, one: Statement) -> bytes:
     pages = [lines[at : at + _LINES_A_PAGE] for at in range(0, len(lines), _LINES_A_PAGE)]
     widest = max(map(len, lines))
     written = BytesIO()
-    about: dict[str, Any] = {"Title": f"Statement for {made.month}", "Creator": "usage-publisher", "CreationDate": None}
+    about: dict[str, Any] = {
+        "Title": f"Statement for {made.shown_month}",
+        "Creator": "usage-publisher",
+        "CreationDate": None,
+    }
     with PdfPages(written, metadata=about) as file:
         for number, page in enumerate(pages, 1):
             figure = Figure(figsize=(8.27, 11.69))
@@ -177,14 +181,15 @@ def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> list[Pa
         for one in made.all:
             for kind in kinds:
                 file = folder / f"{_file_name(one.payer)}{SUFFIXES[kind]}"
-                write_whole(file, _content(made, one, kind))
+                write_whole(file, document(made, one, kind))
                 files.append(file)
     except OSError as error:
         raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error
     return files
 
 
-def _content(made: Statements, one: Statement, kind: Kind) -> bytes:
+def document(made: Statements, one: Statement, kind: Kind) -> bytes:
+    """A statement as a file."""
     if kind == "pdf":
         return to_pdf(made, one)
     text = to_text(made, one) if kind == "text" else to_html(made, one)

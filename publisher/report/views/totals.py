@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from publisher.report.column_tally import Ints, sum_by
-from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
+from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, STAGED_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -22,14 +22,19 @@ _WANTED: Final = frozenset(
     {
         "incomplete",
         "end", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "memory_kib", "virtual_kib", "tasks_wall_ms",
-        "mem_ugb_s", "io_ugb", "iow_us",
+        "mem_ugb_s", "io_ugb", "iow_us", "stage_in_bytes", "stage_out_bytes",
     }
 )  # fmt: skip
 _SUMMED: Final = (
     "jobs", "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall_ms", "tasks_wall_ms", "mem_ugb_s", "io_ugb",
-    "iow_us",
+    "iow_us", "stage_in_bytes", "stage_out_bytes",
 )  # fmt: skip
-_UNKNOWN: Final = {"cpu_unknown": CPU_UNKNOWN, "memory_unknown": MEMORY_UNKNOWN, "virtual_unknown": VIRTUAL_UNKNOWN}
+_UNKNOWN: Final = {
+    "cpu_unknown": CPU_UNKNOWN,
+    "memory_unknown": MEMORY_UNKNOWN,
+    "virtual_unknown": VIRTUAL_UNKNOWN,
+    "staged_unknown": STAGED_UNKNOWN,
+}
 """How many runs of a group lack an amount, by the bit that says so of a run."""
 _COUNTED: Final = (*_SUMMED, *_UNKNOWN)
 _PEAKS: Final = ("memory_kib", "virtual_kib")
@@ -46,18 +51,25 @@ _AMOUNTS: Final = (
     Column("memory_gb_s", "number", "GB s"),
     Column("io_gb", "number", "GB"),
     Column("io_wait_s", "number", "s"),
+    Column("stage_in_bytes", "count", "bytes"),
+    Column("stage_out_bytes", "count", "bytes"),
     Column("cpu_unknown_jobs", "count"),
     Column("memory_unknown_jobs", "count"),
     Column("virtual_unknown_jobs", "count"),
+    Column("staged_unknown_jobs", "count"),
 )
+_GIB: Final = 1 << 30
 _SHOWN: Final = 8
 """So many of the amounts stand in tables; Grid Engine's own are for CSV and JSON."""
+_STAGED: Final = ("stage_in_bytes", "stage_out_bytes")
+"""In tables where any run has them: ARC's."""
 
 
 class Total(msgspec.Struct, frozen=True):
     """What the runs of a group used; `memory_max_kib` is the largest resident set of one of them.
 
-    What is unknown of a run is in no sum; `cpu_unknown`, `memory_unknown` and `virtual_unknown` count those runs.
+    What is unknown of a run is in no sum; `cpu_unknown`, `memory_unknown`, `virtual_unknown` and `staged_unknown` count
+    those runs.
     """
 
     key: tuple[str, ...]
@@ -72,9 +84,12 @@ class Total(msgspec.Struct, frozen=True):
     memory_ugb_s: int
     io_ugb: int
     io_wait_us: int
+    stage_in_bytes: int
+    stage_out_bytes: int
     cpu_unknown: int
     memory_unknown: int
     virtual_unknown: int
+    staged_unknown: int
     memory_max_kib: int
     virtual_max_kib: int
 
@@ -83,13 +98,19 @@ class Total(msgspec.Struct, frozen=True):
         cpu = (self.cpu_user_ms / 1000, self.cpu_system_ms / 1000, self.cpu_ms / 1000)
         nobody_knows = self._unknown(self.cpu_unknown) and not any(cpu)
         user_s, system_s, cpu_s = (None, None, None) if nobody_knows else cpu
+        staged = (self.stage_in_bytes, self.stage_out_bytes) if self.staged else (None, None)
         return (
             self.jobs, self.wall_ms / 1000, user_s, system_s, cpu_s, self.slots_wall_ms / 3_600_000,
             None if self._unknown(self.memory_unknown) else self.memory_max_kib,
             None if self._unknown(self.virtual_unknown) else self.virtual_max_kib,
             self.tasks_wall_ms / 1000, self.memory_ugb_s / 1e6, self.io_ugb / 1e6, self.io_wait_us / 1e6,
-            self.cpu_unknown, self.memory_unknown, self.virtual_unknown,
+            *staged, self.cpu_unknown, self.memory_unknown, self.virtual_unknown, self.staged_unknown,
         )  # fmt: skip
+
+    @property
+    def staged(self) -> bool:
+        """Whether any of the runs has the volumes that were staged."""
+        return self.staged_unknown < self.jobs
 
     def _unknown(self, runs: int) -> bool:
         return 0 < self.jobs == runs
@@ -198,7 +219,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=(*(Column(key, "text") for key in made.by), *_AMOUNTS),
         rows=tuple((*row.key, *row.amounts()) for row in rows),
-        shown=(*made.by, *(column.name for column in _AMOUNTS[:_SHOWN])),
+        shown=(
+            *made.by,
+            *(column.name for column in _AMOUNTS[:_SHOWN]),
+            *(_STAGED if made.all.staged else ()),
+        ),
         plots=_plots(made),
         notes=made.notes,
         nothing=made.nothing,
@@ -211,27 +236,39 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 def _plots(made: Totals) -> tuple[Plot, ...]:
-    """Core hours by the first key, a layer for each value of the second."""
+    """Core hours by the first key, a layer for each value of the second; and what was staged by the first, if known."""
     if not made.rows:
         return ()
     shown = sorted({row.key[0] for row in made.rows})
+    names = tuple(name or UNKNOWN_NAME for name in shown)
     amounts = {row.key: row.slots_wall_ms / 3_600_000 for row in made.rows}
     layers = sorted({row.key[1:] for row in made.rows})
-    return (
-        Plot(
-            title=f"Core hours by {' and '.join(made.by)}",
-            by="".join(made.by[1:]),
-            style="bar",
-            x=tuple(name or UNKNOWN_NAME for name in shown),
-            unit="core h",
-            stacked=len(made.by) > 1,
-            names_add_up=True,
-            series=tuple(
-                Series(
-                    (layer[0] or UNKNOWN_NAME) if layer else "core hours",
-                    tuple(amounts.get((name, *layer), 0.0) for name in shown),
-                )
-                for layer in layers
-            ),
+    core_hours = Plot(
+        title=f"Core hours by {' and '.join(made.by)}",
+        by="".join(made.by[1:]),
+        style="bar",
+        x=names,
+        unit="core h",
+        stacked=len(made.by) > 1,
+        names_add_up=True,
+        series=tuple(
+            Series(
+                (layer[0] or UNKNOWN_NAME) if layer else "core hours",
+                tuple(amounts.get((name, *layer), 0.0) for name in shown),
+            )
+            for layer in layers
         ),
     )
+    if not made.all.staged:
+        return (core_hours,)
+    staged = {name: [0, 0] for name in shown}
+    for row in made.rows:
+        staged[row.key[0]][0] += row.stage_in_bytes
+        staged[row.key[0]][1] += row.stage_out_bytes
+    series = tuple(
+        Series(label, tuple(staged[name][place] / _GIB for name in shown))
+        for place, label in enumerate(("staged in", "staged out"))
+    )
+    title = f"Staged volumes by {made.by[0]}"
+    volumes = Plot(title=title, style="bar", x=names, unit="GiB", stacked=True, names_add_up=True, series=series)
+    return (core_hours, volumes)

@@ -39,7 +39,7 @@ from formats.calendar import Month, month_bounds, month_numbered, month_of
 from formats.rule_codes import Reason
 from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
-from publisher.grid_identity import local_id
+from publisher.job_ids import local_id
 from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode
 from publisher.store import dialect, groups, registry, transitions
 from publisher.store.admin import engine

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.publisher.cli.program import Program
+from tests.publisher.cli.program import BASE, Program
 
 RECORD_ID = "ur-ce1.example.org-avAbsO63BBh600000001"
 
@@ -95,3 +97,42 @@ def test_it_says_how_many_there_are_and_how_many_it_shows(
 def test_nothing_matches(published: Program) -> None:
     done = published("jobs", "--queue", "nosuch").ok()
     assert (done.out, done.err) == ("", "no job matches\n")
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Program:
+    """A site of a real Grid Engine, whose job 23 is an array of three tasks."""
+    source = f'[sources.ge]\ntype = "gridengine"\npath = "{fixtures / "gridengine" / "real" / "accounting"}"\n'
+    program = Program(tmp_path_factory.mktemp("arrays"), BASE + source)
+    program("collect").ok()
+    return program
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        (("23",), {1, 2, 3}),
+        (("23.2",), {2}),
+        (("23", "--task", "1-3:2"), {1, 3}),
+        (("23", "--status", "cancelled", "--task", "1"), set()),
+        (("23", "--until", "2026-01"), set()),
+        (("--task", "2-3"), None),
+        (("--reservation", "1"), {None}),
+    ],
+)
+def test_an_array_and_its_tasks(arrays: Program, options: tuple[str, ...], tasks: set[int | None] | None) -> None:
+    done = arrays("jobs", *options, "--json")
+    if tasks == set():
+        assert (done.code, "no run of job 23 matches these filters" in done.err) == (2, True)
+        return
+    found = done.ok().object
+    assert found["total"] == found["shown"] == len(found["records"])
+    shown = {record["facts"].get("array_task") for record in found["records"]}
+    assert shown == ({2, 3} if tasks is None else tasks)
+
+
+def test_tasks_beyond_the_limit_are_counted(arrays: Program) -> None:
+    found = arrays("jobs", "23", "--limit", "2", "--json").ok().object
+    assert (found["total"], found["shown"], len(found["records"])) == (3, 2, 2)
+    text = arrays("jobs", "23", "--limit", "2").ok()
+    assert (text.out.count("Run "), "the first 2 of 3 are shown" in text.err) == (2, True)

@@ -22,6 +22,8 @@ from publisher.page.auth import People, Person, Sessions
 from publisher.page.report_cache import CachedReports
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.views.charges import statements
 from publisher.sources.base import Window
 from tests.publisher.cli.program import Program
 from tests.publisher.page.conftest import DAY, EVIL, JOBS, TOKENS, act_line, token_file
@@ -40,8 +42,8 @@ class Page:
         self.made = 0
         answers = CachedReports(publisher.store, self._counting(publisher), lambda: self.now)
         self.site = PageContent(
-            publisher.config.site.name, lambda: answers, publisher.status, self._came_in, self.said.append, people,
-            Sessions(3600, lambda: self.now), lambda: self.now,
+            publisher.config.site.name, lambda: answers, self._statements(publisher), publisher.status, self._came_in,
+            self.said.append, people, Sessions(3600, lambda: self.now), lambda: self.now,
         )  # fmt: skip
         self.app = application(self.site, names)
 
@@ -51,6 +53,9 @@ class Page:
             return publisher.view(view, request)
 
         return make
+
+    def _statements(self, publisher: Publisher) -> Any:
+        return lambda request: statements(ReportContext(publisher.store, publisher.config, self.now), request)
 
     def _came_in(self, person: Person, address: str) -> None:
         self.came.append((person.name, address))
@@ -215,11 +220,11 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
     with Publisher.from_file(month.config, read_only=True) as reading:
         site = Page(reading)
 
-        def missing() -> CachedReports:
+        def missing(*_: object) -> Any:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
 
         empty = PageContent(
-            "S", missing, reading.status, lambda *_: None, site.said.append, None, Sessions(1, int), int
+            "S", missing, missing, reading.status, lambda *_: None, site.said.append, None, Sessions(1, int), int
         )
         site.app = application(empty, ())
         found = site.ask("/")
@@ -282,6 +287,46 @@ def test_a_charge_is_shown_only_to_those_charged(guarded: Page) -> None:
     assert "between us" not in mine
     assert "between us" in guarded.ask("/charges?month=2026-11", headers=as_("root")).text
     assert "between us" not in guarded.ask("/charges?month=2026-11&queue=slow*", headers=as_("root")).text
+
+
+@pytest.mark.parametrize("form", ["pdf", "html", "txt"])
+def test_users_print_their_own_statement(guarded: Page, form: str) -> None:
+    """Whatever a user asks for: the statement is that of the user, and of all of the user's jobs."""
+    shown = guarded.ask("/charges?month=2026-11", headers=as_("alice")).text
+    link = re.search(rf'href="(/statement\.{form}\?[^"]*)"', shown)
+    assert link is not None
+    found = guarded.ask(link[1].replace("&amp;", "&"), headers=as_("alice"))
+    assert found.status_code == 200
+    assert found.headers["content-disposition"] == f'attachment; filename="statement-2026-11.{form}"'
+    totals = guarded.ask("/charges.json?month=2026-11", headers=as_("alice")).json()["totals"]
+    others = guarded.ask("/charges.json?month=2026-11", headers=as_("root")).json()["totals"]
+    assert totals == {"alice": others["alice"]}
+    if form == "pdf":
+        assert found.content.startswith(b"%PDF")
+    else:
+        assert {"alice", totals["alice"]} <= set(re.findall(r"[\w.]+", found.text))
+        assert not {"bob", "carol", "between us"} & set(re.findall(r"\w+", found.text))
+    for more in ("user=bob", "by=project&project=x", "owner=bob"):
+        again = guarded.ask(f"/statement.txt?month=2026-11&{more}", headers=as_("alice"))
+        assert "bob" not in again.text
+    partly = guarded.ask(f"/statement.{form}?month=2026-11&queue=slow*", headers=as_("alice"))
+    assert (partly.status_code, "a statement is of all jobs of a user" in partly.text) == (400, True)
+    assert 'href="/statement' not in guarded.ask("/charges?month=2026-11&queue=slow*", headers=as_("alice")).text
+
+
+def test_who_prints_whose_statement(guarded: Page) -> None:
+    assert guarded.ask("/statement.pdf?month=2026-11").status_code == 401
+    whole = guarded.ask("/statement.txt?month=2026-11", headers=as_("root"))
+    assert (whole.status_code, "payers have one" in whole.text) == (400, True)
+    of_bob = guarded.ask("/statement.txt?month=2026-11&user=bob", headers=as_("boss")).text
+    assert "user: bob" in of_bob
+    assert "between us and him" in of_bob
+    shown = guarded.ask("/charges?month=2026-11", headers=as_("root")).text
+    assert 'href="/statement' not in shown
+    assert 'href="/statement' in guarded.ask("/charges?month=2026-11&user=bob", headers=as_("root")).text
+    nobody = guarded.ask("/statement.txt?month=2026-01", headers=as_("alice"))
+    assert (nobody.status_code, "nobody has one for this month" in nobody.text) == (400, True)
+    assert guarded.ask("/statement.doc?month=2026-11", headers=as_("alice")).status_code == 404
 
 
 def test_no_view_shows_users_what_others_used(guarded: Page) -> None:

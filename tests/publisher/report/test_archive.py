@@ -11,6 +11,7 @@ import pytest
 from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
+from publisher.job_ids import JobIds
 from publisher.report.archive import ArchiveRuns
 from publisher.report.archive_export import Written, export_month
 from publisher.report.frame import NUMBERS, OBJECTS, WORDS, Coding, Frame
@@ -122,7 +123,7 @@ class _Invented:
             _ = coding.code[() if name in {"placed", "host"} else name]
         numbers = {name: np.full(rows, start, np.int64) for name in NUMBERS}
         codes = {name: np.zeros(rows, np.int64) for name in WORDS}
-        objects = {"job": [(None, None, None)] * rows, "events": [()] * rows, "core_numbers": [()] * rows}
+        objects = {"job": [JobIds(None)] * rows, "events": [()] * rows, "core_numbers": [()] * rows}
         yield Frame(rows, numbers, codes, objects)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, event, update
 
 from formats.job import Event, Host, Job
 from publisher.api import Publisher
+from publisher.job_ids import JobIds
 from publisher.report.cache import ReportCache
 from publisher.report.compact import ColumnChunk
 from publisher.report.frame import NUMBERS, ROW, WORDS, Frame
@@ -81,11 +82,11 @@ class CountingCache(ReportCache):
 
 @contextmanager
 def searches() -> Iterator[list[str]]:
-    """The statements with which runs are searched in a store, page by page in the order of their end."""
+    """The statements with which runs are searched in a store, whatever they are."""
     found: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        if "FROM runs" in statement and "ORDER BY runs.end_time" in statement:
+        if "SELECT runs.id, runs.class_id, runs.job" in statement:
             found.append(statement)
 
     event.listen(Engine, "before_cursor_execute", note)
@@ -234,7 +235,7 @@ def frames(columns: list[list[int]]) -> Iterator[Frame]:
         yield Frame(
             rows, {**dict.fromkeys(NUMBERS, part[0]), "end": part[1], ROW: np.arange(rows)},
             dict.fromkeys(WORDS, part[2]),
-            {"job": [(word, "name", None) for word in words], "events": [(Event(1, "Q"),)] * rows,
+            {"job": [JobIds(word, "name") for word in words], "events": [(Event(1, "Q"),)] * rows,
              "core_numbers": [()] * rows},
         )  # fmt: skip
 
@@ -252,7 +253,7 @@ def test_a_chunk_holds_what_it_was_given(rows: list[tuple[int, int, int]], data:
     assert found.numbers["slots"].tolist() == [columns[0][place] for place in inside]
     assert found.codes["user"].tolist() == [columns[2][place] for place in inside]
     assert found.objects["job"] == [
-        (f"{columns[0][place]}" if columns[0][place] % 2 else None, "name", None) for place in inside
+        JobIds(f"{columns[0][place]}" if columns[0][place] % 2 else None, "name") for place in inside
     ]
     assert found.job_numbers().tolist() == list(map(hash, found.objects["job"]))
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(inside), max_size=len(inside))), np.bool_)

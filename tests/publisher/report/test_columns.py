@@ -27,7 +27,7 @@ def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
     found = []
     for run in runs:
         for entry in entries_of(enrichers.apply(run.source, run.job)):
-            words = tuple(sorted(entry.facts.items()))
+            words = tuple(sorted({**entry.facts, "job": entry.ids}.items()))
             found.append((*entry.ran, entry.wall_ms, entry.cpu_ms, entry.memory_kib, words))
     return sorted(found)
 
@@ -42,7 +42,7 @@ def in_columns(publisher: Publisher, wanted: frozenset[str]) -> list[tuple[Any, 
         for key in KEYS:
             if key == "job":
                 for place, job in enumerate(frame.objects["job"]):
-                    words[place][key] = tuple(word for word in job if word)
+                    words[place][key] = job
             else:
                 for place, code in enumerate(frame.codes[key].tolist()):
                     words[place][key] = runs.codings[key].values[code]

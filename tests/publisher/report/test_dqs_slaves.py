@@ -73,6 +73,6 @@ def test_months_of_an_archive_that_reach_so_far(site: Publisher) -> None:
 def test_runs_with_slaves_are_known_by_their_bytes(site: Publisher) -> None:
     with site.store.read() as connection:
         for number, lines in (("1", 2), ("2", 1), ("3", 2)):
-            (run,) = (run for run in find(connection, number, 10) if not run.job.slave)
+            (run,) = (run for run in find(connection, number) if not run.job.slave)
             assert len(act_lines(run.job)) == lines
             assert (SEVERAL_LINES in str(run.job.extras["act_lines"]).encode()) == (lines > 1)

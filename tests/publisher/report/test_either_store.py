@@ -97,3 +97,17 @@ def test_what_cannot_be_read_whole_is_not_read_in_part(tmp_path: Path, stored: b
         connection.execute(update(table).where(table.c.local_id == "2").values(job=stored))
     with pytest.raises(error):
         starts(site, 0)
+
+
+def test_tasks_of_an_array_are_found_in_order_of_bytes(tmp_path: Path) -> None:
+    """Whatever the locale of a server is, ids that begin alike lie together in its index."""
+    ids = ("7", "7.1", "7[2]", "7-3", "7.head.example.org", "70", "70.1", "7a", "17.7", "lsf/7")
+    site = collected(
+        tmp_path,
+        *(make_job(number, local_id=local_id) for number, local_id in enumerate(ids, 1)),
+        make_job(20, local_id="907", global_id=None, array_id="7", array_task=4),
+    )
+    found = {known.run.job.local_id for known in site.publisher.job("7")}
+    assert found == {"7", "7.1", "7[2]", "7.head.example.org", "907"}
+    assert {known.run.job.local_id for known in site.publisher.job("7_4")} == {"907"}
+    assert {known.run.job.local_id for known in site.publisher.job("7.head")} == {"7.head.example.org"}

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from formats.calendar import Month
+from formats.job import Host
 from publisher.config.schema import SpoolContext
-from publisher.errors import StoreFullError
+from publisher.errors import ConfigError, StoreFullError
 from publisher.events import TargetPaused
 from publisher.spool import kinds, spooler
 from publisher.spool.base import Kind, Object
@@ -46,7 +47,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     store.close()
 
 
-def contents(site: Site, form: str) -> dict[str, list[Object]]:
+def contents(site: Site, form: str, names: tuple[str, ...] = KINDS) -> dict[str, list[Object]]:
     """What a context holds by kind, as another process reads it."""
     table = dict(site.table["spool"][form])
     if "path" in table:
@@ -54,7 +55,7 @@ def contents(site: Site, form: str) -> dict[str, list[Object]]:
     context = make_context(SpoolContext(**table))
     context.startup()
     try:
-        return {kind: sorted(context.read_list(kind_named(kind)), key=lambda item: item.key) for kind in KINDS}
+        return {kind: sorted(context.read_list(kind_named(kind)), key=lambda item: item.key) for kind in names}
     finally:
         context.shutdown()
 
@@ -90,6 +91,77 @@ def test_contexts_have_what_was_committed(site: Site) -> None:
     site.collect()
     assert_all_the_same(site)
     assert {len(each) for each in stored(site).values()} >= {11}
+
+
+FULL = make_job(20, hosts=(Host("n1", 2), Host("n2")), fqans=("/atlas", "/atlas/no"), extras={"memory": "2,5", "q": 1})
+CHOSEN = ("local_id", "local_user", "wall_ms", "fqans", "extras", "hosts")
+
+
+def chosen_contents(site: Site, form: str, names: tuple[str, ...]) -> list[Object]:
+    """The jobs that a context holds, as one with these attributes reads them."""
+    table = {**site.table["spool"][form], "attributes": {"jobs": names}}
+    if "path" in table:
+        table["path"] = site.folder / table["path"]
+    context = make_context(SpoolContext(**table))
+    context.startup()
+    try:
+        return sorted(context.read_list(kind_named("jobs").only(names)), key=lambda item: item.key)
+    finally:
+        context.shutdown()
+
+
+def test_chosen_attributes(site: Site) -> None:
+    """A context may have some attributes of a kind, whatever they are in its format; other kinds stay whole."""
+    for each in site.table["spool"].values():
+        each["attributes"] = {"jobs": list(CHOSEN)}
+    site.sources["ce1"].add(FULL)
+    site.collect()
+    site.sources["ce1"].add(make_job(1, wall_s=7), make_job(11))
+    site.collect()
+    there = stored(site)
+    expected = [kind_named("jobs").only(CHOSEN).of(item) for item in there["jobs"]]
+    assert any(set(item.values) < {*CHOSEN} for item in expected)
+    assert all("queue" in item.values for item in there["jobs"])
+    for form in site.table["spool"]:
+        assert chosen_contents(site, form, CHOSEN) == expected, form
+        assert contents(site, form, ("deliveries",))["deliveries"] == there["deliveries"], form
+    spooled = [file.read_text() for file in site.folder.glob("spool-*/**/*") if file.is_file()]
+    assert not any(there["jobs"][0].values["queue"] in text for text in spooled)
+    assert site.rows("SELECT kind FROM spool_changes") == [("generation",)]
+
+
+def test_other_attributes_fill_a_context_anew(site: Site) -> None:
+    """More, fewer, or others than before: nothing is left of what is no longer written, and nothing is missing."""
+    site.sources["ce1"].add(FULL)
+    site.collect()
+    for names in (("local_id", "queue"), CHOSEN, ("hosts", "end"), ("local_id",)):
+        for each in site.table["spool"].values():
+            each["attributes"] = {"jobs": list(names)}
+        site.reopen()
+        _ = site.publisher.store
+        expected = [kind_named("jobs").only(names).of(item) for item in stored(site)["jobs"]]
+        for form in site.table["spool"]:
+            assert chosen_contents(site, form, names) == expected, (form, names)
+        for form in ("classic", "delimited"):
+            left = [file for file in (site.folder / f"spool-{form}").glob("**/*hosts*") if file.is_file()]
+            assert bool(left) == ("hosts" in names), (form, names)
+    for each in site.table["spool"].values():
+        del each["attributes"]
+    site.reopen()
+    _ = site.publisher.store
+    assert_all_the_same(site)
+
+
+def test_an_attribute_that_is_not_one(site: Site) -> None:
+    site.table["spool"] = {
+        "texts": {"format": "classic", "path": "texts", "kinds": ["jobs"], "attributes": {"jobs": ["local_usr"]}}
+    }
+    with pytest.raises(ConfigError, match=r"jobs have no attribute 'local_usr'; did you mean 'local_user'\?") as told:
+        site.collect()
+    assert "spool.texts.attributes.jobs" in str(told.value)
+    for wrong in ({"deliveries": ["state"]}, {"jobs": []}):
+        with pytest.raises(ValueError, match="a context has attributes of"):
+            SpoolContext(format="classic", path=Path("texts"), kinds=("jobs",), attributes=wrong)
 
 
 def test_purged_and_forgotten_leave_the_contexts(site: Site) -> None:

@@ -9,6 +9,7 @@ revision = "0001"
 down_revision = None
 
 _ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_IN_ORDER_OF_BYTES = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
@@ -51,7 +52,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("mark", sa.LargeBinary()),
         sa.Column("record_id", sa.Text(), nullable=False),
-        sa.Column("local_id", sa.Text()),
+        sa.Column("local_id", _IN_ORDER_OF_BYTES),
         sa.Column("global_key", sa.LargeBinary()),
         sa.Column("job", sa.LargeBinary(), nullable=False),
         sa.UniqueConstraint("record_key", name="runs_record_key"),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+import msgspec
 import pytest
 
 from publisher.api import Publisher
-from publisher.encoded_run import encode_run, encode_whole
-from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.store import queries
-from publisher.store.classes import Names, names
-from tests.publisher.site import make_job
 
 SINCE, UNTIL = 0, 1_796_083_200
 
@@ -24,10 +21,6 @@ def test_jobs_found_by_a_pattern_are_those_that_reading_every_run_finds(every_so
     prefixes = every_source.config.local_id_prefixes
     with every_source.store.read() as connection:
         runs = [run for run, _ in queries.runs_in(connection, SINCE, UNTIL, None, 10_000)]
-        named = list(queries.names_in(connection, SINCE, UNTIL, None, 10_000))
-    assert [(one.run_id, one.source, one.end) for one in named] == [
-        (run.run_id, run.source, run.job.end) for run in runs
-    ]
     for pattern in ("*1*", "ge-*", "*job*", "?", "*", "[a-m]*", "nothing*"):
         request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": pattern})
         found = make("job", ReportContext(every_source.store, every_source.config, UNTIL), request)
@@ -35,19 +28,49 @@ def test_jobs_found_by_a_pattern_are_those_that_reading_every_run_finds(every_so
         for run in runs:
             local_id = run.job.local_id
             behind = prefixes[run.source] + local_id if local_id else None
-            words = [word for word in (local_id, behind, run.job.name, run.job.global_id) if word]
+            others = (run.job.array_id, run.job.extras.get("dqs_job_name"))
+            words = [word for word in (local_id, behind, run.job.name, run.job.global_id, *others) if word]
             if any(fnmatchcase(word, pattern) for word in words):
                 expected.append(run.record_id)
         assert [row[0] for row in found.rows if row[1] == "source"] == expected
         assert bool(expected) == (pattern != "nothing*")
 
 
-def test_names_of_what_cannot_be_read_are_not_guessed() -> None:
-    job = make_job(1, local_id="4711", name="fit", global_id=None)
-    stored = encode_run(job).stored
-    assert names(stored, "number 1") == names(encode_whole(job), "number 1") == Names("4711", "fit", None)
-    with pytest.raises(StoreNewerError):
-        names(b"\x63" + stored[1:], "number 1")
-    for damaged in (stored[:-1], b""):
-        with pytest.raises(StoreCorruptError, match="number 1"):
-            names(damaged, "number 1")
+@pytest.mark.parametrize(
+    ("name", "system", "local_ids"),
+    [
+        ("3", "gridengine", {"3.1", "3.3", "3.5"}),
+        ("ge-3", "gridengine", {"3.1", "3.3", "3.5"}),
+        ("3.3", "gridengine", {"3.3"}),
+        ("107", "torque", {"107[1]", "107[2]"}),
+        ("107.batch", "torque", {"107[1]", "107[2]"}),
+        ("107.batch.example.org", "torque", {"107[1]", "107[2]"}),
+        ("107[].batch", "torque", {"107[1]", "107[2]"}),
+        ("107[1].batch", "torque", {"107[1]"}),
+        ("107[1]", "torque", {"107[1]"}),
+        ("99", "torque", {"99-3"}),
+        ("101.batch", "torque", {"101"}),
+        ("101.other", "torque", set()),
+        ("115", "slurm", {"115", "116", "117"}),
+        ("115_2", "slurm", {"117"}),
+        ("DQS.1", "dqs", {"1"}),
+    ],
+)
+def test_tasks_of_an_array_are_found_by_its_id(
+    every_source: Publisher, name: str, system: str, local_ids: set[str]
+) -> None:
+    """In one job in full, in reports of all views, in `jobs`, and in an archive alike."""
+    context = ReportContext(every_source.store, every_source.config, UNTIL)
+    request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": name})
+    known = [one.run for one in every_source.job(name) if one.run.job.system == system]
+    assert {run.job.local_id for run in known} == local_ids
+    found = make("job", context, request)
+    of_job = {row[0] for row in found.rows}
+    assert {run.record_id for run in known} <= of_job
+    jobs = [one.run for one in every_source.job(name) if one.run.job.finished]
+    all_totals = make("totals", context, request)
+    assert (all_totals.rows[0][0] if all_totals.rows else 0) == len(jobs)
+    only = {"job": name, "task": "3-5:2"}
+    some = make("job", context, msgspec.structs.replace(request, filters=only))
+    tasks = {run.record_id for run in jobs if run.job.array_task in {3, 5}}
+    assert {row[0] for row in some.rows} == tasks

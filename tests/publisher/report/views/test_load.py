@@ -55,6 +55,39 @@ def test_active_and_all_queues_load_and_utilization(site: Publisher) -> None:
     assert table(found, "queue_utilization") == table(busy, "queue")
 
 
+def test_by_host_and_queue_they_add_up(site: Publisher) -> None:
+    """In one bin of both looks: 3 of 4 queues of alpha were active on average, 0 of 1 of beta, which was seen once."""
+    (all_,) = table(asked(site, "load", bins=1), "looks", "active", "queues", "hosts", "load")
+    assert all_ == (2, 3.0, 5.0, 1.5, 1.75)
+    for key, names in (("host", ("alpha", "beta")), ("queue", ("fast.q", "slow.q"))):
+        found = asked(site, "load", bins=1, by=(key,))
+        rows = table(found, key, "looks", "active", "queues", "share", "hosts", "load")
+        assert rows == [(names[0], 2, 3.0, 4.0, 0.75, 1.0, 2.0), (names[1], 1, 0.0, 1.0, 0.0, 0.5, 0.0)]
+        assert found.facts["by"] == [key]
+        assert found.plots[0].stacked
+        assert [series.label for series in found.plots[0].series] == list(names)
+
+
+def test_by_state(site: Publisher) -> None:
+    """The letters of the manual: alpha `er`, then `aer`; beta `d`. A queue of three states counts under each."""
+    found = asked(site, "load", bins=3, by=("state",))
+    assert table(found, "start", "state", "active", "queues", "hosts") == [
+        (START + 600, "disabled", 0.0, 2.0, 1.0),
+        (START + 600, "enabled", 2.0, 4.0, 1.0),
+        (START + 600, "running", 2.0, 4.0, 1.0),
+        (START + 1200, "alarm", 4.0, 4.0, 1.0),
+        (START + 1200, "enabled", 4.0, 4.0, 1.0),
+        (START + 1200, "running", 4.0, 4.0, 1.0),
+    ]
+    assert any("do not add up" in note for note in found.notes)
+    assert not found.plots[0].stacked
+    assert {series.label: series.values for series in found.plots[0].series}["alarm"] == (None, 0.0, 4.0)
+    by_complex = table(asked(site, "load", bins=1, by=("complex",)), "complex", "queues")
+    assert by_complex == [("", 1.0), ("aix", 4.0), ("memory=64", 4.0)]
+    with pytest.raises(UsageError, match="load is not given by 'user'"):
+        asked(site, "load", by=("user",))
+
+
 def test_samples_are_selected(site: Publisher) -> None:
     assert table(asked(site, "load", bins=3, filters={"queue": "slow*"}), "queues")[1] == (2.0,)
     assert table(asked(site, "load", bins=3, filters={"complex": "aix"}), "queues")[1] == (4.0,)
@@ -115,7 +148,7 @@ def test_a_job_in_full(site: Publisher) -> None:
     assert asked(site, "job", filters={"job": "none"}).nothing is not None
     with pytest.raises(UsageError, match="which job"):
         asked(site, "job")
-    with pytest.raises(UsageError, match="select a job with --job and --user"):
+    with pytest.raises(UsageError, match="select a job with --job, --task and --user"):
         asked(site, "job", filters={"job": "6", "queue": "x"})
 
 

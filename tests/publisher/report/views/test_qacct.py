@@ -131,6 +131,16 @@ def test_by_account(another: tuple[Publisher, Path]) -> None:
     assert_agreement(totals(publisher, ("account",)), said)
 
 
+def test_by_advance_reservation(ours: tuple[Publisher, Path]) -> None:
+    """qacct has 0 for what ran in none."""
+    publisher, folder = ours
+    ((heading, said),) = said_by_qacct(folder / "qacct-ar.txt")
+    assert (heading, said.keys()) == ("AR", {"0", "1"})
+    assert_agreement(totals(publisher, ("reservation",)), {"" if ar == "0" else ar: row for ar, row in said.items()})
+    assert_agreement(totals(publisher, ("reservation",), reservation="1"), {"1": said["1"]})
+    assert totals(publisher, ("reservation",), reservation="2") == {}
+
+
 def test_every_record_of_qacct_j_is_a_run_that_is_reported_in_full(ours: tuple[Publisher, Path]) -> None:
     publisher, folder = ours
     records = (folder / "qacct-j.txt").read_text().split("=" * 62)[1:]
@@ -146,6 +156,22 @@ def test_every_record_of_qacct_j_is_a_run_that_is_reported_in_full(ours: tuple[P
     assert facts["slots"] == record["slots"].strip()
     assert facts["extras.ru_wallclock"] == record["ru_wallclock"].strip().rstrip("s")
     assert facts["exit_code"] == record["exit_status"].split()[0]
+
+
+@pytest.mark.parametrize(("tasks", "expected"), [(None, {"1", "2", "3"}), ("2", {"2"}), ("1-3:2", {"1", "3"})])
+def test_tasks_of_an_array_are_those_of_qacct(
+    ours: tuple[Publisher, Path], tasks: str | None, expected: set[str]
+) -> None:
+    """`qacct -j 23` and `qacct -j 23 -t 1-3:2`."""
+    publisher, folder = ours
+    records = (folder / "qacct-j.txt").read_text().split("=" * 62)[1:]
+    told = [dict(line.split(None, 1) for line in record.splitlines() if len(line.split()) > 1) for record in records]
+    of_array = {record["taskid"].strip() for record in told if record.get("jobnumber", "").strip() == "23"}
+    assert of_array == {"1", "2", "3"}
+    filters = {"job": "23"} | ({} if tasks is None else {"task": tasks})
+    request = ReportRequest(start=SINCE, stop=UNTIL, filters=filters)
+    found = make("job", ReportContext(publisher.store, publisher.config, UNTIL), request)
+    assert {str(row[2]) for row in found.rows if row[1] == "array_task"} == expected
 
 
 def test_a_job_is_found_by_the_id_that_services_know(every_source: Publisher) -> None:

@@ -1,0 +1,129 @@
+"""Hours of the local day: how the time of runs is spread over them, for prices that hold in some hours alone.
+
+A clock that goes forward leaves out the hours it skips, one that goes back has some hours twice: on such a day a price
+for 02:00 to 03:00 holds for no hour, or for two. Within a span in which a zone's offset is the same it is arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from publisher.report.column_tally import Ints
+
+DAY_S: Final = 86_400
+_FIRST, _LAST = 0, 253_402_214_400
+"""Offsets are looked up from 1970 to the year 9999; before and after them they are taken to be the same."""
+_FOREVER: Final = 1 << 61
+
+
+class Hours(NamedTuple):
+    """Part of a day, seconds after midnight; `stop` not included. Where it is not later than `start`, over midnight."""
+
+    start: int
+    stop: int
+
+    def holds(self, second: int) -> bool:
+        """Whether a second of the day lies in it."""
+        if self.start < self.stop:
+            return self.start <= second < self.stop
+        return second >= self.start or second < self.stop
+
+
+class _Span(NamedTuple):
+    """From `start` to `stop` (epoch seconds, not included), local time is so many seconds ahead of UTC."""
+
+    start: int
+    stop: int
+    ahead_s: int
+
+
+def _ahead_s(at: int, zone: ZoneInfo) -> int:
+    ahead = datetime.fromtimestamp(at, UTC).astimezone(zone).utcoffset()
+    return 0 if ahead is None else int(ahead.total_seconds())
+
+
+def _spans(first: int, last: int, zone: ZoneInfo) -> Iterator[_Span]:
+    """The spans of the same offset that cover an interval; the first and last have no ends."""
+    at = min(max(first, _FIRST), _LAST)
+    begin, ahead_s = -_FOREVER, _ahead_s(at, zone)
+    while at < min(last, _LAST):
+        following = at + DAY_S
+        if (then := _ahead_s(following, zone)) != ahead_s:
+            low, high = at, following  # the first second of another offset lies after low
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if _ahead_s(middle, zone) == ahead_s else (low, middle)
+            yield _Span(begin, high, ahead_s)
+            begin, ahead_s = high, _ahead_s(high, zone)
+            following = high if then != ahead_s else following
+        at = following
+    yield _Span(begin, _FOREVER, ahead_s)
+
+
+class HoursOfDay:
+    """The parts of a local day that differ in which of some hours hold; `parts` has for each part the places of these.
+
+    What holds always is None among the hours.
+    """
+
+    def __init__(self, hours: Sequence[Hours | None], zone: ZoneInfo) -> None:
+        self._zone = zone
+        cuts = sorted({0, *(second for one in hours if one is not None for second in one)} - {DAY_S})
+        windows: dict[frozenset[int], list[tuple[int, int]]] = {}
+        for begin, end in zip(cuts, [*cuts[1:], DAY_S], strict=True):
+            holding = frozenset(place for place, one in enumerate(hours) if one is None or one.holds(begin))
+            windows.setdefault(holding, []).append((begin, end))
+        self.parts: tuple[frozenset[int], ...] = tuple(windows)
+        self._windows = tuple(windows.values())
+
+    def spread(self, start: Ints, stop: Ints, amount: Ints) -> list[Ints]:
+        """Of each part how much of the `amount` of each run falls into it: by its share of the time of the run.
+
+        Whole numbers, which add up to the amount. What ran for no time counts where it started.
+        """
+        if len(self.parts) == 1 or not len(start):
+            return [amount] * len(self.parts)
+        end = np.maximum(stop, start + 1)
+        whole = [amount * 0 for _ in self.parts]
+        seconds = self._seconds(start, end)
+        left, length = amount.copy(), end - start
+        for place, inside in enumerate(seconds):
+            length = np.maximum(length, 1)
+            # Of what is left, by what is left of the time: exact where the amount is that of the time.
+            share = _share(left, inside, length)
+            whole[place] = share
+            left, length = left - share, length - inside
+        return whole
+
+    def _seconds(self, start: Ints, stop: Ints) -> list[Ints]:
+        found = [np.zeros(len(start), np.int64) for _ in self.parts]
+        for span in _spans(int(start.min()), int(stop.max()), self._zone):
+            first, last = np.maximum(start, span.start), np.minimum(stop, span.stop)
+            inside = first < last
+            first, last = np.where(inside, first, 0) + span.ahead_s, np.where(inside, last, 0) + span.ahead_s
+            for place, windows in enumerate(self._windows):
+                found[place] += np.where(inside, _until(last, windows) - _until(first, windows), 0)
+        return found
+
+
+def _until(local: Ints, windows: Sequence[tuple[int, int]]) -> Ints:
+    """How many seconds of windows of the day there are before a local time, from some midnight on."""
+    days, second = local // DAY_S, local % DAY_S
+    seconds: Ints = days * sum(end - begin for begin, end in windows)
+    for begin, end in windows:
+        seconds = seconds + np.clip(second - begin, 0, end - begin)
+    return seconds
+
+
+def _share(amount: Ints, inside: Ints, length: Ints) -> Ints:
+    """Amount times inside divided by length, rounded down; exact beyond 64 bits."""
+    if int(np.abs(amount).max()) * int(inside.max()) < 1 << 62:
+        share: Ints = amount * inside // length
+        return share
+    rows = zip(amount.tolist(), inside.tolist(), length.tolist(), strict=True)
+    return np.fromiter((some * part // whole for some, part, whole in rows), np.int64, len(amount))
