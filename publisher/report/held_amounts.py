@@ -47,10 +47,7 @@ class Occupation:
             return
         node, begin, end = node[rows], begin[rows], end[rows]
         amount = np.minimum(amount[rows], LARGEST_AMOUNT)
-        if (nodes := int(node.max()) + 1) > self._nodes:
-            self._nodes = max(nodes, 2 * self._nodes)
-            self._part.grow(self._nodes * self._periods)
-            self._step.grow(self._nodes * self._periods)
+        self._reserve(int(node.max()) + 1)
         first = np.searchsorted(edges, begin, "right") - 1
         last = np.searchsorted(edges, end - 1, "right") - 1
         long = np.flatnonzero(last > first)
@@ -64,6 +61,22 @@ class Occupation:
         self._part.add((base + last)[long], held * tail, most * longest)
         self._step.add((base + first)[long] + 1, held, most)
         self._step.add((base + last)[long], -held, most)
+
+    def merge(self, other: Occupation, numbers: list[int]) -> None:
+        """Add what was held elsewhere, over the same periods; `numbers`: the number here of each node there."""
+        if not other._nodes:
+            return
+        here = np.array(numbers[: other._nodes], np.int64)
+        self._reserve(int(here.max()) + 1)
+        at = (here[:, None] * self._periods + np.arange(self._periods)).reshape(-1)
+        self._part.merge(other._part, at)
+        self._step.merge(other._step, at)
+
+    def _reserve(self, nodes: int) -> None:
+        if nodes > self._nodes:
+            self._nodes = max(nodes, 2 * self._nodes)
+            self._part.grow(self._nodes * self._periods)
+            self._step.grow(self._nodes * self._periods)
 
     def of(self, node: int) -> list[int]:
         """Amount times seconds of a node in each period."""

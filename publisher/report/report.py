@@ -54,10 +54,10 @@ _OF_RUNS: Final = _PATTERNS | {"counted", "archive"}
 TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "utilization": _OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
     "totals": _OF_RUNS | {"by", "zone", "dask"},
-    "occupation": _OF_RUNS | {"by", "period", "zone", "resource"},
+    "occupation": _OF_RUNS | {"by", "period", "zone", "resource", "dask"},
     "waiting": _OF_RUNS | {"by", "zone"},
     "scarce": _OF_RUNS,
-    "charges": _PATTERNS | {"by", "archive"},
+    "charges": _PATTERNS | {"by", "archive", "dask"},
     "paths": _OF_RUNS,
     "load": frozenset({"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"}),
     "job": frozenset({"job", "task", "user"}),

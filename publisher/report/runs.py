@@ -149,7 +149,7 @@ class ReportContext:
         """The runs that the request is about."""
         if request.dask is not None:
             raise UsageError(
-                f"a cluster computes only {' and '.join(ON_CLUSTER)}",
+                f"a cluster computes only {', '.join(ON_CLUSTER[:-1])} and {ON_CLUSTER[-1]}",
                 hint="Omit --dask, or choose another view",
             )
         if request.archive is not None:
@@ -203,10 +203,15 @@ class ReportContext:
         wanted: frozenset[str],
         interval: Interval,
         part: Callable[[Selection, ReportRequest], _Part],
+        *,
+        running: bool = False,
     ) -> _Part:
-        """What `part` makes of the runs that answer a request: here, or on a cluster, which adds up those of months."""
+        """What `part` makes of the runs that answer a request: here, or on a cluster, which adds up those of months.
+
+        `running`: also those that still run, which no archive has.
+        """
         if request.dask is None:
-            return part(self.select(request, wanted, interval), request)
+            return part(self.select(request, wanted, interval, running=running), request)
         from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
 
         return gather(request, wanted, interval, part)

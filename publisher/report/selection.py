@@ -275,8 +275,8 @@ class PartialReport(Protocol):
         ...
 
 
-ON_CLUSTER: Final = ("utilization", "totals")
-"""The views that a cluster computes: those that gather parts."""
+ON_CLUSTER: Final = ("utilization", "totals", "charges", "occupation")
+"""The views that a cluster computes: those whose sums of months can be added. Others need all runs of a job at once."""
 
 
 def selected(

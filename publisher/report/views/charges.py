@@ -11,17 +11,18 @@ statement, which it adds nothing to, but is named below it; what costs nothing b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, get_args
 
 import msgspec
 import numpy as np
 
 from formats.calendar import month_bounds, month_of
-from publisher.config.reports import Charged, Charges, Factor, Price, hours_s
+from publisher.config.reports import Charged, Charges, Factor, Node, Price, hours_s
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.column_tally import Ints, sum_by
@@ -31,7 +32,7 @@ from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Selection, distinct
+from publisher.report.selection import Met, Selection, distinct
 from publisher.report.views.nodes import KIB_A_GIB, WANTED, Inventory, Placing
 from publisher.text import iso
 
@@ -140,13 +141,16 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     if not settings.prices:
         raise UsageError("there is no price list", hint="Write [[charges.prices]] into the configuration")
     by = request.by[0] if request.by else settings.by
-    usage: dict[Used, int] = {}
-    unpriced: dict[tuple[str, str, str], int] = {}
+    charged = ChargedUsage()
     nothing = None
     for resource in get_args(Charged):
         if any(price.resource == resource for price in settings.prices):
-            nothing = _Charging(context, request, by, resource, usage, unpriced).read()
-    lines = itemised(settings, usage)
+            wanted = WANTED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
+            part = partial(_charged, settings=settings, nodes=context.config.nodes, by=by, resource=resource)
+            found_of = context.gather(msgspec.structs.replace(request, interval=None), wanted, "ended", part)
+            charged.add(found_of)
+            nothing = found_of.met.nothing()
+    lines = itemised(settings, charged.usage)
     adjusted: dict[str, list[Adjusted]] = {}
     for one in settings.adjustments:
         if one.month == str(month) and _concerned(one.payer, by, request):
@@ -168,7 +172,7 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
         unpriced=tuple(
             f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type "
             f"{kind or UNKNOWN_NAME} in queue {queue or UNKNOWN_NAME} have no price and are not charged."
-            for (resource, kind, queue), amount in sorted(unpriced.items())
+            for (resource, kind, queue), amount in sorted(charged.unpriced.items())
         ),
         nothing=None if found else nothing,
         so_far=context.now if context.now < request.stop else None,
@@ -224,40 +228,66 @@ def _called(price: Price) -> str:
     return f"{price.resource} ({'; '.join(where)})" if where else price.resource
 
 
+class ChargedUsage:
+    """What some runs used, by what it is charged as: `publisher.report.selection.PartialReport`."""
+
+    def __init__(self) -> None:
+        self.usage: dict[Used, int] = {}
+        self.unpriced: dict[tuple[str, str, str], int] = {}
+        """What has no price, by resource, type of nodes, and queue."""
+        self.met = Met()
+
+    def add(self, other: ChargedUsage) -> None:
+        """Add what other runs used."""
+        for key, amount in other.usage.items():
+            self.add_amount(key, amount)
+        for kind, amount in other.unpriced.items():
+            self.add_amount(kind, amount)
+        self.met.add(other.met)
+
+    def add_amount(self, key: Used | tuple[str, str, str], amount: int) -> None:
+        """Add an amount times milliseconds."""
+        sums: dict[Any, int] = self.usage if isinstance(key, Used) else self.unpriced
+        sums[key] = sums.get(key, 0) + amount
+
+
+def _charged(
+    selection: Selection, _: ReportRequest, *, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
+) -> ChargedUsage:  # fmt: skip
+    """What the runs of a selection used of a resource."""
+    charging = _Charging(selection, settings, nodes, by, resource)
+    for frame in selection.frames():
+        charging.add(frame)
+    charging.found.met = selection.met()
+    return charging.found
+
+
 class _Charging:
     """Adds up what runs used of a resource, by payer, price and factors."""
 
     def __init__(
-        self, context: ReportContext, request: ReportRequest, by: str, resource: Charged, usage: dict[Used, int],
-        unpriced: dict[tuple[str, str, str], int],
+        self, selection: Selection, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
     ) -> None:  # fmt: skip
-        self._settings = context.config.charges
+        self._selection = selection
+        self._settings = settings
         self._resource: Charged = resource
         self._by = by
-        self._usage = usage
-        self._unpriced = unpriced
-        self._inventory = Inventory(context.config.nodes)
-        hours = [None if price.hours is None else Hours(*hours_s(price.hours)) for price in self._settings.prices]
-        self._hours = HoursOfDay(hours, zone_of(self._settings.timezone))
+        self._inventory = Inventory(nodes)
+        hours = [None if price.hours is None else Hours(*hours_s(price.hours)) for price in settings.prices]
+        self._hours = HoursOfDay(hours, zone_of(settings.timezone))
         """Of each part of the day, which prices hold in it."""
-        wanted = WANTED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
-        self._selection: Selection = context.select(msgspec.structs.replace(request, interval=None), wanted, "ended")
-        self._placing = Placing(self._selection, self._inventory, resource)
+        self._placing = Placing(selection, self._inventory, resource)
         self._keys: dict[tuple[frozenset[int], tuple[int, ...]], Used | tuple[str, str, str]] = {}
+        self.found = ChargedUsage()
 
-    def read(self) -> str | None:
-        """Take all runs; why there are none."""
-        for frame in self._selection.frames():
-            self._add(frame)
-        return self._selection.nothing()
-
-    def _add(self, frame: Frame) -> None:
+    def add(self, frame: Frame) -> None:
+        """Take the runs of a frame."""
         placed = self._placing.of(frame)
         used = placed.amount > 0
         row, node, amount = placed.row[used], placed.node[used], placed.amount[used]
         if not len(row):
             return
-        names = (self._by, *_FACTOR_KEYS)
+        names = (self._by, "cluster", *_FACTOR_KEYS)
         found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
         wall_ms = np.maximum(frame.numbers["wall_ms"], 0)
         parts = self._hours.spread(frame.numbers["start"], frame.numbers["stop"], wall_ms)
@@ -269,24 +299,18 @@ class _Charging:
                 key = self._keys.get((part, codes))
                 if key is None:
                     key = self._keys[part, codes] = self._key(part, codes, names)
-                sums_of: dict[Any, int] = self._usage if isinstance(key, Used) else self._unpriced
-                sums_of[key] = sums_of.get(key, 0) + usage
+                self.found.add_amount(key, usage)
 
     def _key(
         self, part: frozenset[int], codes: tuple[int, ...], names: tuple[str, ...]
     ) -> Used | tuple[str, str, str]:  # fmt: skip
         """What amounts of usage with these codes are charged as, in a part of the day in which these prices hold."""
-        number = codes[0]
-        node = self._inventory.nodes[number]
+        node = self._inventory.nodes[codes[0]]
         words = {
             name: (self._selection.coding(name).values[code] or ("",))[0]
             for name, code in zip(names, codes[1:], strict=True)
         }
-        where = {
-            "cluster": node.cluster or self._inventory.met_in.get(number, ""),
-            "type": node.type,
-            "queue": words["queue"],
-        }
+        where = {"cluster": node.cluster or words["cluster"], "type": node.type, "queue": words["queue"]}
         price = _first(
             self._settings.prices,
             lambda one: one.resource == self._resource and _match(one, ("cluster", "type", "queue"), where),

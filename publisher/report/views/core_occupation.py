@@ -123,7 +123,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         raise UsageError(f"{request.resource} is not given by core", hint="Omit --resource, or `core` in --by")
     held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
-    held.read(held=cores.add)
+    held.watch(held=cores.add)
     found, beyond = _cores(request.by, held, cores)
     rows: list[tuple[Cell, ...]] = [
         (

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -20,6 +21,7 @@ import numpy as np
 from formats.cores import expand
 from formats.job import Host
 from publisher.config.reports import Node
+from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
@@ -27,7 +29,7 @@ from publisher.report.held_amounts import MostAtOnce, Occupation
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Selection, distinct
+from publisher.report.selection import Met, Selection, distinct
 
 KIB_A_GIB: Final = 1 << 20
 INFERRED: Final = "(inferred)"
@@ -59,7 +61,7 @@ class Inventory:
     def __init__(self, tables: Iterable[Node]) -> None:
         self.nodes: list[KnownNode] = []
         self.met_in: dict[int, str] = {}
-        """The cluster of the first run on a node, where its table names none."""
+        """The cluster whose runs were on a node, where its table names none; of several the first by name."""
         self._by_name: dict[tuple[str | None, str], list[int]] = {}
         self._met: dict[tuple[str, str], list[int]] = {}
         seen: set[tuple[str | None, str, int | None]] = set()
@@ -81,8 +83,16 @@ class Inventory:
                 self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, is_named=False))
             self._met[key] = known
             for number in known:
-                self.met_in.setdefault(number, cluster)
+                self.met_in[number] = min(cluster, self.met_in.get(number, cluster))
         return self._met[key]
+
+    def add(self, other: Inventory) -> list[int]:
+        """Take the nodes that were met elsewhere, with the same tables; gives the number here of each node there."""
+        numbers = list(range(len(other.nodes)))
+        for (cluster, name), there in other._met.items():
+            for number, here in zip(there, self.numbers(cluster, name), strict=True):
+                numbers[number] = here
+        return numbers
 
 
 def _of_table(name: str, table: Node) -> KnownNode:
@@ -308,65 +318,84 @@ class Allocations(NamedTuple):
     numbers: CoreNumbers
 
 
-class NodeAllocations:
-    """What runs held of the nodes of a site in each period, and what there is."""
+class NodeUse:
+    """What some runs held of nodes in each period: `publisher.report.selection.PartialReport`."""
 
-    def __init__(
-        self, context: ReportContext, request: ReportRequest, resource: Resource, more: frozenset[str] = frozenset()
-    ) -> None:
-        """`more`: columns that `watch` looks at besides."""
-        request.require_interval()
-        self.resource: Resource = resource
-        stop = min(request.stop, context.now) if context.now > request.start else request.stop
-        self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
-        self.inventory = Inventory(context.config.nodes)
-        self._asked_of_runs = bool(request.filters.keys() - {"host"})
-        self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
-        self.selection = context.select(request, WANTED[resource] | more, "overlapping", running=True)
-        self._occupation = Occupation(edges(self.periods))
+    def __init__(self, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod]) -> None:
+        self.inventory = Inventory(nodes)
+        self.occupation = Occupation(edges(periods))
+        self.met = Met()
+        self._resource: Resource = resource
+        self._periods = periods
         self._inferred: dict[int, int] = {}
         self._highest: dict[int, int] = {}
         """By node the highest number of a core that a run named."""
 
     def read(
-        self, watch: Callable[[Frame, Placed], None] | None = None, held: Callable[[Allocations], None] | None = None
+        self,
+        selection: Selection,
+        watch: Callable[[Frame, Placed], None] | None = None,
+        held: Callable[[Allocations], None] | None = None,
     ) -> Self:
         """Take all runs; `watch` sees each frame and where its runs ran, `held` what they held while it was there."""
-        placing = Placing(self.selection, self.inventory, self.resource)
-        with MostAtOnce(self.periods[0].start, self.periods[-1].stop) as lacking:
-            self._read(placing, lacking, watch, held)
+        placing = Placing(selection, self.inventory, self._resource)
+        numbers = CoreNumbers()
+        with MostAtOnce(self._periods[0].start, self._periods[-1].stop) as lacking:
+            for frame in selection.frames():
+                placed = placing.of(frame)
+                if watch is not None:
+                    watch(frame, placed)
+                start, stop = frame.numbers["start"][placed.row], frame.numbers["stop"][placed.row]
+                stop = np.minimum(stop, self._until(placed.node))
+                start = np.maximum(start, self._since(placed.node))
+                self.occupation.add(placed.node, start, stop, placed.amount)
+                if self._resource == "cores":
+                    named = numbers.of(frame, placed)
+                    numbers.note_highest(self._highest, placed.node, named)
+                    if held is not None:
+                        held(Allocations(placed, start, stop, named, numbers))
+                if self._resource in {"cores", "gpus"}:
+                    unknown = np.array([self._is_inferred(node) for node in self.inventory.nodes], np.bool_)[
+                        placed.node
+                    ]
+                    lacking.add(placed.node[unknown], start[unknown], stop[unknown], placed.amount[unknown])
             self._inferred = lacking.by_node()
+        self.met = selection.met()
         return self
 
-    def _read(
-        self,
-        placing: Placing,
-        lacking: MostAtOnce,
-        watch: Callable[[Frame, Placed], None] | None,
-        held: Callable[[Allocations], None] | None,
-    ) -> None:
-        """`lacking` takes what was held of nodes of which it is not known how much they have."""
-        numbers = CoreNumbers()
-        for frame in self.selection.frames():
-            placed = placing.of(frame)
-            if watch is not None:
-                watch(frame, placed)
-            start, stop = frame.numbers["start"][placed.row], frame.numbers["stop"][placed.row]
-            stop = np.minimum(stop, self._until(placed.node))
-            start = np.maximum(start, self._since(placed.node))
-            self._occupation.add(placed.node, start, stop, placed.amount)
-            if self.resource == "cores":
-                named = numbers.of(frame, placed)
-                numbers.note_highest(self._highest, placed.node, named)
-                if held is not None:
-                    held(Allocations(placed, start, stop, named, numbers))
-            if self.resource in {"cores", "gpus"}:
-                unknown = np.array([self._is_inferred(node) for node in self.inventory.nodes], np.bool_)[placed.node]
-                lacking.add(placed.node[unknown], start[unknown], stop[unknown], placed.amount[unknown])
+    def add(self, other: NodeUse) -> None:
+        """Add what other runs held. Raises `UsageError`: how much a node has must be inferred from all runs at once."""
+        numbers = self.inventory.add(other.inventory)
+        for number, most in other._inferred.items():
+            if numbers[number] in self._inferred:
+                name = other.inventory.nodes[number].name
+                raise UsageError(
+                    f"no table [[nodes]] says how many {UNITS[self._resource]} {name} has, and a cluster cannot infer "
+                    "it from runs of several months",
+                    hint="Write the table, or omit --dask",
+                )
+            self._inferred[numbers[number]] = most
+        for number, highest in other._highest.items():
+            self._highest[numbers[number]] = max(highest, self._highest.get(numbers[number], -1))
+        self.occupation.merge(other.occupation, numbers)
+        self.met.add(other.met)
+
+    def of(self, number: int, node: KnownNode) -> OfNode:
+        """A node, and what was held of it."""
+        capacity = self._capacity(node)
+        if self._is_inferred(node):
+            capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
+        if not node.cluster and (cluster := self.inventory.met_in.get(number)):
+            node = msgspec.structs.replace(node, cluster=cluster)
+        return OfNode(number, node, capacity, self.occupation.of(number))
+
+    def _capacity(self, node: KnownNode) -> int | None:
+        """How much of the resource a node has, as the configuration says."""
+        return node.amounts.get(self._resource)
 
     def _is_inferred(self, node: KnownNode) -> bool:
         """Whether a node has as much as runs held of it at once."""
-        return self.capacity(node) is None and node.name != UNKNOWN_NAME
+        return self._capacity(node) is None and node.name != UNKNOWN_NAME
 
     def _since(self, node: Ints) -> Ints:
         return np.array([-(1 << 62) if one.since is None else one.since for one in self.inventory.nodes])[node]
@@ -374,9 +403,51 @@ class NodeAllocations:
     def _until(self, node: Ints) -> Ints:
         return np.array([1 << 62 if one.until is None else one.until for one in self.inventory.nodes])[node]
 
-    def capacity(self, node: KnownNode) -> int | None:
-        """How much of the resource a node has, as the configuration says."""
-        return node.amounts.get(self.resource)
+
+def _use(
+    selection: Selection, _: ReportRequest, *, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod]
+) -> NodeUse:  # fmt: skip
+    return NodeUse(nodes, resource, periods).read(selection)
+
+
+class NodeAllocations:
+    """What runs held of the nodes of a site in each period, and what there is."""
+
+    def __init__(self, context: ReportContext, request: ReportRequest, resource: Resource) -> None:
+        request.require_interval()
+        self.resource: Resource = resource
+        stop = min(request.stop, context.now) if context.now > request.start else request.stop
+        self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
+        self._context = context
+        self._request = request
+        self._asked_of_runs = bool(request.filters.keys() - {"host"})
+        self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
+        self._use = NodeUse(context.config.nodes, resource, self.periods)
+
+    @property
+    def inventory(self) -> Inventory:
+        """The nodes, as far as they were met."""
+        return self._use.inventory
+
+    def read(self) -> Self:
+        """Take all runs."""
+        part = partial(_use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods)
+        wanted = WANTED[self.resource]
+        self._use = self._context.gather(self._request, wanted, "overlapping", part, running=True)
+        return self
+
+    def watch(
+        self,
+        watch: Callable[[Frame, Placed], None] | None = None,
+        held: Callable[[Allocations], None] | None = None,
+        more: frozenset[str] = frozenset(),
+    ) -> Self:
+        """Take all runs, of which `watch` and `held` see each frame, as in `NodeUse.read`. `more`: columns that they
+        look at besides."""
+        wanted = WANTED[self.resource] | more
+        selection = self._context.select(self._request, wanted, "overlapping", running=True)
+        self._use.read(selection, watch, held)
+        return self
 
     def looks_at(self, node: KnownNode) -> bool:
         """Whether a report is about a node: where hosts are selected, of others it is not known what all runs held."""
@@ -386,15 +457,10 @@ class NodeAllocations:
         """The nodes that the report is about, and what was held of each."""
         found = []
         for number, node in enumerate(self.inventory.nodes):
-            if not self.looks_at(node):
-                continue
-            capacity = self.capacity(node)
-            if self._is_inferred(node):
-                capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
-            if node.is_named or any(self._occupation.of(number)):
-                if not node.cluster and (cluster := self.inventory.met_in.get(number)):
-                    node = msgspec.structs.replace(node, cluster=cluster)  # noqa: PLW2901
-                found.append(OfNode(number, node, capacity, self._occupation.of(number)))
+            if self.looks_at(node):
+                one = self._use.of(number, node)
+                if node.is_named or any(one.held):
+                    found.append(one)
         return found
 
     def nothing(self, *, rows: bool) -> str | None:
@@ -402,7 +468,7 @@ class NodeAllocations:
 
         Nodes of a table that no run held are idle, and worth a row, if there were runs at all and none was left out.
         """
-        met = self.selection.met()
+        met = self._use.met
         idle = rows and met.runs > 0 and not self._asked_of_runs
         return None if idle else met.nothing()
 
@@ -429,7 +495,7 @@ class NodeAllocations:
             notes.append(f"Runs of a source that names no hosts are under {UNKNOWN_NAME}.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
-        return (*notes, *self.selection.met().notes(LACKS.get(self.resource, 0)))
+        return (*notes, *self._use.met.notes(LACKS.get(self.resource, 0)))
 
     def _crowded(self, capacity: int | None, held: list[int]) -> bool:
         if capacity is None:

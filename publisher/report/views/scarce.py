@@ -45,10 +45,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     notes: dict[str, None] = {}
     nothing = None
     for resource in _RESOURCES:
-        held = NodeAllocations(context, whole, resource, WAITED)
+        held = NodeAllocations(context, whole, resource)
         with Waits() as waits:
             classes = _Classes(held, request, waits)
-            found = shares(held.read(classes.watch), _BY)
+            found = shares(held.watch(classes.watch, more=WAITED), _BY)
             waited_by = classes.waited()
         for label, each in found.items():
             nodes = max((share.nodes for share in each), default=0)

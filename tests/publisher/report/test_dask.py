@@ -14,13 +14,18 @@ from distributed import LocalCluster
 
 from formats.calendar import Month
 from publisher.api import Publisher
+from publisher.config.reports import Charges, Node
+from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.report.dask import Task, gather, program, work
+from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from publisher.report.views.totals import sum_part
+from tests.publisher.report.torque_site import table
 
+NOVEMBER, DECEMBER = 1_793_491_200, 1_796_083_200
 SINCE, UNTIL = 1_577_836_800, 1_798_761_600
 """2020 to 2026."""
 ON_ANY_PORT: Final[dict[str, Any]] = {
@@ -51,14 +56,36 @@ REPORTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("totals", {}),
     ("totals", {"by": ("host", "month"), "interval": "started"}),
     ("totals", {"by": ("project",), "filters": {"complex": "*=*"}}),
+    ("occupation", {"by": ("cluster", "node"), "period": "year"}),
+    ("occupation", {"resource": "memory", "period": "year"}),
+    ("occupation", {"resource": "gpus", "period": "year", "filters": {"queue": "*q*"}}),
+    ("charges", {"by": ("user",), "start": NOVEMBER, "stop": DECEMBER}),
+    ("charges", {"by": ("vo",), "start": NOVEMBER, "stop": DECEMBER, "filters": {"queue": "*a*"}}),
 )
+ZONED: Final = {
+    "timezone": "Europe/Stockholm",  # a month of it has runs of two months of the archive
+    "prices": [
+        {"resource": "cores", "price": "0.013", "hours": "08-18"},
+        {"resource": "cores", "price": "0.007"},
+        {"resource": "memory", "price": "0.0001"},
+    ],
+}
+
+
+def with_tables(site: Publisher) -> Config:
+    """The configuration of a site with a price list, and a table for the nodes that its runs were on."""
+    request = ReportRequest(start=SINCE, stop=UNTIL, by=("cluster", "node"), period="year")
+    found = make("occupation", ReportContext(site.store, site.config, UNTIL), request)
+    names = sorted({name.rpartition("/")[2] for _, name in table(found, "cluster", "node") if name != UNKNOWN_NAME})
+    nodes = tuple(Node(name=name, cores=64, memory_gib=256, gpus=4, type="big") for name in names)
+    return site.config.model_copy(update={"nodes": nodes, "charges": Charges.model_validate(ZONED)})
 
 
 def test_the_same_reports(every_source: Publisher, archive: Path, scheduler: str) -> None:
     """All in one test: to start the cluster is what takes its time."""
-    context = ReportContext(None, every_source.config, UNTIL)
+    context = ReportContext(None, with_tables(every_source), UNTIL)
     for view, asked in REPORTS:
-        request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, **asked)
+        request = ReportRequest(**{"start": SINCE, "stop": UNTIL, "archive": archive, **asked})
         alone = make(view, context, request)
         assert make(view, context, msgspec.structs.replace(request, dask=scheduler)) == alone
         assert alone.rows
@@ -108,7 +135,7 @@ def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.
         asked()
     with pytest.raises(UsageError, match="no Dask scheduler answers at somewhere:else"):
         asked(dask="somewhere:else")
-    with pytest.raises(UsageError, match="a cluster computes only utilization and totals"):
+    with pytest.raises(UsageError, match="a cluster computes only utilization, totals, charges and occupation"):
         make("waiting", ReportContext(None, every_source.config, UNTIL), request)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"not installed.*usage-publisher\[dask\]"):

@@ -8,7 +8,11 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from tests.publisher.report.torque_site import at, table, torque_site, view
+from publisher.report.calendar import periods, zone_of
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.views.nodes import WANTED, NodeUse
+from tests.publisher.report.torque_site import NOW, at, table, torque_site, view
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +150,23 @@ def test_nodes_of_two_clusters_with_one_name_are_two_nodes(tmp_path: Path) -> No
     assert ("srv/n1", 1, 12.0) in found
     both = table(view(site, "occupation", by=("cluster", "node"), stop=at(2)), "cluster", "node")
     assert {("other", "n1"), ("srv", "n1")} <= set(both)
+
+
+def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
+    """How many cores ran at once cannot be told from what two parts of the runs had at once on the same node."""
+    site = torque_site(tmp_path, nodes="")
+    context = ReportContext(site.store, site.config, NOW)
+    request = ReportRequest(start=at(1), stop=at(4))
+    cut = periods(request.start, request.stop, "month", zone_of("UTC"))
+
+    def part() -> NodeUse:
+        return NodeUse((), "cores", cut).read(context.select(request, WANTED["cores"], "overlapping"))
+
+    nothing = NodeUse((), "cores", cut)
+    nothing.add(part())
+    assert [nothing.of(*each) for each in enumerate(nothing.inventory.nodes)] == [
+        part().of(*each) for each in enumerate(part().inventory.nodes)
+    ]
+    with pytest.raises(UsageError, match=r"no table \[\[nodes\]\] says how many cores n\d has.*omit --dask"):
+        nothing.add(part())
+    site.close()
