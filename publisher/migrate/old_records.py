@@ -30,10 +30,10 @@ from formats.text import read_date_time
 from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
 from publisher.errors import StoreFullError, UsageError
-from publisher.grid_identity import local_id
 from publisher.inspect import unwrap as inspection_keys
 from publisher.inspect.inspect import contents
 from publisher.inspect.unwrap import unwrap
+from publisher.job_ids import local_id
 from publisher.sqlite_file import TemporaryDatabase
 from publisher.targets.message_files import is_of_queue
 
