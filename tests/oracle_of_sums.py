@@ -218,7 +218,8 @@ def _xml(payload: bytes) -> Iterator[Body]:
             if name == "CpuDuration":
                 cpu[_attribute(element, "usageType") or "all"] = _duration(element.text)
         identity = next(element for element in record.iter() if element.tag.endswith("}RecordIdentity"))
-        (wall,), (end,) = texts["WallDuration"], texts["EndTime"]
+        assert len(texts["WallDuration"]) <= 1 >= len(texts["EndTime"])
+        wall, end = ("".join(texts[name]) for name in ("WallDuration", "EndTime"))  # GFD.98 insists on neither
         cores = int(next(iter(texts["Processors"]), "1"))
         vo, user = (
             next(iter(texts[name]), "") for name in (("Name" if "Name" in texts else "Group"), "GlobalUserName")
@@ -226,7 +227,7 @@ def _xml(payload: bytes) -> Iterator[Body]:
         yield Body(
             _attribute(identity, "recordId"),
             Key(end[:7], vo, user),
-            Sum(1, _duration(wall) * cores, cpu["all"] if "all" in cpu else sum(cpu.values())),
+            Sum(1, _duration(wall or "PT0S") * cores, cpu["all"] if "all" in cpu else sum(cpu.values())),
         )
 
 
