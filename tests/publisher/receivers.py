@@ -14,6 +14,7 @@ from formats.apel.summary import read_group
 from formats.apel.text import parse
 from publisher.finding import Finding
 from publisher.targets.base import Accepted, Message, Outcome, Refused
+from tests.oracle_of_sums import FORMATS as SUMMED_FORMATS
 from tests.oracle_of_sums import Body, bodies
 
 Fault = Callable[[Message], Outcome | None]
@@ -86,6 +87,8 @@ class Receiver:
 
     def keep_bodies(self, message: Message, *, keeps_first: bool) -> None:
         """Keep what the oracle of sums adds up: of two with one identity the first, or the last."""
+        if message.format not in SUMMED_FORMATS:
+            return
         for body in bodies(message.format, message.payload):
             if not (keeps_first and body.identity in self.bodies):
                 self.bodies[body.identity] = body
@@ -140,8 +143,7 @@ class SummaryReceiver(Receiver):
 
     def store(self, message: Message) -> Accepted:
         """Replace the groups of the same keys."""
-        if message.format != "apel-sync":
-            self.keep_bodies(message, keeps_first=False)
+        self.keep_bodies(message, keeps_first=False)
         for record in parse(message.payload.decode()).records:
             if message.format == "apel-sync":
                 month = int(record.get("Year") or 0) * 100 + int(record.get("Month") or 0)
