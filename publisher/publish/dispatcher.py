@@ -251,7 +251,7 @@ class Dispatcher:
         context, form = self._context, self._section.form
         items = batch.items
         payload = form.message([item.body for item in items])
-        uid = batch.uid or uid_of(context.target, items, payload)
+        uid = uid_of(context.target, items, payload)
         latest = max((item.latest_end for item in items if item.latest_end is not None), default=None)
         now = context.clock()
         context.store.require_room(self._workers.count * _room_bytes(items))

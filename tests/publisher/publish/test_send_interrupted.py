@@ -73,6 +73,21 @@ def test_what_was_in_flight_when_the_power_went_is_sent_again_under_the_same_id(
     assert twice == (100 if stored else 0)
 
 
+def test_a_run_that_changed_while_it_was_in_flight_is_sent_again_under_another_id(tmp_path: Path) -> None:
+    """Under the same id a service may take it for what it has (Idempotency-Key)."""
+    site, service = site_of(tmp_path, 5, Receiver("neic", "ams"))
+    assert site.killed_at(
+        _step_at(site, tmp_path / "copy", lambda event: isinstance(event, BatchAnswered)), site.publish
+    )
+    service.messages.clear()
+    site.sources["ce1"].add(make_job(3, wall_s=7))
+    site.collect()
+    before = site.rows("SELECT uid FROM batches")
+    site.publish()
+    assert [message.batch_id for message in service.messages] != [row[0] for row in before]
+    assert site.counted("neic") == {State.ACCEPTED: 5}
+
+
 def _step_at(site: Site, image: Path, reached: Callable[[Event], bool]) -> int:
     """The number of the event at which this is true, found in a trial run whose store is thrown away."""
     site.snapshot(image)
