@@ -63,7 +63,7 @@ class _Channel:
         return text
 
 
-class _Exchange:
+class _ScrapeConnection:
     """A connection, the request that it has sent so far, and the rest of the answer."""
 
     def __init__(self, connection: Connection) -> None:
@@ -105,13 +105,13 @@ class _MetricsServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(channel, selectors.EVENT_READ, self._take_text)
-        self._asking: list[_Exchange] = []
+        self._asking: list[_ScrapeConnection] = []
 
     def run(self) -> None:
         """Serve. Raises EOFError and OSError when the parent has ended."""
         while True:
             for key, _ in self._selector.select(_CHECK_EVERY_S):
-                if isinstance(key.data, _Exchange):
+                if isinstance(key.data, _ScrapeConnection):
                     self._go_on(key.data)
                 else:
                     key.data()
@@ -125,9 +125,9 @@ class _MetricsServer:
         except OSError:  # the whole host is out of descriptors or memory
             time.sleep(_CHECK_EVERY_S)
             return
-        self._selector.register(connection, selectors.EVENT_READ, _Exchange(connection))
+        self._selector.register(connection, selectors.EVENT_READ, _ScrapeConnection(connection))
 
-    def _go_on(self, exchange: _Exchange) -> None:
+    def _go_on(self, exchange: _ScrapeConnection) -> None:
         if exchange.answer:
             if not exchange.send():
                 self._end(exchange)
@@ -138,7 +138,7 @@ class _MetricsServer:
         elif exchange.complete and not known:
             self._decide(exchange)
 
-    def _decide(self, exchange: _Exchange) -> None:
+    def _decide(self, exchange: _ScrapeConnection) -> None:
         method, _, rest = exchange.request.partition(b"\r\n")[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if len(exchange.request) > _MOST_HEADER_BYTES:
@@ -160,7 +160,9 @@ class _MetricsServer:
                 body = b"" if exchange.request.startswith(b"HEAD ") else text
                 self._answer(exchange, "200 OK", _METRICS, body, len(text))
 
-    def _answer(self, exchange: _Exchange, status: str, kind: str, body: bytes, length: int | None = None) -> None:
+    def _answer(
+        self, exchange: _ScrapeConnection, status: str, kind: str, body: bytes, length: int | None = None
+    ) -> None:
         length = len(body) if length is None else length
         head = (
             f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n"
@@ -173,7 +175,7 @@ class _MetricsServer:
         else:
             self._end(exchange)
 
-    def _end(self, exchange: _Exchange) -> None:
+    def _end(self, exchange: _ScrapeConnection) -> None:
         if exchange in self._asking:
             self._asking.remove(exchange)
         self._selector.unregister(exchange.connection)

@@ -107,7 +107,11 @@ def finish(context: DeliveryContext, step: Finished) -> None:
 
 
 def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) -> Iterator[Batch]:
-    """Batches of records that were in flight when a run ended without an answer: to be sent again under their ids."""
+    """Batches of records that were in flight when a run ended without an answer: to be sent again.
+
+    A batch that is still whole, with the same versions, gets the id that it had (`uid_of`). Other contents get another
+    one, or a service that knows messages by their ids would take them for what it has.
+    """
     with context.store.write() as connection:
         in_flight.settle_deselected(connection, context.target_id, context.clock(), context.part)
         if not context.keeps_first:
@@ -118,14 +122,12 @@ def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) ->
         by_batch.setdefault(batch_id, []).append(delivery)
     for batch_id, page in by_batch.items():
         with context.store.write() as connection:
-            uid = batches.uid_of(connection, batch_id)
             answer = "no answer was recorded: sent again with the same ids"
             batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, context.clock(), answer=answer)
         made = records_of(recipient, page)
         hold(context, made.held, State.IN_FLIGHT)
-        pieces = list(cut(made.items, limits))
-        for items in pieces:
-            yield Batch(items, State.IN_FLIGHT, uid if len(pieces) == 1 else None)
+        for items in cut(made.items, limits):
+            yield Batch(items, State.IN_FLIGHT)
 
 
 def put_back(context: DeliveryContext, batch_ids: Iterable[int] = ()) -> None:

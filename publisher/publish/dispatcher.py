@@ -32,7 +32,7 @@ from publisher.store.database import Store
 from publisher.store.deliveries import Shard
 from publisher.store.queries import SentVersion
 from publisher.store.schema import BatchState, State
-from publisher.targets.base import Accepted, Message, Outcome, Unknown
+from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Unauthorised, Unknown
 
 _NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
 _MEMBERS_AT_ONCE: Final = 10_000
@@ -100,6 +100,14 @@ class Settlement(msgspec.Struct, frozen=True):
     def accepts(self) -> bool:
         """Whether deliveries become accepted."""
         return isinstance(self.outcome, Accepted) and self.batch.before is not State.ACCEPTED
+
+    @property
+    def is_surely_not_taken(self) -> bool:
+        """Whether no try of the message was, or may have been, accepted."""
+        outcome = self.outcome
+        if isinstance(outcome, Refused | Oversized | Unauthorised):
+            return not outcome.after_unknown
+        return not isinstance(outcome, Accepted | Unknown)
 
     @property
     def named(self) -> Sequence[Item]:
@@ -188,7 +196,7 @@ class Settlements:
         elif isinstance(outcome, Accepted) and not is_record:  # a group that the service had: it took it again
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
         else:
-            if is_record and not isinstance(outcome, Unknown):
+            if is_record and settlement.is_surely_not_taken:
                 in_flight.not_taken(connection, target_id, batch_id, settlement.earlier)
             answer = answer_of(outcome)
             batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, now, answer=answer)
@@ -251,7 +259,7 @@ class Dispatcher:
         context, form = self._context, self._section.form
         items = batch.items
         payload = form.message([item.body for item in items])
-        uid = batch.uid or uid_of(context.target, items, payload)
+        uid = uid_of(context.target, items, payload)
         latest = max((item.latest_end for item in items if item.latest_end is not None), default=None)
         now = context.clock()
         context.store.require_room(self._workers.count * _room_bytes(items))

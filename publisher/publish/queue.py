@@ -13,7 +13,7 @@ from publisher.store.schema import State
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Items to be sent together. `before` is the state of their deliveries; `uid` the id of a batch sent again.
+    """Items to be sent together. `before` is the state of their deliveries.
 
     While the item that is refused is looked for: `other_half` holds it if these items do not, `rest` was refused with
     both and comes after, all at once; `since` is the last batch that had left when all of them were first refused.
@@ -21,7 +21,6 @@ class Batch(msgspec.Struct, frozen=True):
 
     items: Sequence[Item]
     before: State
-    uid: str | None = None
     other_half: Sequence[Item] = ()
     rest: Sequence[Item] = ()
     since: int | None = None
@@ -36,7 +35,7 @@ class Batch(msgspec.Struct, frozen=True):
         have been this one."""
         if any(item is gone for item in self.rest):
             rest = [item for item in self.rest if item is not gone]
-            return Batch(self.items, self.before, None, self.other_half, rest, self.since)
+            return Batch(self.items, self.before, self.other_half, rest, self.since)
         return Batch([item for item in self.all_items if item is not gone], self.before, since=self.since)
 
     @property

@@ -3,7 +3,7 @@
 Promises kept here: a record is rejected only if it was refused for itself, again after the service had accepted another
 one that was new to it, and the service is well after that; in any other trouble everything waits.
 
-Pure: the policy is told what was observed and says what to do next, by the steps that it yields. It sends nothing and
+Pure: the policy gets what was observed and says what to do next, by the steps that it yields. It sends nothing and
 knows no store.
 
 SGAS has the same answer for bad data and for its own trouble, and while its disk is full it refuses what is new and

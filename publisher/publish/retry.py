@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 
+from msgspec import structs
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt
 
 from publisher.config.schema import Target as TargetSettings
 from publisher.events import Observer, RetryPlanned
 from publisher.publish.context import Sleep
-from publisher.targets.base import Message, Outcome, Target, Throttled, Transient, Unknown
+from publisher.targets.base import Accepted, Message, Outcome, Target, Throttled, Transient, Unknown
 
 
 class RetryBudget:
@@ -76,8 +77,8 @@ def post(
 ) -> Outcome:
     """Post a message; after a transient, throttled or unknown outcome again, as far as the run's budget goes.
 
-    Gives the last outcome; unknown where an earlier try may have been accepted and no later one shows it. Raises
-    `CredentialError` and `SigningError` as the target does.
+    Gives the last outcome; unknown, or marked so, where an earlier try may have been accepted and no later one shows
+    it. Raises `CredentialError` and `SigningError` as the target does.
     """
     unknown = False
 
@@ -114,9 +115,11 @@ def post(
     )
     outcome: Outcome = retrying(once)
     budget.end(outcome)
-    if unknown and isinstance(outcome, Transient | Throttled):
+    if not unknown or isinstance(outcome, Accepted | Unknown):
+        return outcome
+    if isinstance(outcome, Transient | Throttled):
         return Unknown(outcome.answer)
-    return outcome
+    return structs.replace(outcome, after_unknown=True)
 
 
 def answer_of(outcome: Outcome) -> str:

@@ -41,6 +41,7 @@ from publisher.publish.rejection import (
 from publisher.publish.retry import RetryBudget, answer_of
 from publisher.publish.workers import Prefetcher, WorkerPool
 from publisher.store import groups, in_flight
+from publisher.store.queries import SentVersion
 from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
@@ -293,6 +294,8 @@ class SectionSender:
 
     def _divide(self, sent: InFlightBatch, outcome: Oversized | Refused) -> None:
         batch = sent.batch
+        if outcome.after_unknown:
+            batch = structs.replace(batch, items=[self._may_be_there(item) for item in batch.items])
         if isinstance(outcome, Oversized) and len(batch.items) > 1:
             after = [*batch.other_half, *batch.rest]
             parts = [*halves(batch.items), after] if after else halves(batch.items)
@@ -315,6 +318,14 @@ class SectionSender:
                 since=since,
             )
         )
+
+    def _may_be_there(self, item: Item) -> Item:
+        """A record of which the service may have this version since it was sent, or one that was sent before."""
+        if item.group is not None:
+            return item
+        before = item.sent
+        several = self._context.keeps_first and before is not None and not before.is_known_as(item.digest)
+        return structs.replace(item, sent=SentVersion(item.digest, several), may_be_there=True)
 
     # --- what the rejection policy asks for
 
@@ -364,6 +375,8 @@ class SectionSender:
         self._settle(sent, outcome)
         if not isinstance(outcome, Refused | Oversized):
             raise self._stop(outcome)
+        if outcome.after_unknown:
+            record = structs.replace(record, item=self._may_be_there(record.item))
         left = self._dispatcher.last_left
         self._policy.refused_again(record, sent.batch_id, outcome.answer, knew=sent.knew, left=left)
 

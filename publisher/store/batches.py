@@ -81,11 +81,6 @@ def close_open(connection: Connection, target_id: int, now: int, batch_ids: Iter
     )
 
 
-def uid_of(connection: Connection, batch_id: int) -> str:
-    """The id under which a batch was sent."""
-    return str(connection.execute(select(batches.c.uid).where(batches.c.id == batch_id)).scalar_one())
-
-
 def receipt_of(connection: Connection, target_id: int, uid: str) -> dict[str, str] | None:
     """The receipt of a batch of this id that the service took; None where it took none."""
     taken = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED), batches.c.uid == uid)

@@ -18,7 +18,7 @@ class Message(msgspec.Struct, frozen=True):
     """A finished message before it is signed: `payload` is what the service will read.
 
     `record_ids` are those of the records in it, in order; empty for formats whose records have no id (APEL text).
-    `batch_id` is unique to this batch and stays the same when it is sent again.
+    `batch_id` is unique to what is in this batch, and stays the same when that is sent again.
     """
 
     batch_id: str
@@ -55,9 +55,10 @@ class Throttled(msgspec.Struct, frozen=True):
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """Not taken because of its size: send it in smaller parts."""
+    """Not taken because of its size: send it in smaller parts. `after_unknown`: see `Refused`."""
 
     answer: str
+    after_unknown: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -65,22 +66,26 @@ class Refused(msgspec.Struct, frozen=True):
 
     Otherwise it may be an outage as well (SGAS 500). `parts`: the record ids of the message in parts of which the
     service takes or refuses each as a whole, whatever is sent with it; one part with all of them is refused for itself.
-    Empty where the answer does not show any.
+    Empty where the answer does not show any. `after_unknown`: no one can say whether an earlier try of this message was
+    taken; set by who tries again, not by targets.
     """
 
     answer: str
     certain: bool
     parts: tuple[tuple[str, ...], ...] = ()
+    after_unknown: bool = False
 
 
 class Unauthorised(msgspec.Struct, frozen=True):
     """We may not send here: this target pauses until someone has looked at it.
 
     `misdirected`: not because of who we are, but because this is not the place (a wrong URL, project or topic).
+    `after_unknown`: see `Refused`.
     """
 
     answer: str
     misdirected: bool = False
+    after_unknown: bool = False
 
 
 class Unknown(msgspec.Struct, frozen=True):

@@ -6,7 +6,8 @@ replaces its file. In both layouts the name comes from the batch id:
 * `files`: BATCH.txt, .xml, .json, .csv, or .eml where it is signed;
 * `dirq`: DIRECTORY/ELEMENT of 8 and 14 hexadecimal digits, as python-dirq's QueueSimple has them. The element's name is
   a digest of the batch id; its directory is numbered by the clock, after all that are there, so that SSM takes messages
-  in the order in which they were written: of two summaries of a month, APEL keeps the last. SSM signs a message,
+  in the order in which they were written, also one that is written again: of two summaries of a month, APEL keeps the
+  last. SSM signs a message,
   encrypts it if it is configured to, and puts it into the JSON of its broker: what the broker gets is what is bounded.
 """
 

@@ -111,11 +111,8 @@ def elements(queue: int) -> Iterator[str]:
     """The names FOLDER/ELEMENT of the messages in a queue, oldest first."""
     for folder in sorted(filter(_is_folder, os.listdir(queue))):
         with contextlib.suppress(FileNotFoundError):  # emptied and removed meanwhile
-            descriptor = os.open(folder, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=queue)
-            try:
+            with _folder(queue, folder) as descriptor:
                 names = sorted(filter(_is_element, os.listdir(descriptor)))  # noqa: PTH208 - as above
-            finally:
-                os.close(descriptor)
             yield from (f"{folder}/{name}" for name in names)
 
 
@@ -144,22 +141,43 @@ def read_element(queue: Path, name: str) -> bytes:
 
 
 def write_element(queue: int, batch_id: str, content: bytes, now_s: int) -> str:
-    """Write an element, in place of an earlier one of the same batch. Returns DIRECTORY/ELEMENT."""
+    """Write an element, in place of an earlier one of the same batch. Returns DIRECTORY/ELEMENT.
+
+    After others it is written after them, for what comes last counts; the earlier one is removed then.
+    """
     element = hashlib.sha256(batch_id.encode()).hexdigest()[:14]
     directories = sorted(name for name in os.listdir(queue) if _is_folder(name))
     place = next((name for name in reversed(directories) if exists(queue, f"{name}/{element}")), None)
-    if place is None:
+    earlier = place
+    if place is None or place != directories[-1]:
         last = int(directories[-1], 16) if directories else 0
         place = f"{max(now_s, last + 1):08x}"
         with contextlib.suppress(FileExistsError):  # another producer of this queue
             os.mkdir(place, 0o700, dir_fd=queue)
         os.fsync(queue)
-    descriptor = os.open(place, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=queue)
-    try:
+    with _folder(queue, place) as descriptor:
         write(descriptor, element, content)
+    if earlier is not None and earlier != place:
+        with contextlib.suppress(OSError), _folder(queue, earlier) as descriptor:
+            _remove(descriptor, element)
+    return f"{place}/{element}"
+
+
+@contextlib.contextmanager
+def _folder(queue: int, name: str) -> Iterator[int]:
+    descriptor = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=queue)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
-    return f"{place}/{element}"
+
+
+def _remove(folder: int, element: str) -> None:
+    """Remove an element, as SSM does. Raises `OSError` where SSM has it at work: it sends it once more, or sent it."""
+    lock = element + _LOCK
+    os.link(element, lock, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    os.unlink(element, dir_fd=folder)
+    os.unlink(lock, dir_fd=folder)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from formats.job import Job
 from publisher.events import BatchAnswered, BatchInFlight, Event
 from publisher.store.schema import State
-from publisher.targets.base import Message, Outcome, Transient, Unknown
+from publisher.targets.base import Accepted, Message, Outcome, Refused, Transient, Unauthorised, Unknown
 from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
 from tests.publisher.receivers import Fault, Receiver, once
 from tests.publisher.site import Killed, Site, make_job
@@ -71,6 +71,46 @@ def test_what_was_in_flight_when_the_power_went_is_sent_again_under_the_same_id(
     assert len(service.held) == 250
     twice = len(service.posted()) - 250
     assert twice == (100 if stored else 0)
+
+
+def test_a_run_that_changed_while_it_was_in_flight_is_sent_again_under_another_id(tmp_path: Path) -> None:
+    """Under the same id a service may take it for what it has (Idempotency-Key)."""
+    site, service = site_of(tmp_path, 5, Receiver("neic", "ams"))
+    assert site.killed_at(
+        _step_at(site, tmp_path / "copy", lambda event: isinstance(event, BatchAnswered)), site.publish
+    )
+    service.messages.clear()
+    site.sources["ce1"].add(make_job(3, wall_s=7))
+    site.collect()
+    before = site.rows("SELECT uid FROM batches")
+    site.publish()
+    assert [message.batch_id for message in service.messages] != [row[0] for row in before]
+    assert site.counted("neic") == {State.ACCEPTED: 5}
+
+
+def _then(*outcomes: Outcome) -> Callable[[Message, Accepted], Outcome]:
+    """Answers after a message was stored: the first is that no answer came."""
+    left = list(outcomes)
+    return lambda _message, accepted: left.pop(0) if left else accepted
+
+
+@pytest.mark.parametrize(
+    "second", [Unauthorised("HTTP 403"), DOWN, Refused("HTTP 406", certain=True)], ids=["unauthorised", "down", "406"]
+)
+def test_what_may_have_been_taken_stays_so_whatever_is_answered_to_a_second_try(
+    tmp_path: Path, second: Outcome
+) -> None:
+    """SGAS keeps the first version that it gets, also where its answer to that did not come."""
+    site, service = site_of(tmp_path, 1, attempts=2)
+    service.answer = _then(Unknown("the connection was cut"), second, *[second] * 20)
+    site.publish()
+    assert site.counted("neic") == {State.WAITING: 1}
+    service.answer = lambda _message, accepted: accepted
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    site.publish()
+    assert service.held[record_id(1)] != 7
+    assert site.counted("neic") == {State.SUPERSEDED: 1}
 
 
 def _step_at(site: Site, image: Path, reached: Callable[[Event], bool]) -> int:

@@ -130,6 +130,23 @@ def test_a_part_whose_publisher_died_is_taken_over_at_once(tmp_path: Path) -> No
     assert site.counted("neic") == {State.ACCEPTED: JOBS}
 
 
+def test_parts_of_a_batch_that_are_sent_again_apart_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Under one id the second would replace the first in a directory, or be taken for the first (Idempotency-Key)."""
+    service = Receiver("neic", "ams")
+    site = site_of(tmp_path, service, jobs=PUBLISHERS * BATCH)
+
+    assert site.killed_at(2, site.publish)
+    assert len(site.in_state("neic", State.IN_FLIGHT)) == BATCH
+    site.sources["ce1"].add(*make_jobs(JOBS))
+    site.collect()
+    assert site.publish_to("neic").error is None
+    assert site.counted("neic") == {State.ACCEPTED: JOBS}
+    contents: dict[str, set[tuple[str, ...]]] = {}
+    for message in service.messages:
+        contents.setdefault(message.batch_id, set()).add(message.record_ids)
+    assert max(map(len, contents.values())) == 1
+
+
 def test_what_one_has_in_flight_is_not_touched_by_another(tmp_path: Path) -> None:
     service = Receiver("neic", "ams")
     site = site_of(tmp_path, service)
