@@ -459,7 +459,13 @@ class Publisher:
     def _opened(self, *, create: bool) -> Store:
         """The store, with the spooling contexts of the configuration kept up with it."""
         settings = self.config.store
-        store = open_store(settings.url, settings.busy_timeout, create=create, read_only=self._read_only)
+        store = open_store(
+            settings.url,
+            settings.busy_timeout,
+            create=create,
+            read_only=self._read_only,
+            mark=settings.mark_file,
+        )
         if self.config.spool and not self._read_only:
             from publisher.spool.spooler import attach  # noqa: PLC0415
 
