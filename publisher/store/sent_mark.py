@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from publisher.errors import StoreError, StoreFullError, StoreRestoredError
 from publisher.store.dialect import PRIVATE_FILE_MODE
@@ -35,7 +35,7 @@ RESTORED_HINT: Final = (
 )
 _count: Final = (
     update(sent_mark)
-    .values(messages=sent_mark.c.messages + 1)
+    .values(messages=sent_mark.c.messages + 1, sent_at=bindparam("now"))
     .returning(sent_mark.c.store, sent_mark.c.messages, sent_mark.c.sent_at)
 )
 
@@ -64,7 +64,7 @@ def begin(connection: Connection) -> SentMark:
 def count_message(connection: Connection, now: int) -> SentMark:
     """Count a message, in the transaction that records it as in flight. `Store.mark_sent` is called with the result
     before it leaves."""
-    return SentMark(*connection.execute(_count.values(sent_at=now)).one())
+    return SentMark(*connection.execute(_count, {"now": now}).one())
 
 
 def take_count(connection: Connection, mark: SentMark) -> None:
