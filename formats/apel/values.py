@@ -19,6 +19,7 @@ from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
 from formats.text import duration_seconds
 from formats.view import View
 
+_UP_TO_620: Final = frozenset({"arc-6.20", "arc-6.17"})
 _NAMES_UP_TO_620: Final = re.compile(r"(?:/[-\w.]+)+")
 """What ARC up to 6.20 takes for the group of a VOMS attribute: names up to the first other character, such as `=`."""
 
@@ -133,7 +134,7 @@ def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
     group = primary.group if primary else None
     role = f"Role={primary.role}" if primary and primary.role else None
     if view.vo_spelling != "plain":
-        if view.vo_spelling != "arc":
+        if view.vo_spelling in _UP_TO_620:
             leading = _NAMES_UP_TO_620.match(job.fqans[0]) if job.fqans else None
             group, role = leading[0] if leading else None, None
         group = group or f"/{vo or ''}"
