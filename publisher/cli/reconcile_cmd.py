@@ -113,12 +113,16 @@ def reconcile(
         say("Run reconcile again in a few minutes: services count accepted records with a delay")
     elif not resend and any(month.missing for one in found.targets.values() for month in one.months):
         say("`--resend` sends again what is missing, under the same ids")
-    if not session.json:
-        for name, jobs in taken_over.items():
-            say(f"{name}: {counted(jobs, 'job')} recorded as delivered; what else waits there will be sent")
+    _say_taken_over(taken_over)
     resent = exit_code.of_run((), delivered, None, contexts=publisher.context_errors())
     agrees = (agrees or closed) and (conserved is None or conserved.agrees)
     raise typer.Exit(_code(agrees=agrees, refused=refused, resent=resent))
+
+
+def _say_taken_over(jobs_by_target: dict[str, int]) -> None:
+    for name, jobs in jobs_by_target.items():
+        if not session.json:
+            say(f"{name}: {counted(jobs, 'job')} recorded as delivered; what else waits there will be sent")
 
 
 def _evidence_text(file: Path | None) -> str:
