@@ -10,7 +10,7 @@ Every method raises the errors of `publisher.errors`; a problem with one source 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -214,8 +214,10 @@ class Publisher:
     def take_over_found(self, found: Reconciliation, evidence: str) -> dict[str, int]:
         """Record as delivered what a reconciliation found at the services and was never sent from here, as after a
         restore or in a new store. `evidence`: by what. How many jobs, by target."""
+        from publisher.publish.decide import DeliveredBefore  # noqa: PLC0415
+
         return {
-            name: self.take_over(name, found.database.delivered_runs(name), evidence)
+            name: self.take_over(name, DeliveredBefore(found.database.delivered_runs(name)), evidence)
             for name, one in found.targets.items()
             if one.delivered_jobs
         }
