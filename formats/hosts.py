@@ -73,7 +73,7 @@ def apel_submit_host(job: Job, view: View) -> str:
     interface = kind.removeprefix(_NORDUGRID)
     if interface == kind or interface not in _NAMED_INTERFACES:
         return url
-    if interface == "internal" and view.submit_host == "arc-6.17-internal":
+    if interface == "internal" and view.submit_host == "arc-6.21":
         interface = "ternal"
     return f"{interface}:{url}"
 

@@ -9,16 +9,17 @@ from typing import Literal
 
 import msgspec
 
-SubmitHostSpelling = Literal["arc", "url", "arc-6.17-internal", "host", "apel-client"]
+SubmitHostSpelling = Literal["arc", "url", "arc-6.21", "host", "apel-client"]
 """APEL's SubmitHost of an ARC endpoint. `arc`: `<interface without org.nordugrid.>:<URL>` for arcrest and internal, the
-bare URL for emies and gridftp; `url`: the bare URL always (ARC 6.17); `arc-6.17-internal`: as `arc`, with `internal`
-mangled to `ternal` as some ARC releases did; `host`: the host alone; `apel-client`: the bare URL, and `None` for a
-local job. A site keeps the spelling its history has."""
+bare URL for emies and gridftp; `url`: the bare URL always (ARC up to 6.20); `arc-6.21`: as `arc`, with `internal`
+mangled to `ternal`, as ARC has it since that release; `host`: the host alone; `apel-client`: the bare URL, and `None`
+for a local job. A site keeps the spelling of its history."""
 
-VoSpelling = Literal["plain", "arc", "arc-6.17", "apel-client"]
+VoSpelling = Literal["plain", "arc", "arc-6.20", "arc-6.17", "apel-client"]
 """`plain`: group `/atlas`, role `Role=production` (the convention); `arc`: `/Role=production` and `Role=NULL`;
-`arc-6.17`: group `/atlas/Role` for a run with a role, and `Role=NULL` always, as that release wrote them;
-`apel-client`: the role as the FQAN has it, `Role=NULL` included, and the Unix group as VO of a local job."""
+`arc-6.20`: group `/atlas/Role` for a run with a role, and `Role=NULL` always, as that release wrote them; `arc-6.17`:
+the same, also for a run without a VO, with the group `/`, as up to 6.19; `apel-client`: the role as the FQAN has it,
+`Role=NULL` included, and the Unix group as VO of a local job."""
 
 SummaryCounts = Literal["nodes-and-cores", "cores", "none"]
 """Which of NodeCount and Processors, both in the key of a summary, have their values; the others are 0. The APEL client

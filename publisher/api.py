@@ -211,6 +211,17 @@ class Publisher:
 
         return send_missing(self.store, self.config, self._plans(), found, self.tools)
 
+    def take_over_found(self, found: Reconciliation, evidence: str) -> dict[str, int]:
+        """Record as delivered what a reconciliation found at the services and was never sent from here, as after a
+        restore or in a new store. `evidence`: by what. How many jobs, by target."""
+        from publisher.publish.decide import DeliveredBefore  # noqa: PLC0415
+
+        return {
+            name: self.take_over(name, DeliveredBefore(found.database.delivered_runs(name)), evidence)
+            for name, one in found.targets.items()
+            if one.delivered_jobs
+        }
+
     # --- the messages that publishing would send
 
     def rendering(self, format_name: str, target: str | None, window: Window) -> Rendering | ReportRendering:
@@ -450,7 +461,13 @@ class Publisher:
     def _opened(self, *, create: bool) -> Store:
         """The store, with the spooling contexts of the configuration kept up with it."""
         settings = self.config.store
-        store = open_store(settings.url, settings.busy_timeout, create=create, read_only=self._read_only)
+        store = open_store(
+            settings.url,
+            settings.busy_timeout,
+            create=create,
+            read_only=self._read_only,
+            mark=settings.mark_file,
+        )
         if self.config.spool and not self._read_only:
             from publisher.spool.spooler import attach  # noqa: PLC0415
 

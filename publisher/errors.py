@@ -9,7 +9,8 @@
     │   ├── StoreNewerError             5  its version is unknown to this program
     │   ├── StoreBusyError              5  locked by another process for too long
     │   ├── StoreFullError              5  no space to write state: a run that cannot write its state sends nothing
-    │   └── StoreCorruptError           5
+    │   ├── StoreCorruptError           5
+    │   └── StoreRestoredError          5  it may not know of all that was sent: a backup was put in its place
     ├── CredentialError                 4  certificate or key unusable here, or refused there
     │   └── SigningError                4  a message could not be signed, so it was not sent
     ├── SourceError                     1  a source could not be read
@@ -108,6 +109,10 @@ class StoreFullError(StoreError):
 
 class StoreCorruptError(StoreError):
     """The store's file is damaged."""
+
+
+class StoreRestoredError(StoreError):
+    """The store may not know of all that was sent: a backup was put in its place. Nothing is sent."""
 
 
 class CredentialError(PublisherError):

@@ -31,6 +31,7 @@ from publisher.store.admin.integrity import Miscounted
 from publisher.store.admin.purge import GroupKinds, MonthPlan
 from publisher.store.classes import JobClass
 from publisher.store.database import Store, open_store
+from publisher.store.sent_mark import RESTORED_HINT
 
 if TYPE_CHECKING:
     from publisher.spool.exchange import Manifest
@@ -90,8 +91,10 @@ class StoreMaintenance:
 
     def check(self) -> list[Finding]:
         """Whether what the store holds agrees with itself. Changes nothing."""
+        why = self._store.why_not_latest()
+        restored = [] if why is None else [Finding("last sent", "red", why, RESTORED_HINT)]
         with self._store.read() as connection:
-            return [*integrity.check(connection), *self._spooling(connection)]
+            return [*restored, *integrity.check(connection), *self._spooling(connection)]
 
     def _spooling(self, connection: Connection) -> Iterator[Finding]:
         from publisher.spool import spooler  # noqa: PLC0415 - a leaf
@@ -121,6 +124,20 @@ class StoreMaintenance:
             if not self._config.spool and spooler.generation(connection) is not None:
                 spooler.remove(connection)
             return integrity.repair_counters(connection, self._clock())
+
+    def accept_restored(self) -> str | None:
+        """Let it be sent from this store although it may not know of all that was sent before; gives why it may not.
+
+        None where it does, as far as is known; then nothing changes. What was delivered is to be learned first.
+        """
+        with exclusive(self._store, self._config.targets):
+            why = self._store.why_not_latest()
+            if why is not None:
+                with self._store.write() as connection:
+                    self._store.accept_restored(connection)
+                    registry.record_action(connection, "accept restored", self._store.place, why, self._clock())
+                self._store.adopt_mark()
+        return why
 
     def backup(self, file: Path) -> Backup:
         """Write a verified backup beside a publisher at work: see `publisher.store.admin.backup`."""
@@ -247,7 +264,10 @@ def copy_store(
     try:
         destination = open_store(destination_url, busy_timeout_s)
         try:
-            return backup.copy(source, destination, tell)
+            copied = backup.copy(source, destination, tell)
+            if source.why_not_latest() is None:
+                destination.adopt_mark()
+            return copied
         finally:
             destination.close()
     finally:

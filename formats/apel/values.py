@@ -19,8 +19,9 @@ from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
 from formats.text import duration_seconds
 from formats.view import View
 
-_NAMES_OF_617: Final = re.compile(r"(?:/[-\w.]+)+")
-"""What ARC 6.17 takes for a VOMS attribute's group: names up to the first with another character, `=` included."""
+_UP_TO_620: Final = frozenset({"arc-6.20", "arc-6.17"})
+_NAMES_UP_TO_620: Final = re.compile(r"(?:/[-\w.]+)+")
+"""What ARC up to 6.20 takes for the group of a VOMS attribute: names up to the first other character, such as `=`."""
 
 
 def text(field: str, value: str | None, notes: list[Note]) -> str:
@@ -120,23 +121,27 @@ def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
     """VO, VOGroup and VORole (facts on formats, 4.7): `atlas`, `/atlas/no`, `Role=production`; `None` for what is not.
 
     With `vo_spelling = "arc"` the role is `/Role=production`, or `Role=NULL` where there is none, and the group of a
-    run without VOMS attributes is `/`, as ARC's publisher writes them. ARC 6.17 takes the role's word into the group
-    (`/atlas/Role`) and has no role ever: `vo_spelling = "arc-6.17"`. The APEL client keeps the role as the FQAN has it,
-    `Role=NULL` included, and takes the Unix group for the VO of a local job: `vo_spelling = "apel-client"`.
+    run without VOMS attributes is its VO, as ARC's publisher writes them since 6.21. Up to 6.20 it takes the word of
+    the role into the group (`/atlas/Role`) and has no role ever: `arc-6.20`; up to 6.19 a run without a VO has the
+    group `/` and `Role=NULL` too: `arc-6.17`. The APEL client keeps the role as the FQAN has it, `Role=NULL` included,
+    and takes the Unix group for the VO of a local job: `apel-client`.
     """
     if view.vo_spelling == "apel-client":
         vo, group, role = _vo_fields_of_client(job)
         return named("VO", vo, notes), named("VOGroup", group, notes), named("VORole", role, notes)
+    vo = vo_of(job)
     primary = parse_fqan(job.fqans[0]) if job.fqans else None
     group = primary.group if primary else None
     role = f"Role={primary.role}" if primary and primary.role else None
-    if view.vo_spelling == "arc-6.17":
-        leading = _NAMES_OF_617.match(job.fqans[0]) if job.fqans else None
-        group, role = leading[0] if leading else "/", "Role=NULL"
-    elif view.vo_spelling == "arc":
-        group = group or "/"
+    if view.vo_spelling != "plain":
+        if view.vo_spelling in _UP_TO_620:
+            leading = _NAMES_UP_TO_620.match(job.fqans[0]) if job.fqans else None
+            group, role = leading[0] if leading else None, None
+        group = group or f"/{vo or ''}"
         role = f"/{role}" if role else "Role=NULL"
-    return named("VO", vo_of(job), notes), named("VOGroup", group, notes), named("VORole", role, notes)
+        if vo is None and view.vo_spelling != "arc-6.17":
+            group = role = None
+    return named("VO", vo, notes), named("VOGroup", group, notes), named("VORole", role, notes)
 
 
 def _vo_fields_of_client(job: Job) -> tuple[str | None, str | None, str | None]:

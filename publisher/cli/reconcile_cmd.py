@@ -16,7 +16,7 @@ from publisher.cli.session import session
 from publisher.cli.sums_view import show_sums, sums_json, write_csv
 from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
-from publisher.text import iso, safe
+from publisher.text import counted, iso, safe
 
 if TYPE_CHECKING:
     from formats.calendar import Month
@@ -52,6 +52,13 @@ def reconcile(
         typer.Option("--file", metavar="FILE", help="CSV or JSON export of the service of one target."),
     ] = None,
     resend: Annotated[bool, typer.Option("--resend", help="Send again what the service lacks.")] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Record as delivered what was never sent from here and is at the service.",
+        ),
+    ] = False,
     yes: options.Yes = False,
     limit: Annotated[
         int | None,
@@ -86,6 +93,7 @@ def reconcile(
             write_csv(conserved)
         elif conserved is not None and not session.json:
             show_sums(conserved)
+        taken_over = publisher.take_over_found(found, _evidence_text(file)) if take_over else {}
         delivered = {}
         again = sum(one.again_jobs + one.again_groups for one in found.targets.values())
         if resend and again:
@@ -98,15 +106,27 @@ def reconcile(
         closed = bool(delivered) and not any(one.others for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())
     if session.json:
-        json_object(answer | {"agrees": found.agrees, "resent": delivered_json(delivered, status) if delivered else {}})
+        resent_json = delivered_json(delivered, status) if delivered else {}
+        json_object(answer | {"agrees": found.agrees, "resent": resent_json, "taken_over": taken_over})
     elif delivered and not session.quiet:
         show_delivered(delivered, status)
         say("Run reconcile again in a few minutes: services count accepted records with a delay")
     elif not resend and any(month.missing for one in found.targets.values() for month in one.months):
         say("`--resend` sends again what is missing, under the same ids")
+    _say_taken_over(taken_over)
     resent = exit_code.of_run((), delivered, None, contexts=publisher.context_errors())
     agrees = (agrees or closed) and (conserved is None or conserved.agrees)
     raise typer.Exit(_code(agrees=agrees, refused=refused, resent=resent))
+
+
+def _say_taken_over(jobs_by_target: dict[str, int]) -> None:
+    for name, jobs in jobs_by_target.items():
+        if not session.json:
+            say(f"{name}: {counted(jobs, 'job')} recorded as delivered; what else waits there will be sent")
+
+
+def _evidence_text(file: Path | None) -> str:
+    return f"they are in {file}" if file is not None else "the service has them"
 
 
 def _code(*, agrees: bool, refused: bool, resent: int) -> int:

@@ -103,6 +103,21 @@ def backup(
         _say(f"{done.file}: {done.bytes:,} bytes, {done.runs:,} runs, {done.deliveries:,} deliveries; checked")
 
 
+def accept_restored(yes: Yes = False) -> None:
+    """Send from a store that was restored, although it may not know of all that was sent. Learn that first."""
+    with session.publisher() as publisher:
+        maintenance = publisher.maintenance
+        why = publisher.store.why_not_latest()
+        if why is not None:
+            say(why)
+            confirm("Send from it from now on?", yes=yes)
+        maintenance.accept_restored()
+    if session.json:
+        json_object({"accepted": why is not None, "reason": why})
+    else:
+        _say("nothing to accept: the store knows of all that was sent" if why is None else "accepted")
+
+
 def purge(
     before: Annotated[
         str | None, typer.Option("--before", metavar="MONTH", help="Purge jobs that ended before this month: 2025-01.")
@@ -265,6 +280,7 @@ def audit(
 _COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "check": check,
     "backup": backup,
+    "accept-restored": accept_restored,
     "copy": copy,
     "purge": purge,
     "forget": forget,

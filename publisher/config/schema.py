@@ -73,6 +73,8 @@ __all__ = [
 ]  # fmt: skip
 
 
+_STATE_FOLDER: Final = Path("/var/lib/usage-publisher")
+"""What the service units have for the store."""
 LONGEST_NAME: Final = 100
 """Characters of the name of a source, a target, or a context: it is in names of files and in indexes of the store."""
 
@@ -91,6 +93,11 @@ class StoreSettings(Settings):
         description="`sqlite:////absolute/path`, `sqlite:///path/relative/to/this/file` or `postgresql://...`.",
     )
     busy_timeout: Seconds = Field(default=30.0, description="How long to wait for a store that another process holds.")
+    sent_mark: FilePath | None = Field(
+        default=None,
+        description="File that says what was sent last, by which a restored store is recognised. Default: beside an "
+        "SQLite store; for PostgreSQL `/var/lib/usage-publisher/sent-mark`, where that folder exists.",
+    )
     keep_jobs: Months | None = Field(
         default=None, description="Jobs that ended earlier, and were delivered, are taken out by `store purge`."
     )
@@ -100,6 +107,13 @@ class StoreSettings(Settings):
     keep_receipts: Months | None = Field(
         default=None, description="Receipts of, and answers to, messages sent earlier: the same."
     )
+
+    @property
+    def mark_file(self) -> Path | None:
+        """The file that says what was sent last; None: beside an SQLite store, nowhere for another."""
+        if self.sent_mark is None and not self.url.startswith("sqlite") and _STATE_FOLDER.is_dir():
+            return _STATE_FOLDER / "sent-mark"
+        return self.sent_mark
 
 
 class Config(Settings):

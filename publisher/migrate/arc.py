@@ -17,11 +17,12 @@ from typing import Any, Final
 import msgspec
 
 from formats.benchmark import canonical_name
+from formats.calendar import month_bounds, month_of
 from formats.registry import FORMATS
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
 from publisher.sqlite_file import open_read_only
-from publisher.text import iso
+from publisher.text import iso, quoted
 
 
 class Watermark(msgspec.Struct, frozen=True):
@@ -109,6 +110,7 @@ class _Arc:
         self._jura = conf.block(_JURA)
         self.proposal = Proposal(str(conf.path))
         self._watermarks, self._state = self._read_state(publishing_db)
+        self._marks: dict[str, int] = {}
         self.proposal.state_file = self._state
         self._remark_problems()
         self._credentials()
@@ -119,6 +121,7 @@ class _Arc:
                 self._target(kind, rest or kind, block)
             elif name.startswith(f"{_JURA}/"):
                 self._leave_out(block, f"[{name}]")
+        self._benchmark_of_the_past()
         self._site(site)
         self._state_of_others()
         self._common_remarks()
@@ -210,9 +213,17 @@ class _Arc:
         where = f"[{_JURA}] vomsless_vo"
         if (value := self._value(self._jura, "vomsless_vo")) is not None:
             vo, _, issuer = value.partition("#")
-            source["map"] = [{"vo": vo.strip()}]
-            text = "jobs without a VO get it in summaries and VO filters too; ARC puts it into job records only"
-            self.proposal.remark("differs", where, text)
+            if self._sends_summaries():
+                text = (
+                    "ARC puts it into job records and not into summaries, so that with it the summary of the month of "
+                    f"the move would count those jobs twice. Add `map = [{{ vo = {quoted(vo.strip())} }}]` to "
+                    f"[sources.{SOURCE}] when that month is over"
+                )
+                self.proposal.remark("choose", where, text)
+            else:
+                source["map"] = [{"vo": vo.strip()}]
+                text = "jobs without a VO get it in VO filters too; ARC puts it into records only"
+                self.proposal.remark("differs", where, text)
             if issuer:
                 self.proposal.remark("not carried over", where, f"the issuer {issuer} is not written into records")
         if self._jura.all("vo_group"):
@@ -221,6 +232,30 @@ class _Arc:
                 "writes usage records that are not well-formed"
             )
             self.proposal.remark("not carried over", f"[{_JURA}] vo_group", text)
+
+    def _sends_summaries(self) -> bool:
+        apel = [block for name, block in self._conf.blocks.items() if name.startswith(f"{_JURA}/apel")]
+        return any(self._value(block, "apel_messages") != "urs" for block in apel)
+
+    def _benchmark_of_the_past(self) -> None:
+        """Where it knows no benchmark, ARC sends HEPSPEC 1.0, which is in the key of a summary."""
+        source = self.proposal.sources[SOURCE]
+        marks = [
+            self._marks[name]
+            for name, target in self.proposal.targets.items()
+            if name in self._marks and "vo_spelling" in target
+        ]
+        if not marks or not ("benchmark" in source or "benchmarks" in source):
+            return
+        until = iso(month_bounds(month_of(max(marks)))[1])
+        rule = {"type": "HEPSPEC", "value": 1.0, "until": until}
+        source["benchmarks"] = [rule, *source.get("benchmarks", ())]
+        text = (
+            f"jobs that have none in the accounting database were sent as HEPSPEC 1.0. Up to {until} they still are, "
+            "or APEL would count them twice in the month of the move: if ARC is stopped in a later month, set `until` "
+            "to its end"
+        )
+        self.proposal.remark("choose", f"sources.{SOURCE}.benchmarks", text)
 
     # --- the targets
 
@@ -248,8 +283,10 @@ class _Arc:
             self.proposal.remark("differs", f"{where} vofilter", text)
         self._batch(target, block)
         self._every(target, block, kind)
-        self._delivered(target, block)
-        self.proposal.targets[self.proposal.free_name(name, kind)] = target
+        free = self.proposal.free_name(name, kind)
+        if (mark := self._delivered(target, block)) is not None:
+            self._marks[free] = mark.last_end
+        self.proposal.targets[free] = target
 
     def _apel(self, target: dict[str, Any], block: Block) -> None:
         where = f"[{block.name}]"
@@ -285,17 +322,23 @@ class _Arc:
     def _spellings(self, target: dict[str, Any], *, summaries: bool) -> None:
         """The spellings in the keys of APEL, as the history at the service has them (facts on ARC)."""
         if self._release is None:
-            target["submit_host"] = "arc"
             text = (
-                "SubmitHost is spelled as ARC 6.18 and later have it; a history of 6.17 or earlier needs "
-                '`submit_host = "url"` and `vo_spelling = "arc-6.17"` (or import again with --release 6.17). With '
-                "the wrong one APEL counts the month of the move twice"
+                "SubmitHost and VO groups are spelled as ARC 6.21 and later have them; a history of 6.20 or earlier is "
+                "spelled otherwise: import again with --release 6.20. With the wrong one APEL counts the month of the "
+                "move twice"
             )
             self.proposal.remark("choose", "ARC's release", text)
-        else:
-            target["submit_host"] = "url" if self._release <= (6, 17) else "arc"
+        release = self._release or (6, 21)
+        if summaries and release < (6, 18):
+            text = (
+                "knows no HEPscore23: jobs that have it in the accounting database were sent as HEPSPEC 1.0, in "
+                "another group than from here. If there are any, let ARC publish the month to its end, and set `since` "
+                "of the target to the next one"
+            )
+            self.proposal.remark("choose", f"ARC {'.'.join(map(str, release))}", text)
+        target["submit_host"] = "url" if release < (6, 21) else "arc-6.21"
         if summaries:
-            target["vo_spelling"] = "arc-6.17" if self._release is not None and self._release <= (6, 17) else "arc"
+            target["vo_spelling"] = "arc-6.17" if release < (6, 20) else "arc-6.20" if release < (6, 21) else "arc"
             text = "groups and roles of VOs are spelled as ARC has them, so that no month counts twice"
             self.proposal.remark("differs", "targets: vo_spelling", text)
 
@@ -339,7 +382,7 @@ class _Arc:
             self.proposal.remark("choose", str(usual), f"{text}: import as root, or name a copy with --publishing-db")
             return {}, None
 
-    def _delivered(self, target: dict[str, Any], block: Block) -> None:
+    def _delivered(self, target: dict[str, Any], block: Block) -> Watermark | None:
         short = block.name.partition(":")[2]
         mark = self._watermarks.get(block.name) or self._watermarks.get(short)
         where = f"[{block.name}]"
@@ -350,11 +393,12 @@ class _Arc:
                     "to begin later"
                 )
                 self.proposal.remark("choose", where, text)
-            return
+            return None
         target["delivered_until"] = iso(mark.last_end)
         until, reported = iso(mark.last_end), iso(mark.last_report)
         text = f"what ended up to {until} counts as delivered by ARC, which last reported {reported}"
         self.proposal.remark("state", where, text)
+        return mark
 
     def _state_of_others(self) -> None:
         names = {name for name in self._conf.blocks if name.startswith(f"{_JURA}/")}

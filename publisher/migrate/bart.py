@@ -185,7 +185,9 @@ class _Bart:
     # --- targets
 
     def _targets(self, given: int | None) -> None:
-        common = self._batches() | self._delivered(given)
+        host = self._value(self._common, "hostname")
+        machine = {"machine_name": host} if host is not None else {}  # a job's id may name another host, the server
+        common = machine | self._batches() | self._delivered(given)
         by_url: dict[str, list[str | None]] = {}
         for url, vo in self._wanted():
             if _URL(url):

@@ -256,7 +256,8 @@ class MatchKeys(msgspec.Struct, frozen=True):
 def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     """The keys of a record.
 
-    Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2).
+    Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2). Those of usage
+    records are compared without the name of a server behind them, which BaRT has, among those of one machine.
     """
     if FORMATS[format_name].shape == "summary":
         key = group_of(fields).key
@@ -267,7 +268,10 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     with contextlib.suppress(ValueError):
         text = _first(fields, "EndTime")
         end = None if text is None else _instant(text)
-    pair = None if local is None or end is None else f"{local.rstrip().lower()} {end}"
+    spelled = "" if local is None else local.rstrip().lower()
+    if FORMATS[format_name].key == "record id" and (machine := _first(fields, "MachineName")) is not None:
+        spelled = f"{spelled.partition('.')[0]} {machine.lower()}"
+    pair = None if local is None or end is None else f"{spelled} {end}"
     job = _first(fields, "JobIdentity/GlobalJobId")
     name = _first(fields, "RecordIdentity@recordId") or pair or job
     return MatchKeys(name or str(sorted(fields.items())), job, pair, local, end)

@@ -26,7 +26,7 @@ from publisher.errors import PublisherError
 from publisher.events import BatchAnswered, BatchInFlight
 from publisher.publish.context import Tools
 from publisher.publish.retry import RetryBudget, answer_of, post
-from publisher.store import batches, groups
+from publisher.store import batches, groups, sent_mark
 from publisher.store.database import Store
 from publisher.store.schema import BatchState, State
 from publisher.targets.base import Accepted, Message, Outcome, Target, Unauthorised
@@ -84,6 +84,7 @@ class Queue:
 
     def send(self, target: Target, tools: Tools) -> Taken:
         """Send what is to be sent, and take out what is not needed; ends where the service takes no more."""
+        self._store.require_latest()
         taken = Taken()
         patience = RetryBudget(self._settings)
         for name in elements_of(self._path):
@@ -134,6 +135,8 @@ class Queue:
             batch_id = batches.open_batch(
                 connection, self._target_id, uid, message.format, message.records, len(payload), None, tools.clock()
             )
+            mark = sent_mark.count_message(connection, tools.clock())
+        self._store.mark_sent(mark)
         tools.observer(BatchInFlight(target.name, batch_id, message.records))
         content_type = FORMATS[message.format].content_type
         posted = Message(uid, message.format, content_type, payload)

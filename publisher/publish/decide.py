@@ -10,7 +10,7 @@ same months is then sent in any case, and those whose key we do not make are sen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -113,7 +113,7 @@ def assume_until(connection: Connection, target_id: int, target: str, until: int
 class DeliveredBefore(msgspec.Struct, frozen=True):
     """What the publisher before us sent: runs by their ids, or summaries."""
 
-    run_ids: Sequence[int] = ()
+    run_ids: Iterable[int] = ()
     groups: Sequence[Group] = ()
 
 

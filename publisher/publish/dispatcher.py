@@ -27,7 +27,7 @@ from publisher.publish.queue import Batch
 from publisher.publish.retry import answer_of
 from publisher.publish.workers import WorkerPool
 from publisher.reason import ReasonCode
-from publisher.store import batches, deliveries, groups, in_flight, runs
+from publisher.store import batches, deliveries, groups, in_flight, runs, sent_mark
 from publisher.store.database import Store
 from publisher.store.deliveries import Shard
 from publisher.store.queries import SentVersion
@@ -270,6 +270,8 @@ class Dispatcher:
             )
             if batch.before is not State.ACCEPTED:
                 self._mark_in_flight(connection, batch, batch_id, now)
+            mark = sent_mark.count_message(connection, now)
+        context.store.mark_sent(mark)
         self._left.append(batch_id)
         self._settlements.report()
         record_ids = tuple(item.key for item in items) if self._section.kind is None else ()

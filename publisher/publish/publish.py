@@ -224,6 +224,7 @@ def _deliver_locked(
     settings = config.targets[name]
     if settings.shadow:
         return _rehearse(store, config, name, plan, tools)
+    store.require_latest()
     with store.read() as connection:
         waiting = deliveries.of_target(connection, plan.target_id)[State.WAITING]
     tools.observer(DeliveryBegun(name, waiting))

@@ -231,13 +231,14 @@ def begin(
     """Let a window wait again at a target, and record who asked for it; gives what is to be sent then.
 
     Nothing changes where the same was asked for and is not done yet. Raises `UsageError` as `plan_window` and for a
-    shadow, and `TargetBusyError` where another run is at work.
+    shadow, `StoreRestoredError`, and `TargetBusyError` where another run is at work.
     """
     asked = _whole_periods(config, name, window, only_missing=only_missing)
     with store.read() as connection:
         purge.require_unpurged(connection, asked.begins, asked.ends)
     if config.targets[name].shadow:
         raise UsageError(f"{name} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first")
+    store.require_latest()
     with store.lock(f"target-{name}") as held:
         if not held:
             raise TargetBusyError(name)

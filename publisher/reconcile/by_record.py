@@ -72,6 +72,8 @@ class ByRecord:
                 pass  # superseded, and waived
             elif state is not State.ACCEPTED:
                 month.unsettled += 1
+                if _difference(entry, theirs) is None:
+                    page.has_unsent(entry)
                 page.differences.append(Difference(month.month, "unsettled", run.record_id, f"here: {state.word}"))
             elif (difference := _difference(entry, theirs)) is not None:
                 month.differing += 1

@@ -22,17 +22,24 @@ class ConfirmedPage(msgspec.Struct):
     """What the comparison of a page of runs gave. Only what is accepted is confirmed, or loses its confirmation.
 
     What is confirmed already is not written again: a month in which nothing changed since costs no writing.
+    `delivered`: never sent from here, and the service has it as it would be sent.
     """
 
     confirmed: list[int] = []
     doubted: list[int] = []
     again: list[tuple[int, State]] = []
     differences: list[Difference] = []
+    delivered: list[int] = []
 
     def agrees(self, entry: LedgerRun) -> None:
         """The service has this run as it was sent."""
         if entry.run.state is State.ACCEPTED and not entry.run.confirmed:
             self.confirmed.append(entry.run.run_id)
+
+    def has_unsent(self, entry: LedgerRun) -> None:
+        """The service has this run, which was not sent from here as far as this store knows."""
+        if entry.run.state in {State.WAITING, State.HELD} and not entry.run.sent:
+            self.delivered.append(entry.run.run_id)
 
     def lacks(self, entry: LedgerRun) -> None:
         """The service does not have this run, or perhaps not; it may be sent again."""
@@ -63,6 +70,7 @@ class Verdicts:
             with self._store.write() as connection:
                 change += transitions.confirm(connection, self._target_id, page.confirmed, self._now)
                 change -= transitions.withdraw(connection, self._target_id, page.doubted)
+        self._found.delivered_jobs += self._database.add_delivered_runs(self._found.target, page.delivered)
         self._found.again_jobs += self._database.add_runs_to_send(self._found.target, page.again)
         self._database.add_differences(self._found.target, page.differences)
         return change

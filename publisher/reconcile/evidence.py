@@ -29,6 +29,7 @@ CREATE TABLE records (
 CREATE TABLE differences (id INTEGER PRIMARY KEY, target TEXT, month INTEGER, kind TEXT, record TEXT, detail TEXT);
 CREATE INDEX differences_of ON differences (target, id);
 CREATE TABLE again (target TEXT, run_id INTEGER, state INTEGER, PRIMARY KEY (target, run_id)) WITHOUT ROWID;
+CREATE TABLE delivered (target TEXT, run_id INTEGER, PRIMARY KEY (target, run_id)) WITHOUT ROWID;
 CREATE TABLE again_groups (
     target TEXT, kind TEXT, month INTEGER, key TEXT, PRIMARY KEY (target, kind, month, key)
 ) WITHOUT ROWID;
@@ -112,6 +113,16 @@ class EvidenceDatabase(TemporaryDatabase):
         query = "SELECT run_id, state FROM again WHERE target = ? AND run_id > ? ORDER BY run_id LIMIT ?"
         for page in self.pages(query, target, after=-1):
             yield [(run_id, State(state)) for run_id, state in page]
+
+    def add_delivered_runs(self, target: str, run_ids: Iterable[int]) -> int:
+        """Keep runs that were never sent from here, and that the service has; gives how many were new."""
+        return self.change("INSERT OR IGNORE INTO delivered VALUES (?, ?)", ((target, run_id) for run_id in run_ids))
+
+    def delivered_runs(self, target: str) -> Iterator[int]:
+        """The runs that were never sent from here, and that the service has."""
+        query = "SELECT run_id FROM delivered WHERE target = ? AND run_id > ? ORDER BY run_id LIMIT ?"
+        for page in self.pages(query, target, after=-1):
+            yield from (run_id for (run_id,) in page)
 
     def add_groups_to_send(self, target: str, found: Iterable[tuple[str, int, str]]) -> int:
         """Keep groups that are to be sent again: (kind, month's number, key); gives how many were new."""

@@ -356,8 +356,9 @@ def send_missing(
 ) -> dict[str, Delivery]:
     """Send again what a reconciliation did not find at the services, under the same ids.
 
-    Raises `TargetBusyError` where another run is at work for a target.
+    Raises `TargetBusyError` where another run is at work for a target, and `StoreRestoredError`.
     """
+    store.require_latest()
     delivered = {}
     for name, one in found.targets.items():
         if not (one.again_jobs or one.again_groups):

@@ -80,7 +80,8 @@ class Found(msgspec.Struct):
     """What was found of one target. `unavailable`: why the service gives no evidence; `notes` are for people.
 
     `registered`: when the service last took records of a machine, where it says so (epoch seconds).
-    `again_jobs`, `again_groups`: what `--resend` would send again. `busy`: another run is at work for this target.
+    `again_jobs`, `again_groups`: what `--resend` would send again. `delivered_jobs`: what the service has and was never
+    sent from here, as far as this store knows. `busy`: another run is at work for this target.
     `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
     """
 
@@ -96,6 +97,7 @@ class Found(msgspec.Struct):
     foreign: int = 0
     again_jobs: int = 0
     again_groups: int = 0
+    delivered_jobs: int = 0
 
     @property
     def agrees(self) -> bool:

@@ -33,6 +33,7 @@ from publisher.status import check_host
 from publisher.status.status import Status, status
 from publisher.store.classes import JobClass, all_classes, classes_ended_in
 from publisher.store.database import Store
+from publisher.store.sent_mark import RESTORED_HINT
 from publisher.targets import make_target
 from publisher.targets.identity import TargetContext
 
@@ -195,12 +196,27 @@ def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Findin
         yield Finding("store", "yellow", f"{config.store.url} does not exist yet", "The first collect makes it")
         return
     yield Finding("store", "green", f"{opened.place} can be read")
+    yield from _restored(opened)
     if opened.file is not None:
         space = os.statvfs(opened.file)
         free = space.f_bavail * space.f_frsize
         level: Level = "red" if free < _NO_SPACE_BYTES else "yellow" if free < _LITTLE_SPACE_BYTES else "green"
         hint = "Free some: a run that cannot write its state sends nothing" if level != "green" else ""
         yield Finding("store", level, f"{free // (1024 * 1024)} MiB are free beside it", hint)
+
+
+def _restored(store: Store) -> Iterator[Finding]:
+    if store.mark_file is None:
+        text = "a restored store cannot be recognised before it sends again what it does not know of"
+        yield Finding("store", "yellow", text, "Set store.sent_mark to a file on this host")
+        return
+    try:
+        why = store.why_not_latest()
+    except PublisherError as error:
+        yield Finding("store", "red", error.message, error.hint)
+        return
+    if why is not None:
+        yield Finding("store", "red", f"{why}. Nothing is sent", RESTORED_HINT)
 
 
 def _credentials(config: Config, now: int) -> Iterator[Finding]:

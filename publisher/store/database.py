@@ -14,9 +14,10 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from sqlalchemy import Connection, Engine, inspect, text
 
-from publisher.errors import StoreError, StoreMissingError, StoreNewerError
-from publisher.store import dialect
+from publisher.errors import StoreError, StoreMissingError, StoreNewerError, StoreRestoredError
+from publisher.store import dialect, sent_mark
 from publisher.store.schema import metadata
+from publisher.store.sent_mark import RESTORED_HINT, SentMark, SentMarkFile
 
 Rows = TypeVar("Rows")
 Place = tuple[int, int]
@@ -51,9 +52,10 @@ class TransactionObserver(Protocol):
 class Store:
     """The opened store. Threads may share it; each transaction has a connection of its own."""
 
-    def __init__(self, engine: Engine, *, is_new: bool = False) -> None:
-        """`is_new`: there was nothing at its place before."""
+    def __init__(self, engine: Engine, *, is_new: bool = False, mark_file: SentMarkFile | None = None) -> None:
+        """`is_new`: there was nothing at its place before. `mark_file`: by which a restored store is recognised."""
         self.is_new = is_new
+        self.mark_file = mark_file
         self._engine = engine
         self._observer: TransactionObserver | None = None
 
@@ -112,6 +114,61 @@ class Store:
         """Raise `StoreFullError` where so many bytes cannot be written; asked before a message leaves."""
         dialect.require_room(self._engine, size_bytes)
 
+    def why_not_latest(self) -> str | None:
+        """Why the store may not know of all that was sent, as after a restore; None where it does, as far as is known.
+
+        Raises `StoreError` where the mark outside of it cannot be read.
+        """
+        why = None
+        if self.mark_file is not None:
+            for _ in range(2):  # others may be sending: they may have made the file after it was looked for
+                marked = self.mark_file.read()  # before the store: what is sent in between is not missing there
+                with self.read() as connection:
+                    stored = sent_mark.of_store(connection)
+                why = self.mark_file.why_not_latest(marked, stored, self.place)
+                if why is None:
+                    break
+        return why
+
+    def require_latest(self) -> None:
+        """Called before anything is sent: from then on the store and the mark outside of it count the same messages.
+
+        Raises `StoreRestoredError` where the store may not know of all that was sent, and `StoreError` and its kinds.
+        """
+        with self.read() as connection:
+            stored = sent_mark.of_store(connection)
+        if stored is None:
+            with self.write() as connection:
+                stored = sent_mark.of_store(connection) or sent_mark.begin(connection)
+        why = self.why_not_latest()
+        if why is not None:
+            raise StoreRestoredError(f"{why}. Nothing is sent", hint=RESTORED_HINT)
+        if self.mark_file is not None:
+            self.mark_file.make(stored)
+
+    def accept_restored(self, connection: Connection) -> None:
+        """Let it be sent from here although a later state of this store, or another one, was sent from before.
+
+        Messages are counted from the later count on, so that the state that is given up is recognised as well. The
+        caller holds all locks, and calls `adopt_mark` when the transaction is committed.
+        """
+        stored = sent_mark.of_store(connection) or sent_mark.begin(connection)
+        marked = self.mark_file.read() if self.mark_file is not None else None
+        if marked is not None and marked.store == stored.store and marked.messages > stored.messages:
+            sent_mark.take_count(connection, marked)
+
+    def adopt_mark(self) -> None:
+        """Let the mark outside be that of this store. Raises `StoreError` and its kinds."""
+        with self.read() as connection:
+            stored = sent_mark.of_store(connection)
+        if self.mark_file is not None and stored is not None:
+            self.mark_file.replace(stored)
+
+    def mark_sent(self, mark: SentMark) -> None:
+        """A message was counted, and that is committed; called before it leaves. Raises `StoreError` and its kinds."""
+        if self.mark_file is not None:
+            self.mark_file.advance(mark)
+
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[bool]:
         """Hold a lock among processes while inside; False at once where another process holds it.
@@ -136,9 +193,13 @@ def open_store(
     *,
     create: bool = True,
     read_only: bool = False,
+    mark: Path | None = None,
     schema: SchemaVersion = SCHEMA,
 ) -> Store:
     """Open the store, creating or migrating it where needed; with `read_only`, neither, and nothing can be written.
+
+    `mark`: the file outside of it by which a restored store is recognised; None: beside an SQLite store, none for one
+    on a server.
 
     Raises `StoreNewerError` for a store of an unknown version, `StoreError` and its kinds where it cannot be used.
     """
@@ -154,7 +215,13 @@ def open_store(
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine, is_new=is_new)
+    return Store(engine, is_new=is_new, mark_file=_mark_file(engine, mark))
+
+
+def _mark_file(engine: Engine, given: Path | None) -> SentMarkFile | None:
+    if engine.dialect.name != "sqlite":
+        return None if given is None else SentMarkFile(given, is_shared=True)
+    return SentMarkFile(given or Path(f"{engine.url.database}.sent"), is_shared=False)
 
 
 def _bring_up_to_date(engine: Engine, schema: SchemaVersion, *, create: bool) -> bool:

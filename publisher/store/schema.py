@@ -19,6 +19,7 @@
     grid_jobs    its entries: whose a local job is
     grid_waits   runs that have no entry; those of them that are held for one
     unreadable   input that is no record, with file, line and reason
+    sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
     resends      windows that are being sent again
     audit        what people did
     notices      the problems that a mail was sent about
@@ -365,6 +366,14 @@ resends = Table(
     Column("only_missing", SmallInteger, nullable=False),
     Column("asked_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
+)
+
+sent_mark = Table(
+    "sent_mark",
+    metadata,
+    Column("store", Text, primary_key=True),
+    Column("messages", BigInteger, nullable=False),
+    Column("sent_at", BigInteger),
 )
 
 audit = Table(

@@ -60,7 +60,7 @@ class Walk:
                 continue
             words = shlex.split(self.here(command))
             if words[0] != "usage-publisher":
-                assert words[0] in {"sed", "rm"}, f"the page shows {command!r}, which is not run"
+                assert words[0] in {"sed", "rm", "cp", "chmod"}, f"the page shows {command!r}, which is not run"
                 subprocess.run(words, check=True, cwd=self.folder)
                 continue
             allowed = {int(code) for code in re.findall(r"\d", comment)} if "exit code" in comment else {0}

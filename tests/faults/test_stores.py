@@ -150,9 +150,17 @@ def test_the_store_is_damaged_and_an_older_copy_put_in_its_place(
     for file in tmp_path.glob("store.db-*"):
         file.unlink()
     shutil.copy(tmp_path / "backup.db", site.store_file)
+    posts = simulator.sgas.stats()["posts"]
+    refused = site.run()
+    assert simulator.sgas.stats()["posts"] == posts
+    assert "was restored from an earlier state" in refused.said
+    assert site.publisher.maintenance.accept_restored() is not None
     again = site.run()
     found = site.balance()
-    words = f"exit code 5: nothing is sent. With a copy that lacks the last batch: {again.words}"
+    words = (
+        f"exit code 5: nothing is sent. With a copy that lacks the last batch: recognised, exit code {refused.code}, "
+        f"nothing is sent. After `store accept-restored`: {again.words}"
+    )
     guarantees.row("corrupt", words, len(found.lost), len(found.twice))
     assert (again.code, site.everything_arrived()) == (0, True)
     assert len(found.twice) == BATCH

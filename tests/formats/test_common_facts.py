@@ -50,8 +50,8 @@ def test_vo_of_a_run() -> None:
     [
         ("arc", "org.nordugrid.arcrest", "arcrest:https://h.example.org/arex"),
         ("arc", "org.nordugrid.internal", "internal:https://h.example.org/arex"),
-        ("arc-6.17-internal", "org.nordugrid.internal", "ternal:https://h.example.org/arex"),
-        ("arc-6.17-internal", "org.nordugrid.arcrest", "arcrest:https://h.example.org/arex"),
+        ("arc-6.21", "org.nordugrid.internal", "ternal:https://h.example.org/arex"),
+        ("arc-6.21", "org.nordugrid.arcrest", "arcrest:https://h.example.org/arex"),
         ("arc", "org.ogf.glue.emies.activitycreation", "https://h.example.org/arex"),
         ("arc", "org.nordugrid.gridftpjob", "https://h.example.org/arex"),
         ("arc", None, "https://h.example.org/arex"),

@@ -197,7 +197,7 @@ class Site:
         """What makes a target that is not a receiver in memory."""
         self.table: dict[str, Any] = {
             "site": {"name": "EXAMPLE-SITE"},
-            "store": {"url": self.store_url},
+            "store": {"url": self.store_url, "sent_mark": "store.db.sent"},
             "sources": {name: {"type": "arc", "path": "x"} for name in self.sources},
             "targets": {name: _settings(receiver) for name, receiver in self.receivers.items()},
         }
@@ -380,11 +380,13 @@ class Site:
                 connection.execute(statement)
 
     def snapshot(self, folder: Path) -> None:
-        """The files of the store as a power cut would leave them now; of one on a server, what is committed."""
+        """The files of the store as a power cut would leave them now; of one on a server, what is committed.
+
+        With the mark outside of it: restored together they are a state that the store was in.
+        """
         if self._server is not None:
             self.reopen()
             self._images[folder] = self._server.copy(self.database)
-            return
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for file in self.folder.glob("store.db*"):
@@ -396,7 +398,6 @@ class Site:
         self.reopen()
         if self._server is not None:
             self._server.replace(self.database, self._images[folder])
-            return
         for file in self.folder.glob("store.db*"):
             file.unlink()
         for file in folder.iterdir():

@@ -265,11 +265,13 @@ def test_records_and_summaries_of_a_run_fall_under_one_key_and_sync_counts_them(
         ("plain", (), "None", "None"),
         ("arc", ("/atlas/Role=production",), "/atlas", "/Role=production"),
         ("arc", ("/atlas",), "/atlas", "Role=NULL"),
-        ("arc", (), "/", "Role=NULL"),
+        ("arc", (), "/atlas", "Role=NULL"),
+        ("arc-6.20", ("/atlas/no/Role=production/Capability=NULL",), "/atlas/no/Role", "Role=NULL"),
+        ("arc-6.20", (), "/atlas", "Role=NULL"),
         ("arc-6.17", ("/atlas/no/Role=production/Capability=NULL",), "/atlas/no/Role", "Role=NULL"),
         ("arc-6.17", ("/icecube.wisc.edu",), "/icecube.wisc.edu", "Role=NULL"),
-        ("arc-6.17", ("atlas",), "/", "Role=NULL"),
-        ("arc-6.17", (), "/", "Role=NULL"),
+        ("arc-6.17", ("atlas",), "/atlas", "Role=NULL"),
+        ("arc-6.17", (), "/atlas", "Role=NULL"),
         ("apel-client", ("/atlas/no/role=production",), "/atlas/no", "role=production"),
         ("apel-client", ("/cms/Role=NULL/Capability=NULL",), "/cms", "Role=NULL"),
         ("apel-client", ("/cms/Capability=NULL",), "/cms/Capability=NULL", "None"),
@@ -304,6 +306,21 @@ def test_nodes_and_processors_that_summaries_have(counts: SummaryCounts, nodes: 
     view = View(site="S", summary_counts=counts)
     key = next(_groups(view, job(nodes=2, cores=8))).spelling
     assert (key.nodes, key.processors) == (nodes, processors)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "fields"),
+    [
+        ("plain", ("None", "None", "None")),
+        ("arc", ("None", "None", "None")),
+        ("arc-6.20", ("None", "None", "None")),
+        ("arc-6.17", ("None", "/", "Role=NULL")),
+    ],
+)
+def test_vo_group_and_role_of_a_run_without_a_vo(spelling: str, fields: tuple[str, str, str]) -> None:
+    view = msgspec.convert({"site": "S", "vo_spelling": spelling}, View)
+    key = next(_groups(view, job(fqans=(), vo=None))).spelling
+    assert (key.vo, key.vo_group, key.vo_role) == fields
 
 
 def _groups(view: View, *runs: Job) -> Iterator[Group]:

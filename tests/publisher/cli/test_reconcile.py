@@ -74,6 +74,34 @@ def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:
     assert collected.rows("SELECT COUNT(*) FROM deliveries WHERE confirmed_at IS NOT NULL") == [(37,)]
 
 
+def test_what_was_never_sent_from_here_and_is_there_counts_as_delivered_only_if_asked(collected: Program) -> None:
+    query = (
+        "SELECT record_id, wall_ms / 1000, cpu_ms / 1000 FROM deliveries JOIN runs ON runs.id = run_id "
+        "JOIN targets ON targets.id = target_id WHERE targets.name = 'files' AND state = 1 ORDER BY record_id"
+    )
+    there = collected.rows(query)[:5]
+    (other, wall_s, cpu_s), *same = there
+    lines = [f"{record},{wall},{cpu}" for record, wall, cpu in [(other, wall_s + 60, cpu_s), *same]]
+    file = collected.folder / "held.csv"
+    file.write_text("\n".join(["record_id,wall_s,cpu_s", *lines]) + "\n")
+    waiting = len(collected.rows(query))
+
+    collected("reconcile", "files", "--file", file, *MONTHS)
+    assert len(collected.rows(query)) == waiting
+    done = collected("reconcile", "files", "--file", file, "--take-over", *MONTHS)
+    assert "files: 4 jobs recorded as delivered" in done.err
+    assert len(collected.rows(query)) == waiting - 4
+    assert collected.rows("SELECT action, detail FROM audit") == [
+        ("take over", f"4 jobs count as delivered before us: they are in {file}")
+    ]
+    again = collected("reconcile", "files", "--file", file, "--take-over", *MONTHS, "--json").object
+    assert again["taken_over"] == {}
+    collected("publish").ok()
+    sent = "".join(each.read_text() for each in (collected.folder / "files").iterdir())
+    assert not [record for record, *_ in same if record in sent]
+    assert other in sent, "it is there with other hours"
+
+
 def test_several_months_may_be_named(published: Program) -> None:
     told = published("reconcile", "files", "--month", "2026-11", "--month", "2026-10", "--month", "2026-11", "--json")
     assert list(told.object["targets"]["files"]["months"]) == ["2026-10", "2026-11"]

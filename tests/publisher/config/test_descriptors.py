@@ -23,7 +23,6 @@ OTHER_THINGS = {
     "scope.get('scheme') == 'https'",
     "request.url.scheme == 'https'",
     "parsed.scheme not in {'http', 'https'}",
-    "view.vo_spelling == 'arc'",
     "self._view.vo_groups_for_sgas == 'arc'",
 }
 """Comparisons with a word that is also a name of ours: views of reports, schemes of URLs, spellings."""

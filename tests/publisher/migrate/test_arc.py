@@ -13,6 +13,8 @@ from publisher.migrate.proposal import Proposal
 from publisher.text import iso
 
 NEIC = 1_794_268_800
+DECEMBER = 1_796_083_200
+"""2026-12-01T00:00:00Z."""
 
 
 @pytest.fixture
@@ -45,11 +47,13 @@ def test_the_configuration(fixtures: Path, state: Path, tmp_path: Path) -> None:
     assert str(source.path) == "/var/spool/arc/jobstatus/accounting/accounting.db"
     assert source.benchmark is not None
     assert (source.benchmark.type, source.benchmark.value) == ("HEPSPEC", 12.26)
-    assert [(rule.type, rule.value, rule.queue) for rule in source.benchmarks] == [
+    past, *rules = source.benchmarks
+    assert (past.type, past.value, past.until) == ("HEPSPEC", 1.0, DECEMBER), "as ARC sent what it knew no benchmark of"
+    assert [(rule.type, rule.value, rule.queue) for rule in rules] == [
         ("HEPscore23", 14.2, ("main",)),
         ("HEPSPEC", 9.8, ("old",)),
     ]
-    assert [rule.vo for rule in source.map] == ["example.org"]
+    assert not source.map, "summaries of ARC have no VO for jobs without one"
     assert str(config.credentials.key) == "/etc/grid-security/hostkey.pem"
     assert set(config.targets) == {"neic", "national", "egi"}
     neic, national, egi = config.targets["neic"], config.targets["national"], config.targets["egi"]
@@ -76,12 +80,33 @@ def test_nothing_is_passed_over_in_silence(fixtures: Path, state: Path) -> None:
         assert remark.where in proposal.text()
 
 
+def test_the_vo_of_jobs_without_one_is_carried_over_where_it_is_in_no_key(tmp_path: Path) -> None:
+    text = (
+        "[arex/jura]\nvomsless_vo = example.org#/CN=issuer\n[arex/jura/apel:egi]\ntargeturl=https://msg.example.org\n"
+        "gocdb_name=A\napel_messages="
+    )
+    records = from_arc(conf(tmp_path, text + "urs"), None)
+    assert records.sources["arc"]["map"] == [{"vo": "example.org"}]
+    summaries = from_arc(conf(tmp_path, text + "summaries"), None)
+    assert "map" not in summaries.sources["arc"]
+    assert "twice" in remarks(summaries, "choose")["[arex/jura] vomsless_vo"]
+
+
 def test_the_release_decides_the_spellings(fixtures: Path, state: Path) -> None:
-    old = from_arc(fixtures / "moving" / "arc" / "arc.conf", state, release="6.17.0")
-    assert (old.targets["egi"]["submit_host"], old.targets["egi"]["vo_spelling"]) == ("url", "arc-6.17")
-    new = from_arc(fixtures / "moving" / "arc" / "arc.conf", state, release="7.0")
-    assert (new.targets["egi"]["submit_host"], new.targets["egi"]["vo_spelling"]) == ("arc", "arc")
-    assert "ARC's release" not in remarks(new, "choose")
+    for release, spellings in {
+        "6.17.0": ("url", "arc-6.17"),
+        "6.19": ("url", "arc-6.17"),
+        "6.20.1": ("url", "arc-6.20"),
+        "6.21": ("arc-6.21", "arc"),
+        "7.0": ("arc-6.21", "arc"),
+    }.items():
+        proposal = from_arc(fixtures / "moving" / "arc" / "arc.conf", state, release=release)
+        egi = proposal.targets["egi"]
+        assert (egi["submit_host"], egi["vo_spelling"]) == spellings, release
+        assert "ARC's release" not in remarks(proposal, "choose")
+    unknown = from_arc(fixtures / "moving" / "arc" / "arc.conf", state)
+    assert unknown.targets["egi"]["submit_host"] == "arc-6.21"
+    assert "6.20" in remarks(unknown, "choose")["ARC's release"]
     with pytest.raises(UsageError, match=r"6\.17"):
         from_arc(fixtures / "moving" / "arc" / "arc.conf", state, release="latest")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from publisher.errors import UsageError
+from publisher.errors import StoreRestoredError, UsageError
 from publisher.spool.base import SpoolError
 from publisher.spool.context import FILE_FORMATS
 from publisher.spool.exchange import export, import_
@@ -146,6 +146,10 @@ def test_a_site_continues_from_what_was_imported(tmp_path: Path) -> None:
     other = Site(tmp_path / "moved", [site.sources["ce1"]], services)
     other.publisher.import_store(tmp_path / "out")
     assert other.publisher.status() == before
+    if other.store_url.startswith("sqlite"):  # hosts that share a server may not have sent anything yet
+        with pytest.raises(StoreRestoredError, match="moved without that file"):
+            other.publish()
+        other.publisher.maintenance.accept_restored()
     other.publish()
     assert set(other.receivers["sgas"].held) == {make_job(40).record_id}
     assert other.collect()["ce1"].new == 0

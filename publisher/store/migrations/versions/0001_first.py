@@ -236,6 +236,12 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "sent_mark",
+        sa.Column("store", sa.Text(), primary_key=True),
+        sa.Column("messages", sa.BigInteger(), nullable=False),
+        sa.Column("sent_at", sa.BigInteger()),
+    )
+    op.create_table(
         "audit",
         sa.Column("id", _ROW_ID, primary_key=True),
         sa.Column("at", sa.BigInteger(), nullable=False),
