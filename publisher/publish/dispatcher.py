@@ -276,7 +276,8 @@ class Dispatcher:
         self._settlements.report()
         record_ids = tuple(item.key for item in items) if self._section.kind is None else ()
         context.observer(BatchInFlight(context.target, batch_id, len(items), record_ids))
-        message = Message(uid, form.name, form.content_type, payload, record_ids)
+        key = "" if self._section.kind is None else f"{uid}-{batch_id}"
+        message = Message(uid, form.name, form.content_type, payload, record_ids, key)
         made_ready()
         return InFlightBatch(batch, batch_id, len(payload), knew, self._workers.send(message, batch_id))
 
@@ -324,6 +325,11 @@ class Dispatcher:
             context.mark_due(connection, (item.latest_end for item in items if item.latest_end is not None))
             return
         rows = [item.group for item in items if item.group is not None]
+        rejected = groups.rejected_in(connection, context.target_id, self._section.kind, rows)
+        for item in items:
+            if item.group is not None and (before := rejected.get(item.group.key)) is not None:
+                for run_id in in_flight.take_along(connection, context.target_id, before, batch_id, now):
+                    item.members.add(run_id, 0)
         groups.mark_in_flight(connection, context.target_id, self._section.kind, batch_id, rows, now)
         left = chain.from_iterable(item.members for item in items)
         while some := dict(islice(left, _MEMBERS_AT_ONCE)):

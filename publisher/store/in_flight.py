@@ -6,7 +6,7 @@ Their states change in `publisher.store.transitions` alone. See `publisher.store
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal_column, null, or_, select, update
@@ -104,6 +104,18 @@ def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids
     they were made, so the versions that are in them stay noted."""
     change = StateChange(target_id, State.IN_FLIGHT, State.IN_FLIGHT, now)
     transition(connection, change, _in_next_batch, ((batch_id, run_id) for run_id in run_ids))
+
+
+def take_along(connection: Connection, target_id: int, rejected: int, batch_id: int, now: int) -> Sequence[int]:
+    """Let the runs of a group that was rejected in a batch be in flight again, with the group: what is sent of it now
+    has their usage too. Gives their ids."""
+    query = select(deliveries.c.run_id).where(
+        deliveries.c.target_id == target_id, in_state(State.REJECTED), deliveries.c.batch_id == rejected
+    )
+    run_ids = connection.execute(query).scalars().all()
+    change = StateChange(target_id, State.REJECTED, State.IN_FLIGHT, now)
+    transition(connection, change, _in_next_batch, ((batch_id, run_id) for run_id in run_ids))
+    return run_ids
 
 
 def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, int]) -> set[int]:

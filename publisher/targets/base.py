@@ -18,7 +18,9 @@ class Message(msgspec.Struct, frozen=True):
     """A finished message before it is signed: `payload` is what the service will read.
 
     `record_ids` are those of the records in it, in order; empty for formats whose records have no id (APEL text).
-    `batch_id` is unique to what is in this batch, and stays the same when that is sent again.
+    `batch_id` is unique to what is in this batch, and stays the same when that is sent again. `idempotency_key` is for
+    services that answer a repeated request from memory (empty: the batch id): a group has another each time, since it
+    may replace one that replaced the same before.
     """
 
     batch_id: str
@@ -26,6 +28,7 @@ class Message(msgspec.Struct, frozen=True):
     content_type: str
     payload: bytes
     record_ids: tuple[str, ...] = ()
+    idempotency_key: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):

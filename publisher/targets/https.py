@@ -1,7 +1,7 @@
 """Any HTTPS service that takes a POST: messages in any format, signed and encrypted where asked.
 
-A status of 2xx is acceptance and the receipt. Each message carries its batch id as Idempotency-Key, so that a service
-can recognise a message that is sent again.
+A status of 2xx is acceptance and the receipt. Each message carries an Idempotency-Key, so that a service can recognise
+one that is sent again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HttpsTarget:
         content = self._identity.signer(self._encrypt_to).sign(message.payload) if self._signs else message.payload
         headers = {
             "Content-Type": _SIGNED_TYPE if self._signs else message.content_type,
-            "Idempotency-Key": '"' + _NOT_IN_KEY.sub("-", message.batch_id)[:100] + '"',
+            "Idempotency-Key": '"' + _NOT_IN_KEY.sub("-", message.idempotency_key or message.batch_id)[:100] + '"',
             **self._authorisation(),
         }
         reply = self._client.request("POST", self._url, content=content, headers=headers)

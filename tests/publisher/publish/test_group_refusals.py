@@ -80,6 +80,38 @@ def test_one_bad_group_is_rejected_after_another_was_taken(tmp_path: Path) -> No
     site.assert_counters_right()
 
 
+@pytest.mark.parametrize("again", [True, False], ids=["refused again", "taken"])
+def test_jobs_of_a_rejected_group_are_settled_with_it_when_it_is_sent_again(tmp_path: Path, again: bool) -> None:
+    """A later job of the month lets it be folded anew, and what was rejected go along."""
+    site, service = site_of(tmp_path)
+    service.fault = refuses(b"CN=User 4")
+    site.publish()
+    if not again:
+        service.fault = lambda _message: None
+    site.sources["ce1"].add(make_job(5, user_dn="/DC=org/CN=User 5"))
+    site.collect()
+    sent = site.publish_to("apel").sent
+    assert sent.rejected == int(again)
+    assert service.total()[0] == 5 - int(again), "what the ledger says is what the service has"
+    assert site.counted("apel") == {State.ACCEPTED: 4, State.REJECTED: 1} if again else {State.ACCEPTED: 5}
+    site.assert_counters_right()
+
+
+def test_a_group_that_is_again_as_it_was_is_no_repeated_request(tmp_path: Path) -> None:
+    """A service that answers what it knows from memory would keep the version between."""
+    source = ListSource("ce1")
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    for wall_ms in (1000, 2000, 1000):
+        source.add(make_job(1, wall_ms=wall_ms))
+        site.collect()
+        site.publish()
+    first, between, last = [message for message in service.messages if message.format == "apel-summary"]
+    assert first.payload == last.payload != between.payload
+    assert first.batch_id == last.batch_id
+    assert len({message.idempotency_key for message in (first, between, last)}) == 3
+
+
 # --- a month with nothing else to send
 
 

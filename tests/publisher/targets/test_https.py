@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from publisher.errors import CredentialError
@@ -21,8 +22,10 @@ def test_https_posts_any_format_with_a_token(pki: Pki, tmp_path: Path) -> None:
     with serve(always(202, b"thanks abc.def"), pki) as server:
         made = target(pki, "https", f"{server.url}/usage?site=x", token_file=str(token_file))
         assert made.post(MESSAGE) == Accepted(receipt={"status": "HTTP 202: thanks [token]"})
+        made.post(msgspec.structs.replace(MESSAGE, idempotency_key="run-7/batch-1-12"))
         made.close()
-    [request] = server.requests
+    request, another = server.requests
+    assert another.headers["idempotency-key"] == '"run-7/batch-1-12"'
     assert (request.method, request.path, request.body) == ("POST", "/usage?site=x", MESSAGE.payload)
     assert request.headers["authorization"] == "Bearer abc.def"
     assert request.headers["content-type"] == "application/xml"
