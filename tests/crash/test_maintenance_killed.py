@@ -11,6 +11,7 @@ from typing import get_args
 
 import pytest
 
+from publisher.api import Publisher
 from publisher.store.schema import State
 from tests import oracle
 from tests.crash.child import Ending, ForkServer, Keeping
@@ -95,7 +96,11 @@ class Deaths:
         there = kept.site.arrived()
         files = sorted(kept.site.spool.iterdir())
         if self.command == "import":
-            (kept.folder / "publisher.toml").write_text((kept.folder / "new.toml").read_text())
+            config = kept.folder / "publisher.toml"
+            config.write_text((kept.folder / "new.toml").read_text())
+            assert "accept-restored" in kept.site.run("run").said, "another store may not be the latest"
+            with Publisher.from_file(config) as publisher:
+                assert publisher.maintenance.accept_restored() is not None
         assert kept.site.run("run").code == 0
         assert (kept.site.arrived(), sorted(kept.site.spool.iterdir())) == (there, files)
 

@@ -80,7 +80,8 @@ def test_tables_show_what_was_done(fresh: Program) -> None:
     done = fresh("run").ok()
     assert "│ ce1    │   40 │  39 │" in done.out
     assert "│ files     │       37 │" in done.out
-    assert re.fullmatch(r"created a new store: .*\n", done.err)
+    confirmed = "files: 37 of 37 accepted jobs are confirmed by the service's evidence"
+    assert re.fullmatch(rf"created a new store: .*\n{confirmed}\n", done.err)
 
 
 def test_quiet_says_nothing_when_all_is_well(fresh: Program) -> None:
