@@ -116,6 +116,8 @@ class Selected(Settings):
     slots: str | None = Field(default=None, description="Number of slots.")
     task: str | None = Field(default=None, description="Number of the array task.")
     cluster: str | None = Field(default=None, description="Cluster or cell.")
+    reservation: str | None = Field(default=None, description="Advance reservation: its id or name.")
+    dn: str | None = Field(default=None, description="Distinguished name of the user.")
 
     @property
     def patterns(self) -> dict[str, str]:
