@@ -29,6 +29,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     and_,
+    bindparam,
     exists,
     insert,
     not_,
@@ -215,7 +216,10 @@ def superseded(
     wanted = _wanted_classes(connection, selection, list(connection.execute(query).scalars()))
     ends = true() if selection.since is None else runs.c.end_time >= selection.since
     selected = exists().where(
-        runs.c.id == deliveries.c.run_id, runs.c.class_id.in_(sorted(wanted)), runs.c.end_time.is_not(None), ends
+        runs.c.id == deliveries.c.run_id,
+        runs.c.class_id.in_(bindparam("classes", sorted(wanted), expanding=True, literal_execute=True)),
+        runs.c.end_time.is_not(None),
+        ends,
     )
     return and_(are_superseded, selected.correlate(deliveries))
 

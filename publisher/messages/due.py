@@ -152,10 +152,10 @@ class Unplanned:
         found: list[Period] = []
         while True:
             with self._recipient.store.read() as connection:
-                run = next((run for run, _ in queries.runs_in(connection, first, None, None, 1)), None)
-            if run is None or run.job.end is None:
+                earliest, _ = queries.runs_in(connection, first, None, None, 1)
+            if not earliest or (end := earliest[0][0].job.end) is None:
                 return found
-            found.append(period_of(kind, run.job.end))
+            found.append(period_of(kind, end))
             first = found[-1].stop
 
     def waiting(self, kind: PeriodKind) -> list[Period]:
@@ -165,14 +165,10 @@ class Unplanned:
 
 def runs_ended_in(store: Store, window: Window) -> Iterator[tuple[StoredRun, int]]:
     """All runs that ended in a window, each with its class, by end time. Memory does not grow with them."""
-    after: tuple[int, int] | None = None
-    while True:
-        with store.read() as connection:
-            page = list(queries.runs_in(connection, window.from_, window.until, after, _PAGE))
+    for page in store.pages(
+        lambda connection, after: queries.runs_in(connection, window.from_, window.until, after, _PAGE)
+    ):
         yield from page
-        if len(page) < _PAGE:
-            return
-        after = (page[-1][0].job.end or 0, page[-1][0].run_id)
 
 
 def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequence[PendingDelivery]]:

@@ -16,7 +16,7 @@ from publisher.reason import ReasonCode, from_stored
 from publisher.sources.base import Window
 from publisher.store import batches, queries, runs
 from publisher.store.batches import BatchRow
-from publisher.store.database import Store
+from publisher.store.database import Place, Store
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State, deliveries, targets
 from publisher.store.schema import runs as runs_table
@@ -91,18 +91,13 @@ class FoundJobs(msgspec.Struct, frozen=True):
 
 def ended_in(store: Store, window: Window, page: int = _PAGE) -> Iterator[KnownRun]:
     """Runs that ended in a window, by end time, and where each went; `page` of them are read at a time."""
-    after: tuple[int, int] | None = None
-    while True:
-        with store.read() as connection:
-            read = [
-                known(connection, run)
-                for run, _class_id in queries.runs_in(connection, window.from_, window.until, after, page)
-            ]
-        yield from read
-        if len(read) < page:
-            return
-        last = read[-1].run
-        after = (last.job.end or 0, last.run_id)
+
+    def read(connection: Connection, after: Place | None) -> tuple[list[KnownRun], Place | None]:
+        found, place = queries.runs_in(connection, window.from_, window.until, after, page)
+        return [known(connection, run) for run, _class_id in found], place
+
+    for some in store.pages(read):
+        yield from some
 
 
 def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
@@ -110,21 +105,22 @@ def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
     with store.read() as connection:
         whole = count_in(connection, window.from_, window.until) if chosen == JobFilter() else None
     total, shown = 0, list[KnownRun]()
-    after: tuple[int, int] | None = None
-    while True:
-        with store.read() as connection:
-            page = [run for run, _ in queries.runs_in(connection, window.from_, window.until, after, _PAGE)]
-            selected = [run for run in page if chosen.selects(run)]
-            if chosen.state is not None:
-                ids = with_state(connection, [run.run_id for run in selected], chosen.state)
-                selected = [run for run in selected if run.run_id in ids]
-            total += len(selected)
-            shown += [known(connection, run) for run in (selected if limit is None else selected[: limit - len(shown)])]
+
+    def read(connection: Connection, after: Place | None) -> tuple[tuple[int, list[KnownRun]], Place | None]:
+        found, place = queries.runs_in(connection, window.from_, window.until, after, _PAGE)
+        selected = [run for run, _class_id in found if chosen.selects(run)]
+        if chosen.state is not None:
+            ids = with_state(connection, [run.run_id for run in selected], chosen.state)
+            selected = [run for run in selected if run.run_id in ids]
+        first = selected if limit is None else selected[: limit - len(shown)]
+        return (len(selected), [known(connection, run) for run in first]), place
+
+    for count, some in store.pages(read):
+        total += count
+        shown += some
         if whole is not None and len(shown) == limit:
             return FoundJobs(whole, shown)
-        if len(page) < _PAGE:
-            return FoundJobs(total, shown)
-        after = (page[-1].job.end or 0, page[-1].run_id)
+    return FoundJobs(total, shown)
 
 
 def named(store: Store, config: Config, name: str, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:

@@ -466,21 +466,15 @@ def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]
 
 def runs_in(
     connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
-) -> Iterator[tuple[StoredRun, int]]:
-    """Runs with their class ids by end time: from `from_` until `until` (exclusive), after `after` (end, run id)."""
-    query = select(*RUN_COLUMNS, runs_table.c.class_id)
-    for row in connection.execute(_ended_in(query, from_, until, after, limit)):
-        yield stored_run(row[:-1]), row[-1]
-
-
-def _ended_in(
-    query: Select[Any], from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
-) -> Select[Any]:
+) -> tuple[list[tuple[StoredRun, int]], tuple[int, int] | None]:
+    """The next so many runs that ended from `from_` until `until` (exclusive), with their class ids, by end time; and
+    where to go on (end time, run id), None at the end."""
     joined = runs_table.join(classes, runs_table.c.class_id == classes.c.id).join(
         sources, classes.c.source_id == sources.c.id
     )
     query = (
-        query.select_from(joined)
+        select(runs_table.c.end_time, *RUN_COLUMNS, runs_table.c.class_id)
+        .select_from(joined)
         .where(runs_table.c.end_time.is_not(None))
         .order_by(runs_table.c.end_time, runs_table.c.id)
         .limit(limit)
@@ -492,4 +486,5 @@ def _ended_in(
     if after is not None:
         end, run_id = after
         query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
-    return query
+    rows = connection.execute(query).all()
+    return [(stored_run(row[1:-1]), row[-1]) for row in rows], _next_place(rows, limit)

@@ -23,7 +23,7 @@ def publisher(every_source: Publisher) -> Publisher:
 def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
     enrichers = Enrichers(publisher.config)
     with publisher.store.read() as connection:
-        runs = [run for run, _ in queries.runs_in(connection, None, None, None, 10_000)]
+        runs = [run for run, _ in queries.runs_in(connection, None, None, None, 10_000)[0]]
     found = []
     for run in runs:
         for entry in entries_of(enrichers.apply(run.source, run.job)):

@@ -57,7 +57,7 @@ ANY: Final[dict[str, Question]] = {
     "jobs ID": lambda connection: [
         jobs.whereabouts(connection, run.run_id) for run in jobs.found(connection, "2000", {})
     ],
-    "jobs": lambda connection: list(queries.runs_in(connection, *WINDOW, BEHIND, 10)),
+    "jobs": lambda connection: queries.runs_in(connection, *WINDOW, BEHIND, 10),
     "fold, first page": lambda connection: queries.ended_in(connection, 1, WINDOW, None, 10),
     "fold, next page": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10),
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),

@@ -20,7 +20,7 @@ def test_jobs_found_by_a_pattern_are_those_that_reading_every_run_finds(every_so
     """The search looks at no more than what jobs are called, and at each run in the order of their ends."""
     prefixes = every_source.config.local_id_prefixes
     with every_source.store.read() as connection:
-        runs = [run for run, _ in queries.runs_in(connection, SINCE, UNTIL, None, 10_000)]
+        runs = [run for run, _ in queries.runs_in(connection, SINCE, UNTIL, None, 10_000)[0]]
     for pattern in ("*1*", "ge-*", "*job*", "?", "*", "[a-m]*", "nothing*"):
         request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": pattern})
         found = make("job", ReportContext(every_source.store, every_source.config, UNTIL), request)
