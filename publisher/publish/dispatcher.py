@@ -193,7 +193,7 @@ class Settlements:
                 groups.settle(connection, target_id, batch_id, State.ACCEPTED, now)
                 settled = accepted
             self._accepted = named if is_record else accepted
-        elif isinstance(outcome, Accepted) and not is_record:  # a group that the service had: it took it again
+        elif isinstance(outcome, Accepted):  # what the service had: it took it again
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
         else:
             if is_record and settlement.is_surely_not_taken:

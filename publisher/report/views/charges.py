@@ -29,11 +29,12 @@ from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
+from publisher.report.inventory import KIB_A_GIB, Inventory
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
-from publisher.report.views.nodes import KIB_A_GIB, WANTED, Inventory, Placing
+from publisher.report.views.nodes import WANTED, Placing
 from publisher.text import iso
 
 CHARGED_BY: Final = ("user", "group", "project", "account", "vo")

@@ -12,11 +12,12 @@ from fractions import Fraction
 from typing import Final
 
 from publisher.report.calendar import ReportPeriod
+from publisher.report.inventory import KIB_A_GIB, KnownNode
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views import core_occupation
-from publisher.report.views.nodes import KIB_A_GIB, UNITS, KnownNode, NodeAllocations, names_of
+from publisher.report.views.nodes import UNITS, NodeAllocations, names_of
 
 OCCUPATION_BY: Final = ("cluster", "type", "node", "core")
 _TITLES: Final[dict[Resource, str]] = {
