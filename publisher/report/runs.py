@@ -52,7 +52,7 @@ class StoreRuns:
         with self._store.read() as connection:
             kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
             with_slaves = any(has_source_of(connection, kind) for kind in kinds)
-            maker = ColumnMaker(wanted - {ROW}, running=running_until is not None)
+            maker = ColumnMaker(wanted - {ROW}, running=running_until is not None, second_names=with_slaves)
             made = StoredFrames(maker, self._config, self._enrichers, with_slaves=with_slaves)
             self.codings = maker.codings
             pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
