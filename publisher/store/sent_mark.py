@@ -108,7 +108,7 @@ class SentMarkFile:
 
     def _advance(self, descriptor: int, mark: SentMark) -> None:
         present = self._content(descriptor)
-        if present is not None and present.store != mark.store:
+        if present is not None and present.store != mark.store and present.messages:
             raise StoreRestoredError(
                 f"the file {self.path} is of another store by now. Nothing more is sent", hint=RESTORED_HINT
             )

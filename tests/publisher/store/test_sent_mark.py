@@ -14,7 +14,7 @@ from publisher.events import BatchInFlight
 from publisher.maintenance import copy_store
 from publisher.store.database import open_store
 from publisher.store.schema import State
-from publisher.store.sent_mark import SentMark, SentMarkFile
+from publisher.store.sent_mark import SentMark, SentMarkFile, count_message
 from tests.publisher.publish.waiting_site import site_of
 from tests.publisher.receivers import Receiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
@@ -119,6 +119,24 @@ def test_a_new_store_where_one_was_lost_is_recognised(tmp_path: Path) -> None:
     site.publisher.maintenance.accept_restored()
     site.publish()
     assert site.counted("neic") == {State.ACCEPTED: 20}
+
+
+def test_a_store_that_was_made_anew_before_anything_was_sent_is_sent_from(tmp_path: Path) -> None:
+    def begin(*, sends: bool) -> None:
+        with closing(open_store(f"sqlite:///{tmp_path}/store.db")) as store:
+            store.require_latest()
+            if sends:
+                with store.write() as connection:
+                    mark = count_message(connection, NOVEMBER)
+                store.mark_sent(mark)
+        for file in tmp_path.glob("store.db*"):
+            if file.suffix != ".sent":
+                file.unlink()
+
+    begin(sends=False)
+    begin(sends=True)
+    with pytest.raises(StoreRestoredError, match="of another store"):
+        begin(sends=False)
 
 
 def test_a_backup_on_a_new_host_where_the_mark_is_missing_is_recognised(tmp_path: Path) -> None:
